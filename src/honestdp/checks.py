@@ -46,3 +46,9 @@ def whole(*, least: int, **arguments: object) -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise InvalidArgument(name, value, f"a whole number of at least {least}")
+
+
+def one_of(choices: tuple[str, ...], **arguments: object) -> None:
+    for name, value in arguments.items():
+        if value not in choices:
+            raise InvalidArgument(name, value, "one of " + ", ".join(choices))
