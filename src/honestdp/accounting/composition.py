@@ -71,7 +71,7 @@ def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
     high = max(chernoff(steps, mass=OUTSIDE, theta=theta).loss for theta in thetas)
     first = math.floor(low / grid)
     size = fft.next_fast_len(math.ceil(high / grid) - first + 1, real=True)
-    losses = (first + np.arange(size)) * grid
+    losses = (first + np.arange(size, dtype=np.float64)) * grid
     tilted, slacks = [], []
     for theta in thetas:
         masses, error = _tilted_power(steps, theta, first=first, size=size, grid=grid)

@@ -49,7 +49,8 @@ class Pair:
         """A bound on the P-mass at losses of at least `loss` that the numbers may lack."""
         if not self.upper:
             return np.zeros_like(loss)
-        return 3 * np.minimum.reduce([slack.above(loss) for slack in self.upper])
+        least: Array = np.minimum.reduce([slack.above(loss) for slack in self.upper])
+        return 3 * least
 
     @cached_property
     def above(self) -> tuple[Array, Array]:

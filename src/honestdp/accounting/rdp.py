@@ -59,11 +59,11 @@ def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiC
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
     above_one = accountant.orders > 1
-    orders = np.asarray(accountant.orders[above_one], dtype=float)
-    values = np.asarray(accountant.rdp[above_one], dtype=float)
+    alpha: Array = np.asarray(accountant.orders[above_one], dtype=np.float64)
+    values: Array = np.asarray(accountant.rdp[above_one], dtype=np.float64)
     if total_steps(event) == 0:
-        return RenyiCurve(orders, values)
-    return RenyiCurve(orders, np.maximum(values, 0) + total_steps(event) * ROUNDING / (orders - 1))
+        return RenyiCurve(alpha, values)
+    return RenyiCurve(alpha, np.maximum(values, 0) + total_steps(event) * ROUNDING / (alpha - 1))
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ class GaussianStep:
         """The dominating pair on the losses `grid * i`."""
         low, high = self.loss_range(tail)
         first, last = math.floor(low / grid), math.ceil(high / grid)
-        loss = np.arange(first, last + 1) * grid
+        loss: Array = np.arange(first, last + 1, dtype=np.float64) * grid
         # w = e^{(2x-1)/2 sigma^2} = 1 + (e^l - 1)/q; where it is negative, l < log(1-q) and no outcome has that loss.
         w = np.exp(loss) if self.rate == 1 else 1 + np.expm1(loss) / self.rate
         with np.errstate(divide="ignore"):
@@ -103,8 +103,8 @@ class StepMasses:
     def tilted(self, theta: float) -> Array:
         """Masses proportional to p e^{theta l}, summing to one."""
         exponents = theta * self.losses + self._log_p
-        weights = np.exp(exponents - exponents.max())
-        return weights / weights.sum()
+        weights: Array = np.exp(exponents - exponents.max())
+        return weights / float(weights.sum())
 
     @cached_property
     def _log_p(self) -> Array:
