@@ -14,7 +14,7 @@ from dp_accounting import DpEvent
 from honestdp import checks
 from honestdp.accounting.events import UnknownEvent, gaussian_steps
 from honestdp.accounting.pair import Pair
-from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, dominating_pair
+from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
 from honestdp.accounting.rdp import AccountingWarning, RenyiCurve, moments_epsilon, renyi_curve
 
 ACCOUNTANTS = ("pld", "rdp", "moments")
@@ -25,6 +25,7 @@ __all__ = [
     "Pair",
     "RenyiCurve",
     "UnknownEvent",
+    "at_once",
     "epsilon",
     "privacy_loss",
     "renyi_curve",
@@ -39,11 +40,9 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
         return renyi_curve(event).epsilon(delta)
     if accountant == "moments":
         return moments_epsilon(event, delta)
-    steps = gaussian_steps(event)
-    if not steps:
-        return 0.0
-    if any(step.noise == 0 for step in steps):
-        return math.inf
+    known = at_once(event)
+    if known is not None:
+        return known
     pair = privacy_loss(event, delta=delta)
     tight = math.inf if pair is None else pair.worst_epsilon(delta)
     if math.isfinite(tight):
@@ -57,6 +56,17 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     return renyi_curve(event).epsilon(delta)
 
 
-def privacy_loss(event: DpEvent, *, delta: float) -> Pair | None:
-    """The pair of distributions that dominates the event, made for this delta; None beyond what its numbers can hold."""
-    return dominating_pair(gaussian_steps(event), delta=delta)
+def at_once(event: DpEvent) -> float | None:
+    """The epsilon of an event that needs no accountant: 0 where nothing is asked, infinite where no noise is added."""
+    steps = gaussian_steps(event)
+    if not steps:
+        return 0.0
+    return math.inf if any(step.noise == 0 for step in steps) else None
+
+
+def privacy_loss(event: DpEvent, *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
+    """The pair of distributions that dominates the event, made for this delta; None beyond what its numbers can hold.
+
+    tolerance: the part of epsilon that the grid may add.
+    """
+    return dominating_pair(gaussian_steps(event), delta=delta, tolerance=tolerance)

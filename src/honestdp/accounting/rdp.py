@@ -1,6 +1,6 @@
 """Renyi differential privacy: dp-accounting's curves, and two conversions to epsilon.
 
-`rdp` takes dp-accounting's default orders and the improved conversion (Canonne, Kamath & Steinke 2020, Proposition 12).
+`rdp` takes dp-accounting's default orders, filled up to 1024, and the improved conversion (Canonne, Kamath & Steinke 2020, Proposition 12).
 `moments` takes every real order in (1, 512] and the classic conversion eps = rdp + log(1/delta) / (order - 1) of the moments
 accountant (Abadi et al. 2016): what the papers of this field print.
 
@@ -18,13 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from absl import logging as absl_logging
-from dp_accounting import DpEvent, rdp
+from dp_accounting import DpEvent
+from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import optimize
 
 from honestdp.accounting.events import total_steps
 from honestdp.accounting.steps import Array
 
 HIGHEST_MOMENT = 512.0
+# dp-accounting's default orders leap from 63 to 128 and on by doubling, too far apart for a delta of 1e-16 and below.
+ORDERS = sorted({*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, *(round(64 * 1.06**i) for i in range(48))})
 ROUNDING = 1e-14  # of log E (dP/dR)^order of one step
 _WORTHLESS = 1e100  # stands for an infinite divergence where a search needs finite numbers
 
@@ -43,19 +46,19 @@ class RenyiCurve:
     def epsilon(self, delta: float) -> float:
         """The least epsilon over the orders, by the improved conversion."""
         with np.errstate(over="ignore"):
-            epsilon, order = rdp.compute_epsilon(self.orders, self.values, delta)
+            epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, self.values, delta)
         if epsilon > 0 and math.isfinite(epsilon) and order in (self.orders[0], self.orders[-1]):
             _warn_of_edge(order, self.orders[0], self.orders[-1])
         return float(epsilon)
 
     def delta(self, epsilon: float) -> float:
         """The least delta over the orders, by the improved conversion."""
-        return float(rdp.compute_delta(self.orders, self.values, epsilon)[0])
+        return float(rdp_privacy_accountant.compute_delta(self.orders, self.values, epsilon)[0])
 
 
 def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
-    """The curve of an event at dp-accounting's default orders, or at the given ones."""
-    accountant = rdp.RdpAccountant(orders)
+    """The curve of an event at ORDERS, or at the given orders."""
+    accountant = rdp_privacy_accountant.RdpAccountant(ORDERS if orders is None else orders)
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
     above_one = accountant.orders > 1
