@@ -4,7 +4,11 @@ import math
 from numbers import Integral, Real
 
 
-class InvalidArgument(ValueError):
+class HonestdpError(ValueError):
+    """What a user can mend: its message is all that the command line prints."""
+
+
+class InvalidArgument(HonestdpError):
     """An argument that no calculation or training can be made from. `argument` is its name."""
 
     def __init__(self, argument: str, value: object, wanted: str) -> None:

@@ -69,4 +69,4 @@ def privacy_loss(event: DpEvent, *, delta: float, tolerance: float = TOLERANCE) 
 
     tolerance: the part of epsilon that the grid may add.
     """
-    return dominating_pair(gaussian_steps(event), delta=delta, tolerance=tolerance)
+    return dominating_pair(tuple(gaussian_steps(event)), delta=delta, tolerance=tolerance)

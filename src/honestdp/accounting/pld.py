@@ -7,8 +7,8 @@ to epsilon. The grid keeps that below a set part of epsilon. It errs to the safe
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 
 from honestdp.accounting.composition import chernoff, compose, discretise
 from honestdp.accounting.pair import Pair
@@ -20,11 +20,12 @@ LARGEST_LOSS = 500.0  # of one step, or of all together by Chernoff's bound: bey
 SMALLEST_DELTA = 1e-100
 
 
-def dominating_pair(steps: Sequence[GaussianStep], *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
+@functools.lru_cache(maxsize=8)
+def dominating_pair(steps: tuple[GaussianStep, ...], *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
     """The composed pair, on a grid fine enough for epsilon at this delta; None where no float could hold its masses."""
     if delta < SMALLEST_DELTA or any(step.noise == 0 for step in steps):
         return None
-    steps = [step.simplified() for step in steps]
+    steps = tuple(step.simplified() for step in steps)
     total = sum(step.count for step in steps)
     tail = delta * 1e-6 / total
     reach = max(high - low for low, high in (step.loss_range(tail) for step in steps))

@@ -1,8 +1,8 @@
 """Renyi differential privacy: dp-accounting's curves, and two conversions to epsilon.
 
-`rdp` takes dp-accounting's default orders, filled up to 1024, and the improved conversion (Canonne, Kamath & Steinke 2020, Proposition 12).
-`moments` takes every real order in (1, 512] and the classic conversion eps = rdp + log(1/delta) / (order - 1) of the moments
-accountant (Abadi et al. 2016): what the papers of this field print.
+`rdp` takes dp-accounting's default orders, filled up to 1024, and the improved conversion (Canonne, Kamath & Steinke 2020,
+Proposition 12). `moments` takes every real order in (1, 512] and the classic conversion eps = rdp + log(1/delta) / (order - 1)
+of the moments accountant (Abadi et al. 2016): what the papers of this field print.
 
 A curve computed in floating point can round to zero or below for very small rates, which would read as "no loss". Every
 curve is therefore raised by what rounding may have taken.
@@ -11,6 +11,7 @@ curve is therefore raised by what rounding may have taken.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -58,7 +59,12 @@ class RenyiCurve:
 
 def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
     """The curve of an event at ORDERS, or at the given orders."""
-    accountant = rdp_privacy_accountant.RdpAccountant(ORDERS if orders is None else orders)
+    return _renyi_curve(event, tuple(ORDERS if orders is None else orders))
+
+
+@functools.lru_cache(maxsize=64)
+def _renyi_curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
+    accountant = rdp_privacy_accountant.RdpAccountant(orders)
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
     above_one = accountant.orders > 1

@@ -20,6 +20,7 @@ from honestdp.selection.winner import Winner
 SELECTIONS = ("compose", "winner", "liu-talwar", *BOUNDS)
 
 __all__ = [
+    "BOUNDS",
     "SELECTIONS",
     "Binomial",
     "Compose",
@@ -51,6 +52,14 @@ class Selection(Protocol):
     @property
     def leaves(self) -> str:
         """What may leave the search."""
+
+    @property
+    def basis(self) -> str:
+        """The theorem behind its cost, and where it is proved."""
+
+    @property
+    def published(self) -> Selection | None:
+        """For a bound of our own, the published one for the same runs."""
 
     def coverage(self, candidates: int) -> float:
         """The chance that a given one of so many candidates is run at all."""

@@ -16,6 +16,8 @@ class Compose:
 
     name: ClassVar[str] = "compose"
     leaves: ClassVar[str] = "every candidate: all models, and everything computed from them"
+    basis: ClassVar[str] = "composition of all runs"
+    published: ClassVar[None] = None
 
     candidates: int
     accountant: str = "pld"

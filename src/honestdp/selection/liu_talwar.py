@@ -29,6 +29,8 @@ class LiuTalwar:
     leaves: ClassVar[str] = (
         "the winner alone: its model, its hyperparameters and its noisy score; not how many runs there were"
     )
+    basis: ClassVar[str] = "Liu & Talwar 2019, as Theorem 1 of Mohapatra et al. 2022"
+    published: ClassVar[None] = None
 
     gamma: float
     accountant: str = "rdp"

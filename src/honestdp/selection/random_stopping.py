@@ -26,7 +26,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting import AccountingWarning, RenyiCurve
-from honestdp.selection.counts import Count, Poisson, TruncatedNegativeBinomial, coverage
+from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage
 from honestdp.selection.envelope import envelope_epsilon, profile_epsilon
 
 BOUNDS = ("papernot-steinke", "profile", "envelope")
@@ -53,6 +53,20 @@ class RandomStopping:
     @property
     def accountant(self) -> str:
         return "rdp" if self.bound == "papernot-steinke" else "pld"
+
+    @property
+    def basis(self) -> str:
+        if self.bound == "papernot-steinke":
+            theorem = "Theorem 6" if isinstance(self.count, Poisson) else "Theorem 2"
+            return f"Papernot & Steinke 2022, {theorem}"
+        theorem = "Theorem 1, the form of Koskela, Redberg & Wang 2024" if self.bound == "profile" else "Theorem 2"
+        return f"docs/theory.md, {theorem} (our own proof, not externally reviewed)"
+
+    @property
+    def published(self) -> RandomStopping | None:
+        if self.bound == "papernot-steinke" or self.count.mean < 1 or isinstance(self.count, Binomial):
+            return None
+        return RandomStopping(count=self.count, bound="papernot-steinke")
 
     @property
     def runs(self) -> float:

@@ -12,6 +12,7 @@ from typing import ClassVar
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
+from honestdp.selection.compose import Compose
 from honestdp.selection.grid import different_epsilon, identical_epsilon
 
 
@@ -28,6 +29,15 @@ class Winner:
 
     def __post_init__(self) -> None:
         checks.whole(least=1, candidates=self.candidates)
+
+    @property
+    def basis(self) -> str:
+        theorem = "Theorem 2R" if self.identical else "Theorem 3"
+        return f"docs/theory.md, {theorem}, or composition where that is less (our own proof, not externally reviewed)"
+
+    @property
+    def published(self) -> Compose:
+        return Compose(candidates=self.candidates)
 
     @property
     def runs(self) -> float:
