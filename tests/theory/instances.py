@@ -18,7 +18,8 @@ from .reference_bounds import ORDERS, Pair, pair_rdp
 
 Rng = np.random.Generator
 TOLERANCE = 1e-11
-RENYI_TOLERANCE = 1e-7  # the exact law of the winner is a difference of values of phi, good to about 1e-16
+RENYI_TOLERANCE = 1e-7
+SMALLEST = 1e-7  # the exact law of the winner is a difference of values of phi, good to about 1e-16
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def random_mechanism(rng: Rng) -> Mechanism:
     q_prime = (
         rng.dirichlet(np.full(n, 1.0)) if rng.random() < 0.4 else q * np.exp(rng.normal(0, rng.uniform(0.1, 2), n))
     )
+    q, q_prime = q + SMALLEST, q_prime + SMALLEST
     for mass in (q, q_prime):
         if n > 2 and rng.random() < 0.25:
             mass[rng.integers(n)] = 0.0
@@ -129,7 +131,7 @@ def grid_pair(rng: Rng) -> tuple[Pair, float]:
     while True:
         h = float(rng.choice([0.05, 0.25, 0.6]))
         losses = h * np.arange(-int(rng.integers(1, 5)), int(rng.integers(1, 5)) + 1)
-        weights = rng.gamma(0.7, size=len(losses)) * (rng.random(len(losses)) < 0.7)
+        weights = (1e-3 + rng.gamma(0.7, size=len(losses))) * (rng.random(len(losses)) < 0.7)
         p_inf, r_inf = (float(rng.uniform(0, 0.1)) if rng.random() < 0.4 else 0.0 for _ in range(2))
         low, high = weights * (losses < 0), weights * (losses >= 0)
         # The masses below and above loss 0 are scaled apart until both P and R have mass one.
@@ -137,7 +139,7 @@ def grid_pair(rng: Rng) -> tuple[Pair, float]:
         if low.sum() == 0 or high.sum() == 0 or abs(np.linalg.det(system)) < 1e-9:
             continue
         below, above = np.linalg.solve(system, [1 - p_inf, 1 - r_inf])
-        if below > 0 and above > 0:
+        if below > 1e-6 and above > 1e-6:
             p = below * low + above * high
             return Pair(losses, p, p * np.exp(-losses), p_inf, r_inf), h
 

@@ -19,6 +19,7 @@ from .reference_bounds import (
     no_run,
     papernot_steinke_rdp,
     profile_shift,
+    refined,
     refined_with,
     trade_off,
     winner,
@@ -133,6 +134,11 @@ def winner_without_the_cut(pair: Pair, k: int, epsilon: float) -> float:
 
 def winner_counted_as_one_run(pair: Pair, k: int, epsilon: float) -> float:
     return winner(pair, k, epsilon) / k
+
+
+def winner_as_if_all_candidates_had_one_law(pair: Pair, k: int, epsilon: float) -> float:
+    """Theorem 2R for a fixed number of runs: equal privacy curves do not make equal laws."""
+    return refined(pair, LawOfK("fixed", (k,)), epsilon)
 
 
 def winner_with_forward_trade_off(pair: Pair, k: int, epsilon: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .brute_force import Array, LawOfK, Mechanism, delta, renyi
 
-FINE = np.unique(np.concatenate([np.linspace(0, 1, 33), np.geomspace(1e-4, 1, 24)]))
+FINE = np.unique(np.concatenate([np.linspace(0, 1, 21), np.geomspace(1e-4, 1, 16)]))
 WHOLE = np.array([0.0, 1.0])
 ORDERS = np.concatenate([1 + np.geomspace(0.05, 60, 24), [200.0, 1000.0]])
 
@@ -121,7 +121,7 @@ def refined(pair: Pair, law: LawOfK, epsilon: float, cells: Array = FINE) -> flo
     """Theorem 2R, the least over lambda = 0 and some thresholds c: lambda = [phi'(1-s) - e^{e-c} phi'(1-g)]_+."""
     s, g = trade_off(pair, cells)
     slopes, offsets = law.slope(s[:-1]), law.slope(g[1:])
-    thresholds = pair.losses[pair.p > 0][:: 1 + len(pair.losses) // 6]
+    thresholds = pair.losses[pair.p > 0][:: 1 + len(pair.losses) // 4]
     weights = [np.maximum(slopes - math.exp(epsilon - c) * offsets, 0.0) for c in thresholds]
     return min(refined_with(pair, law, epsilon, w, cells) for w in [np.zeros_like(slopes), *weights])
 

@@ -18,6 +18,7 @@ from .brute_force import LawOfK, Mechanism
 from .instances import (
     Bound,
     GridBound,
+    GridInstance,
     Instance,
     RenyiFormula,
     grid_instances,
@@ -72,6 +73,7 @@ LOOSENED_GRID: list[GridBound] = [
     loosened.winner_without_majorant,
     loosened.winner_without_the_cut,
     loosened.winner_counted_as_one_run,
+    loosened.winner_as_if_all_candidates_had_one_law,
     loosened.winner_with_forward_trade_off,
 ]
 LOOSENED_RENYI: list[tuple[RenyiFormula, tuple[str, ...]]] = [
@@ -178,6 +180,42 @@ def test_refined_is_never_above_envelope_nor_envelope_above_profile() -> None:
             if math.isfinite(shift):
                 by_profile = x.law.mean * x.pair.delta(epsilon - shift) + x.law.none * max(0.0, -math.expm1(epsilon))
                 assert by_envelope <= by_profile * (1 + 1e-10) + 1e-12
+
+
+def test_identical_candidates_each_run_once_cost_a_fixed_number_of_runs() -> None:
+    """One law, one score function, ties at random: the winner's index says nothing, and Theorem 2R applies."""
+    rng = np.random.default_rng(20)
+    for x in chain(random_instances(21, 150), tight_instances(22, 150)):
+        k = int(rng.integers(2, 5))
+        grid = GridInstance((x.mechanism,) * k, x.pair, "uniform", x.epsilons)
+        for epsilon in grid.epsilons:
+            assert grid.exact(epsilon) <= refined(x.pair, LawOfK("fixed", (k,)), epsilon) + 1e-11
+
+
+def test_ties_broken_by_a_released_index_are_not_covered_by_theorem_2r() -> None:
+    """The same runs with the first of the tied ones winning: the index then tells how likely a tie was."""
+
+    def caught(x: Instance) -> bool:
+        grid = GridInstance((x.mechanism,) * 4, x.pair, "index", x.epsilons)
+        return any(grid.exact(e) > refined(x.pair, LawOfK("fixed", (4,)), e) + 1e-11 for e in x.epsilons)
+
+    searched = (x for x in chain(random_instances(31, 1500), tight_instances(32, 1500)) if len(x.mechanism.q) < 6)
+    assert any(caught(x) for x in searched)
+
+
+def test_liu_talwar_holds_with_its_cap_on_the_number_of_runs() -> None:
+    """Mohapatra et al. 2022, Theorem 1, for every epsilon1 that the pair allows; the cap is part of the algorithm."""
+    rng = np.random.default_rng(23)
+    for x in chain(random_instances(24, 300), tight_instances(25, 300)):
+        gamma, delta2 = float(rng.uniform(0.1, 1)), float(10 ** -rng.uniform(1, 4))
+        cap = math.ceil(math.log(1 / delta2) / gamma)
+        pmf = gamma * (1 - gamma) ** np.arange(cap)
+        pmf[-1] = (1 - gamma) ** (cap - 1)
+        search = replace(x, law=LawOfK("pmf", (0.0, *pmf.tolist())))
+        for epsilon1 in np.append(x.pair.losses, 0.0):
+            wide = math.sqrt(2 * max(x.pair.delta(epsilon1), x.pair.reversed.delta(epsilon1)))
+            if epsilon1 >= 0:
+                assert search.exact(3 * epsilon1 + 3 * wide) <= wide * cap + delta2 + 1e-11
 
 
 def test_one_run_costs_one_run() -> None:
