@@ -46,7 +46,8 @@ def rounded_up(value: float, digits: int = 4) -> str:
 class Statement:
     """What is guaranteed.
 
-    selection: how the winner is found ("one run" where there is no search).
+    selection: the name of the selection, `compose` for a single run.
+    how: the selection in words.
     leaves: what may leave under this guarantee.
     basis: the theorem that the number rests on, and where it is proved.
     published: for a bound of our own, (name, epsilon) of the published bound for the same runs.
@@ -57,6 +58,7 @@ class Statement:
     delta: float
     accountant: str
     selection: str
+    how: str
     runs: float
     leaves: str
     basis: str
@@ -78,7 +80,7 @@ class Statement:
             ("epsilon", f"{rounded_up(self.epsilon)} at delta {self.delta:g}"),
             ("relation", self.relation),
             ("accountant", self.accountant),
-            ("selection", f"{self.selection}, {_runs(self.runs)}"),
+            ("selection", f"{self.selection}: {self.how}"),
             ("may leave", self.leaves),
             ("rests on", self.basis),
         ]
@@ -103,6 +105,7 @@ class Statement:
             "relation": self.relation,
             "accountant": self.accountant,
             "selection": self.selection,
+            "how": self.how,
             "runs": self.runs,
             "leaves": self.leaves,
             "basis": self.basis,
@@ -117,7 +120,3 @@ class Statement:
 def number(value: float) -> float | str:
     """A number for JSON, which has no infinite ones."""
     return "Infinity" if math.isinf(value) else value
-
-
-def _runs(runs: float) -> str:
-    return "one run" if runs == 1 else f"{runs:g} runs" if runs == int(runs) else f"{runs:.4g} runs"

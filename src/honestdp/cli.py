@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import honestdp
 from honestdp import checks
+from honestdp.budget import rounded_up
 
 app = typer.Typer(
     help=(
@@ -31,48 +31,37 @@ app = typer.Typer(
 )
 
 
-class WholeNumber(click.ParamType):
+def _whole(text: str) -> int:
     """A whole number, 1e6 included."""
-
-    name = "integer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a whole number", param, ctx)
-        if not math.isfinite(number) or number != int(number):
-            self.fail(f"{value!r} is not a whole number", param, ctx)
-        return int(str(value)) if str(value).lstrip("+-").isdigit() else int(number)
+    try:
+        number = float(text)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise typer.BadParameter(f"{text!r} is not a whole number")
 
 
-class Shape(click.ParamType):
-    """The shape of the number of runs."""
-
-    name = "number|poisson"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        if value == "poisson":
-            return "poisson"
-        if value in ("geometric", "logarithmic"):
-            return 1.0 if value == "geometric" else 0.0
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a number above -1, geometric, logarithmic or poisson", param, ctx)
+def _shape_of_count(text: str) -> float | str:
+    named: dict[str, float | str] = {"geometric": 1.0, "logarithmic": 0.0, "poisson": "poisson"}
+    try:
+        return named[text] if text in named else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number above -1, geometric, logarithmic or poisson") from None
 
 
 Records = Annotated[
-    int, typer.Option(click_type=WholeNumber(), help="N: how many records there are, a public constant.")
+    int, typer.Option(parser=_whole, metavar="INTEGER", help="N: how many records there are, a public constant.")
 ]
 Lot = Annotated[float, typer.Option(help="L: the expected size of a Poisson lot; the rate is lot/records.")]
-Steps = Annotated[int, typer.Option(click_type=WholeNumber(), help="T: noisy queries in one run.")]
+Steps = Annotated[int, typer.Option(parser=_whole, metavar="INTEGER", help="T: noisy queries in one run.")]
 Noise = Annotated[float, typer.Option(help="sigma: the noise multiplier. 0 is no privacy at all.")]
 Delta = Annotated[float, typer.Option(help="delta, well below 1/records.")]
 Candidates = Annotated[
     int,
     typer.Option(
-        click_type=WholeNumber(),
+        parser=_whole,
+        metavar="INTEGER",
         help="K: the runs that are composed, or the grid with one winner; gamma = 1/K for liu-talwar; the mean number of runs of "
         "random stopping unless --runs is given.",
     ),
@@ -85,7 +74,8 @@ Runs = Annotated[float | None, typer.Option(help="The mean number of runs of ran
 ShapeOption = Annotated[
     Any,
     typer.Option(
-        click_type=Shape(),
+        parser=_shape_of_count,
+        metavar="NUMBER|poisson",
         help="Of the number of runs: above -1 (0 logarithmic, 1 geometric), or poisson. Geometric if left out.",
     ),
 ]
@@ -142,7 +132,7 @@ def epsilon(
             identical=identical,
         )
         result = statement(chosen, run, delta=delta)
-    _print_statement(result.with_notes(notes), {"run": run, "candidates": candidates, "shape": shape}, as_json=as_json)
+    _print_statement(result.with_notes(notes), run, candidates=candidates, as_json=as_json)
 
 
 @app.command()
@@ -180,7 +170,7 @@ def noise(
         )
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
         result = statement(chosen, run, delta=delta)
-    _print_statement(result.with_notes(notes), {"run": run, "candidates": candidates, "shape": shape}, as_json=as_json)
+    _print_statement(result.with_notes(notes), run, candidates=candidates, as_json=as_json)
 
 
 @app.command()
@@ -189,7 +179,9 @@ def plan(
     lot: Lot,
     steps: Steps,
     delta: Delta,
-    candidates: Annotated[int, typer.Option(click_type=WholeNumber(), help="How many candidates the search has.")],
+    candidates: Annotated[
+        int, typer.Option(parser=_whole, metavar="INTEGER", help="How many candidates the search has.")
+    ],
     noise: Annotated[float | None, typer.Option(help="Compare epsilons at this noise; or give --epsilon.")] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Compare the noises that meet this epsilon; or give --noise.")
@@ -247,15 +239,14 @@ def _shape(shape: float | str | None, selection: str) -> float | str:
     return 1.0 if shape is None else shape
 
 
-def _print_statement(result: honestdp.Statement, settings: dict[str, Any], *, as_json: bool) -> None:
-    run: honestdp.Run = settings["run"]
+def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:
     constants = {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise}
     if as_json:
-        extra = {"candidates": settings["candidates"], "shape": settings["shape"]}
-        typer.echo(json.dumps({**constants, **extra, **result.as_dict()}, indent=2))
+        typer.echo(json.dumps({**constants, "candidates": candidates, **result.as_dict()}, indent=2))
         return
+    noise = f"noise {rounded_up(run.noise, 6)}"
+    typer.echo(f"{'run':<11}{noise}, {run.records} records, lot {run.lot:g}, {run.steps} steps")
     typer.echo(result)
-    typer.echo(f"{'run':<11}" + ", ".join(f"{name} {value:.8g}" for name, value in constants.items()))
 
 
 @contextmanager

@@ -101,23 +101,27 @@ def statement(selection: Selection, run: Run, *, delta: float, epsilon: float | 
         epsilon=epsilon,
         delta=delta,
         accountant=selection.accountant,
-        selection=_described(selection),
+        selection=selection.name,
+        how=_in_words(selection),
         runs=selection.runs,
-        leaves=selection.leaves,
+        leaves="the model of the one run, and everything computed from it" if selection.runs == 1 else selection.leaves,
         basis=selection.basis,
         published=published,
         notes=tuple(notes),
     )
 
 
-def _described(selection: Selection) -> str:
-    if selection.runs == 1 and selection.name != "liu-talwar":
-        return "one run"
+def _in_words(selection: Selection) -> str:
+    runs = f"{selection.runs:g}" if selection.runs == int(selection.runs) else f"{selection.runs:.4g}"
+    if selection.name in ("compose", "winner"):
+        return "one run" if selection.runs == 1 else f"{runs} runs, every candidate once"
+    if selection.name == "liu-talwar":
+        return f"a secret number of runs, {runs} on average, ended by a coin and a hard stop"
     shape = shape_of(selection)
-    if shape is None:
-        return selection.name
-    name = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson"}.get(shape, f"of shape {shape}")
-    return f"{selection.name} (a secret number of runs, {name})"
+    law = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson", None: ""}.get(
+        shape, f"negative binomial of shape {shape}"
+    )
+    return f"a secret number of runs, {law}, {runs} on average"
 
 
 def mean_for_coverage(wanted: float, *, candidates: int, shape: float | str) -> float | None:
@@ -151,7 +155,7 @@ def selections(candidates: int, wanted: float) -> Iterator[tuple[str, Selection]
         reached = mean_for_coverage(wanted, candidates=candidates, shape=shape)
         for equal, mean in (("runs", float(candidates)), ("coverage", reached)):
             if mean is not None:
-                for bound in BOUNDS if mean >= 1 else BOUNDS[1:]:
+                for bound in BOUNDS:
                     yield equal, RandomStopping(count=count_of(runs=mean, shape=shape), bound=bound)
 
 
@@ -176,7 +180,7 @@ def plan(
     progress: called with how many methods are done, and of how many.
     """
     if (noise is None) == (epsilon is None):
-        raise checks.InvalidArgument("noise", noise, "given, or epsilon in its place, and not both")
+        raise checks.InvalidArgument("noise", noise, "given, or --epsilon in its place, and not both")
     checks.whole(least=1, candidates=candidates)
     checks.probability(coverage=coverage, delta=delta)
     if max_runs is not None:

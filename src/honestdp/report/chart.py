@@ -38,6 +38,7 @@ def draw(
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     ks = sorted({round(k) for k in np.geomspace(1, max(candidates, 2), 10)})
     lines = _lines(coverage)
@@ -57,6 +58,10 @@ def draw(
         f"What a search costs: {run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}",
         loc="left",
     )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)
     _name_lines(

@@ -34,8 +34,8 @@ class Count(Protocol):
     def generating(self, x: float) -> float:
         """phi(x) = E x^K, 0 <= x <= 1."""
 
-    def slope(self, x: Array) -> Array:
-        """phi'(x), 0 <= x <= 1: continuous and non-decreasing."""
+    def slope(self, s: Array, x: Array) -> Array:
+        """phi'(x) where x = 1 - s, non-increasing in s. Both are given, so that a small one keeps its digits."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class TruncatedNegativeBinomial:
             return inner / math.log(self.gamma)
         return math.expm1(-self.shape * inner) / math.expm1(-self.shape * math.log(self.gamma))
 
-    def slope(self, x: Array) -> Array:
-        return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * (1 - x))) ** (self.shape + 1)
+    def slope(self, s: Array, x: Array) -> Array:
+        return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * s)) ** (self.shape + 1)
 
 
 def _check_shape(shape: float) -> None:
@@ -135,8 +135,8 @@ class Poisson:
     def generating(self, x: float) -> float:
         return math.exp(-self.mean * (1 - x))
 
-    def slope(self, x: Array) -> Array:
-        return self.mean * np.exp(-self.mean * (1 - x))
+    def slope(self, s: Array, x: Array) -> Array:
+        return self.mean * np.exp(-self.mean * s)
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,7 @@ class Binomial:
     def generating(self, x: float) -> float:
         return float(1 - self.chance * (1 - x)) ** self.trials
 
-    def slope(self, x: Array) -> Array:
-        # At chance one this is k x^(k-1): written so that a small x keeps its digits.
+    def slope(self, s: Array, x: Array) -> Array:
         return self.mean * ((1 - self.chance) + self.chance * x) ** (self.trials - 1)
 
 

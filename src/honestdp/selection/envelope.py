@@ -29,30 +29,47 @@ PRECISION = 1e-6  # of the search for epsilon, relative, upwards
 
 @dataclass(frozen=True)
 class Curve:
-    """Break points of s -> g(s) as complements x = 1 - s and y = 1 - g, both non-increasing, from s = 0 to s = 1.
+    """Points of s -> g(s) from s = 0 to s = 1, with the complements x = 1 - s and y = 1 - g, each to its own precision.
 
-    x is rounded up and y down by what the numbers may lack, so that g is never too small for its s.
+    The corners of g take the lowest losses first: s = P(L <= l), g = R(L <= l). What the numbers may lack is taken from s and
+    given to g, so that g is never too small for its s. Between corners the best test is a mixture and g a straight line;
+    since every corner errs upwards and to the left, so does the line between two of them.
     """
 
+    s: Array
     x: Array
+    g: Array
     y: Array
 
     @classmethod
     def of(cls, pair: Pair) -> Curve:
-        p, r = pair.above
-        missing_p = pair.p_inf + pair.slack(pair.losses)
-        x = np.minimum(1.0, np.concatenate(([1.0], p + missing_p, [0.0])))
-        # R-mass above a loss may be overstated by the rounding of the P-masses there, times e^-loss.
-        overstated = pair.slack(pair.losses) * np.exp(-np.maximum(pair.losses, -700.0))
-        rest = np.clip(r - overstated, 0.0, 1.0)
-        y = np.concatenate(([max(0.0, 1 - pair.r_inf)], rest, [0.0]))
-        return cls(np.maximum.accumulate(x[::-1])[::-1], np.minimum.accumulate(y))._refined()
+        p_above, r_above = pair.above
+        other = pair.reversed
+        # A rounding of P's masses by e is one of R's by e e^-l, and the other way round.
+        scale = np.exp(np.clip(pair.losses, -700.0, 700.0))
+        p_error, r_error = pair.slack(pair.losses), other.slack(-pair.losses)
+        s_below = np.cumsum(pair.p) - r_error * scale
+        x_above = p_above + pair.p_inf + p_error
+        g_below = np.cumsum(pair.r) + pair.r_inf + r_error
+        y_above = r_above - p_error / scale
+        s, x = np.maximum(s_below, 1 - x_above), np.minimum(x_above, 1 - s_below)
+        g, y = np.minimum(g_below, 1 - y_above), np.maximum(y_above, 1 - g_below)
+        corners = (
+            _corners(np.maximum.accumulate(s), 0.0, 1.0),
+            _corners(np.minimum.accumulate(x), 1.0, 0.0),
+            _corners(np.minimum.accumulate(g[::-1])[::-1], pair.r_inf, 1.0),
+            _corners(np.maximum.accumulate(y[::-1])[::-1], 1 - pair.r_inf, 0.0),
+        )
+        index = np.arange(CELLS * (len(s) + 1) + 1) / CELLS
+        return cls(*(np.interp(index, np.arange(len(s) + 2), corner) for corner in corners))
 
-    def _refined(self) -> Curve:
-        """With points between the break points, where the best test is a mixture and g is a straight line."""
-        index = np.arange(CELLS * (len(self.x) - 1) + 1) / CELLS
-        breaks = np.arange(len(self.x))
-        return Curve(np.interp(index, breaks, self.x), np.interp(index, breaks, self.y))
+    def cells(self, count: Count) -> tuple[Array, Array]:
+        """phi' at the left end of each cell in s and at the right end in g: their difference bounds that of the cell."""
+        return count.slope(self.s[:-1], self.x[:-1]), count.slope(self.g[1:], self.y[1:])
+
+
+def _corners(values: Array, first: float, last: float) -> Array:
+    return np.concatenate(([first], np.clip(values, 0.0, 1.0), [last]))
 
 
 @dataclass(frozen=True)
@@ -144,7 +161,7 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: fl
 def envelope_epsilon(pair: Pair, count: Count, delta: float) -> float:
     """Theorem 2: the least epsilon of the envelope bound, in the direction of this pair."""
     curve = Curve.of(pair)
-    lines = Lines.hull(count.slope(curve.x[:-1]), count.slope(curve.y[1:]))
+    lines = Lines.hull(*curve.cells(count))
     start = pair.epsilon(delta / count.mean) if count.mean >= 1 else pair.epsilon(delta)
     return least_epsilon(lambda epsilon: expected(pair, lines, epsilon), delta, start=start)
 
@@ -152,7 +169,7 @@ def envelope_epsilon(pair: Pair, count: Count, delta: float) -> float:
 def profile_epsilon(pair: Pair, count: Count, delta: float) -> float:
     """Theorem 1: e1 + e2, in the direction of this pair. Infinite where the count has no such bound."""
     curve = Curve.of(pair)
-    above, below = count.slope(curve.x[:-1]), count.slope(curve.y[1:])
+    above, below = curve.cells(count)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(above > 0, np.log(above / below), 0.0)
     if count.mean <= delta:

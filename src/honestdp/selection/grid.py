@@ -6,8 +6,8 @@ on [0, T] and tau the sum of their t; beyond T the winner is so unlikely, e^-T, 
 
     delta(e) <= E_R sup_{0 <= tau <= T} [ l k e^-tau - e^e k exp(-(k-1) a^(tau/(k-1))) ]_+  + e^-T,   l = dP/dR.
 
-Candidates that share one law (one setting, k seeds) need no majorant: phi(x) = x^k, and Theorem 2R with
-lambda(s) = [phi'(1-s) - e^{e-c} phi'(1-g)]_+ leaves only the losses above c to be charged.
+Candidates that share one law, one score and random ties (one setting, k seeds) need no majorant: phi(x) = x^k, and Theorem 2R
+with lambda(s) = [phi'(1-s) - e^{e-c} phi'(1-g)]_+ leaves only the losses above c to be charged.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def identical_epsilon(pair: Pair, candidates: int, delta: float) -> float:
     """Theorem 2R for candidates of one law, in the direction of this pair."""
     curve = Curve.of(pair)
     law = Binomial(candidates, 1.0)
-    slopes, offsets = law.slope(curve.x[:-1]), law.slope(curve.y[1:])
-    width = -np.diff(curve.x)
+    slopes, offsets = curve.cells(law)
+    width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
     start = pair.epsilon(delta / candidates)
     best = math.inf
     for part in PARTS:

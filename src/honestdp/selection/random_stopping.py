@@ -7,9 +7,11 @@ One procedure, three accountings of it, by name:
 
       rdp'(a) = rdp(a) + (1+eta) (1-1/b) rdp(b) + (1+eta) log(1/gamma) / b + log(E K) / (a-1);
 
-  for a Poisson K of mean at least 1 (Theorem 6), with delta^ the delta of one run at eps^ = log(1 + 1/(a-1)),
+  for a Poisson K of mean mu (Theorem 6), with delta^ the delta of one run at eps^ = log(1 + 1/(a-1)),
 
-      rdp'(a) = rdp(a) + E K delta^ + log(E K) / (a-1).
+      rdp'(a) = log( e^-mu + mu e^{(a-1) (rdp(a) + mu delta^)} ) / (a-1),
+
+  where e^-mu, the chance of no run at all, is ours to add: without it the bound would fall below zero for mu < 1.
 - profile: delta(e1 + e2) <= E K delta_Q(e1), the form of Koskela, Redberg & Wang 2024 (docs/theory.md, Theorem 1).
 - envelope: docs/theory.md, Theorem 2; never worse than profile.
 """
@@ -64,7 +66,7 @@ class RandomStopping:
 
     @property
     def published(self) -> RandomStopping | None:
-        if self.bound == "papernot-steinke" or self.count.mean < 1 or isinstance(self.count, Binomial):
+        if self.bound == "papernot-steinke" or isinstance(self.count, Binomial):
             return None
         return RandomStopping(count=self.count, bound="papernot-steinke")
 
@@ -103,13 +105,10 @@ class RandomStopping:
 def repeated_curve(curve: RenyiCurve, count: Count) -> RenyiCurve:
     """The Renyi curve of the best of K runs, each with the given curve (Papernot & Steinke 2022)."""
     orders, values = curve.orders, curve.values
-    if isinstance(count, Poisson) and count.mean < 1:
-        raise checks.InvalidArgument("runs", count.mean, "at least 1 for papernot-steinke")
     if isinstance(count, Poisson):
         hats = np.log1p(1 / (orders - 1))
-        raised = (
-            values + count.mean * np.array([curve.delta(hat) for hat in hats]) + math.log(count.mean) / (orders - 1)
-        )
+        shifted = values + count.mean * np.array([curve.delta(hat) for hat in hats])
+        raised = np.logaddexp(-count.mean, math.log(count.mean) + (orders - 1) * shifted) / (orders - 1)
     elif isinstance(count, TruncatedNegativeBinomial):
         # b = 1 is an order too: there the middle term vanishes, and with K = 1 for sure so does the whole addition.
         best = float(np.min((1 - 1 / orders) * values - math.log(count.gamma) / orders))

@@ -18,7 +18,11 @@ from honestdp.selection.grid import different_epsilon, identical_epsilon
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """k candidates, each run once. `identical`: all of them have one law, as k seeds of one setting do."""
+    """k candidates, each run once.
+
+    identical: all of them have one law and one score, ties are broken at random, and the winner's number does not leave, as
+        with k seeds of one setting. It is not enough that candidates cost the same: Theorem 2R fails for different ones.
+    """
 
     name: ClassVar[str] = "winner"
     leaves: ClassVar[str] = "the winner alone: its model, its hyperparameters and its noisy score"
