@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from honestdp.accounting.pair import Pair
+from honestdp.accounting.pld import LARGEST_LOSS
 from honestdp.accounting.steps import Array
 from honestdp.selection.counts import Count
 
@@ -138,7 +139,8 @@ def expected(pair: Pair, lines: Lines, epsilon: float) -> float:
 
 
 def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: float) -> float:
-    """The least epsilon, rounded up, at which a non-increasing bound on delta is met."""
+    """The least epsilon, rounded up, at which a non-increasing bound on delta is met; the search begins at `start`."""
+    start = start if math.isfinite(start) else 1.0
     if delta_of(start) <= delta:
         low, high = 0.0, start
         if delta_of(0.0) <= delta:
@@ -147,7 +149,7 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: fl
         low, high = start, max(2 * start, 1e-3)
         while delta_of(high) > delta:
             low, high = high, 2 * high
-            if high > 1e4:
+            if high > LARGEST_LOSS:
                 return math.inf
     while high - low > PRECISION * high:
         middle = (low + high) / 2
@@ -162,7 +164,7 @@ def envelope_epsilon(pair: Pair, count: Count, delta: float) -> float:
     """Theorem 2: the least epsilon of the envelope bound, in the direction of this pair."""
     curve = Curve.of(pair)
     lines = Lines.hull(*curve.cells(count))
-    start = pair.epsilon(delta / count.mean) if count.mean >= 1 else pair.epsilon(delta)
+    start = pair.epsilon(min(1.0, delta / count.mean))
     return least_epsilon(lambda epsilon: expected(pair, lines, epsilon), delta, start=start)
 
 

@@ -44,11 +44,12 @@ def identical_epsilon(pair: Pair, candidates: int, delta: float) -> float:
     slopes, offsets = curve.cells(law)
     width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
     start = pair.epsilon(delta / candidates)
-    best = math.inf
+    best = _least(pair, Lines.hull(slopes, offsets), delta, start)  # lambda = 0: Theorem 2
     for part in PARTS:
         ratio = _ratio(slopes, offsets, width, part * delta)
-        lines = Lines.hull(np.minimum(slopes, ratio * offsets), offsets)
-        best = min(best, _least(pair, lines, delta * (1 - part), start))
+        if math.isfinite(ratio):
+            lines = Lines.hull(np.minimum(slopes, ratio * offsets), offsets)
+            best = min(best, _least(pair, lines, delta * (1 - part), start))
     return best
 
 
@@ -74,13 +75,12 @@ def _ratio(slopes: Array, offsets: Array, width: Array, mass: float) -> float:
 
 def _grid_lines(curve: Curve, candidates: int, *, cut: float) -> Lines | None:
     others = candidates - 1
-    with np.errstate(divide="ignore"):
-        # On [t_i, t_{i+1}] a is at most its value at the right end.
-        t, a = -np.log(curve.x[:-1]), -np.log(curve.y[1:])
-    inside = t <= cut
-    t, a = t[inside], a[inside]
-    if not np.isfinite(a[-1]):
+    at_cut = float(np.interp(math.exp(-cut), curve.x[::-1], curve.y[::-1]))
+    if at_cut <= 0:
         return None
+    # On [t_i, t_{i+1}] a is at most its value at the right end, which for the last cell is the cut.
+    inside = int(np.count_nonzero(curve.x >= math.exp(-cut)))
+    t, a = -np.log(curve.x[:inside]), -np.log(np.append(curve.y[1:inside], at_cut))
     last = np.append(np.diff(t) > 0, True)  # of equal t the last has the largest a
     t, a = turning_points(t[last], a[last])
     tau = np.linspace(0.0, cut, CELLS + 1)
