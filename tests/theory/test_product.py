@@ -174,7 +174,9 @@ def test_infinite_losses_left_out_are_caught() -> None:
 
 def test_a_grid_charged_without_what_lies_beyond_the_cut_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = product_grid._grid_lines
-    monkeypatch.setattr(product_grid, "_grid_lines", lambda curve, candidates, cut: original(curve, candidates, cut=0.1))
+    monkeypatch.setattr(
+        product_grid, "_grid_lines", lambda curve, candidates, cut: original(curve, candidates, cut=0.1)
+    )
     assert grid_undercharged(grids()) > 0
 
 

@@ -49,16 +49,21 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
         return tight
     warnings.warn(
         f"losses above {LARGEST_LOSS:g} or a delta below {SMALLEST_DELTA:g} are beyond the pld accountant's numbers: "
-        f"this is the rdp accountant's bound, sound but looser",
+        f"this is a Renyi bound, sound but looser",
         AccountingWarning,
         stacklevel=2,
     )
-    return renyi_curve(event).epsilon(delta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccountingWarning)
+        return min(renyi_curve(event).epsilon(delta), moments_epsilon(event, delta))
 
 
 def at_once(event: DpEvent) -> float | None:
     """The epsilon of an event that needs no accountant: 0 where nothing is asked, infinite where no noise is added."""
-    steps = gaussian_steps(event)
+    try:
+        steps = gaussian_steps(event)
+    except UnknownEvent:
+        return None
     if not steps:
         return 0.0
     return math.inf if any(step.noise == 0 for step in steps) else None

@@ -59,20 +59,27 @@ class RenyiCurve:
 
 def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
     """The curve of an event at ORDERS, or at the given orders."""
-    return _renyi_curve(event, tuple(ORDERS if orders is None else orders))
+    chosen = tuple(ORDERS if orders is None else orders)
+    try:
+        return _cached_curve(event, chosen)
+    except TypeError:  # an event made of a list has no hash
+        return _curve(event, chosen)
 
 
-@functools.lru_cache(maxsize=64)
-def _renyi_curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
+def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
+    if total_steps(event) == 0:
+        above = np.array([order for order in orders if order > 1])
+        return RenyiCurve(above, np.zeros(len(above)))
     accountant = rdp_privacy_accountant.RdpAccountant(orders)
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
     above_one = accountant.orders > 1
     alpha: Array = np.asarray(accountant.orders[above_one], dtype=np.float64)
     values: Array = np.asarray(accountant.rdp[above_one], dtype=np.float64)
-    if total_steps(event) == 0:
-        return RenyiCurve(alpha, values)
     return RenyiCurve(alpha, np.maximum(values, 0) + total_steps(event) * ROUNDING / (alpha - 1))
+
+
+_cached_curve = functools.lru_cache(maxsize=64)(_curve)
 
 
 @contextlib.contextmanager

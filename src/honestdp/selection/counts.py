@@ -90,7 +90,7 @@ class TruncatedNegativeBinomial:
     def generating(self, x: float) -> float:
         if self.gamma == 1:
             return x
-        inner = math.log1p(-(1 - self.gamma) * x)
+        inner = math.log(self.gamma + (1 - self.gamma) * (1 - x))
         if self.shape == 0:
             return inner / math.log(self.gamma)
         return math.expm1(-self.shape * inner) / math.expm1(-self.shape * math.log(self.gamma))

@@ -79,11 +79,11 @@ class RandomStopping:
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)
-        if self.bound == "papernot-steinke":
-            return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
         known = accounting.at_once(event)
         if known is not None:
             return known
+        if self.bound == "papernot-steinke":
+            return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
         pair = accounting.privacy_loss(event, delta=delta / max(1.0, self.count.mean), tolerance=2e-5)

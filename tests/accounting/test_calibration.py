@@ -1,0 +1,84 @@
+"""Calibration never overshoots, and comes close from below."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from honestdp import Budget, Run
+from honestdp.accounting import AccountingWarning
+from honestdp.accounting.calibration import OverBudget, least_noise, most_candidates, most_steps
+from honestdp.checks import InvalidArgument
+from honestdp.selection import SELECTIONS, Compose, named
+
+RUN = Run(records=60000, lot=250, steps=2000, noise=4.0)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    epsilon=st.floats(0.05, 20),
+    log_delta=st.floats(-9, -3),
+    rate=st.floats(1e-4, 1.0),
+    steps=st.integers(1, 20000),
+    accountant=st.sampled_from(["pld", "rdp", "moments"]),
+)
+def test_noise_meets_the_budget_from_below(
+    epsilon: float, log_delta: float, rate: float, steps: int, accountant: str
+) -> None:
+    budget = Budget(epsilon, 10**log_delta)
+    selection = Compose(candidates=1, accountant=accountant)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccountingWarning)
+        run = least_noise(budget, records=10**6, lot=rate * 10**6, steps=steps, selection=selection)
+        spent = selection.epsilon(run.event, delta=budget.delta)
+    assert spent <= budget.epsilon
+    assert spent >= budget.epsilon * 0.999
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_every_selection_can_be_calibrated(name: str) -> None:
+    selection = named(name, candidates=6)
+    budget = Budget(2.0, 1e-6)
+    run = least_noise(budget, records=60000, lot=250, steps=2000, selection=selection)
+    spent = selection.epsilon(run.event, delta=budget.delta)
+    assert 0.999 * budget.epsilon <= spent <= budget.epsilon
+
+
+def test_most_steps_is_the_last_that_fits() -> None:
+    selection, budget = Compose(candidates=3), Budget(1.0, 1e-6)
+    most = most_steps(budget, run=RUN, selection=selection)
+    assert selection.epsilon(most.event, delta=1e-6) <= 1.0
+    assert selection.epsilon(replace(most, steps=most.steps + 1).event, delta=1e-6) > 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon"), [("compose", 1.5), ("envelope", 0.4), ("papernot-steinke", 0.5), ("liu-talwar", 1.3)]
+)
+def test_most_candidates_is_the_last_that_fits(name: str, epsilon: float) -> None:
+    budget = Budget(epsilon, 1e-6)
+    most = most_candidates(budget, run=RUN, selection_of=lambda k: named(name, candidates=k))
+    assert named(name, candidates=most).epsilon(RUN.event, delta=1e-6) <= epsilon
+    assert named(name, candidates=most + 1).epsilon(RUN.event, delta=1e-6) > epsilon
+
+
+def test_a_budget_too_small_for_one_step_says_so() -> None:
+    with pytest.raises(OverBudget, match="does not allow a single step"):
+        most_steps(Budget(0.01, 1e-9), run=replace(RUN, noise=0.3), selection=Compose(candidates=1))
+    with pytest.raises(OverBudget, match="does not allow a single candidate"):
+        most_candidates(Budget(0.01, 1e-9), run=RUN, selection_of=lambda k: Compose(candidates=k))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+def test_a_budget_that_is_none_is_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(InvalidArgument):
+        Budget(epsilon, delta)
+
+
+def test_no_step_needs_no_noise_and_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="steps"):
+        least_noise(Budget(1.0, 1e-6), records=100, lot=10, steps=0, selection=Compose(candidates=1))

@@ -1,0 +1,201 @@
+"""The command line as a user meets it: real processes, results on standard output, errors of one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BASE = ["--records", "60000", "--lot", "250", "--steps", "10000", "--delta", "1e-6"]
+RUN = [*BASE, "--noise", "4"]
+
+
+def honestdp(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("honestdp")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def as_json(*arguments: str) -> dict[str, object]:
+    done = honestdp(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_epsilon_of_one_run() -> None:
+    found = as_json("epsilon", *RUN)
+    assert found["epsilon"] == pytest.approx(0.4238, rel=3e-3)
+    assert (found["delta"], found["accountant"], found["selection"], found["runs"]) == (1e-6, "pld", "compose", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "epsilon", "accountant", "runs"),
+    [
+        (["--candidates", "40", "--selection", "liu-talwar", "--accountant", "moments"], 3.009, "moments", 40),
+        (["--candidates", "40", "--selection", "papernot-steinke"], 1.106, "rdp", 40),
+        (["--candidates", "280", "--selection", "envelope", "--runs", "40", "--shape", "0"], 0.6841, "pld", 40),
+        (["--candidates", "10", "--selection", "profile", "--shape", "poisson"], 0.8995, "pld", 10),
+        (["--candidates", "10", "--selection", "winner"], 1.332, "pld", 10),
+        (["--candidates", "10"], 1.457, "pld", 10),
+        (["--accountant", "rdp"], 0.4593, "rdp", 1),
+    ],
+)
+def test_epsilon_of_a_search(options: list[str], epsilon: float, accountant: str, runs: float) -> None:
+    found = as_json("epsilon", *RUN, *options)
+    assert found["epsilon"] == pytest.approx(epsilon, rel=2e-3)
+    assert found["accountant"] == accountant
+    assert found["runs"] == pytest.approx(runs)
+
+
+def test_the_printed_statement_is_whole() -> None:
+    said = honestdp("epsilon", *RUN, "--selection", "envelope", "--candidates", "40").stdout
+    for words in (
+        "0.7551 at delta 1e-06",
+        "add or remove one record",
+        "pld",
+        "envelope",
+        "winner alone",
+        "assumes",
+        "Papernot",
+    ):
+        assert words in said
+
+
+def test_noise_meets_the_budget() -> None:
+    found = as_json("noise", *BASE, "--epsilon", "1", "--selection", "envelope", "--candidates", "40")
+    noise, epsilon = found["noise"], found["epsilon"]
+    assert isinstance(noise, float)
+    assert isinstance(epsilon, float)
+    assert 0.999 <= epsilon <= 1
+    again = as_json("epsilon", *BASE, "--noise", repr(noise), "--selection", "envelope", "--candidates", "40")
+    assert again["epsilon"] == epsilon
+
+
+def test_the_printed_noise_meets_the_budget_too() -> None:
+    said = honestdp("noise", *BASE, "--epsilon", "1").stdout
+    noise = said.split("noise ")[1].split(",")[0]
+    found = as_json("epsilon", *BASE, "--noise", noise)["epsilon"]
+    assert isinstance(found, float)
+    assert found <= 1
+
+
+def test_plan_as_json_and_chart(tmp_path: Path) -> None:
+    chart = tmp_path / "plan.svg"
+    small = ["--records", "2000", "--lot", "100", "--steps", "200", "--delta", "1e-5", "--candidates", "8"]
+    found = as_json("plan", *small, "--noise", "3", "--plot", str(chart))
+    methods = found["methods"]
+    assert isinstance(methods, list)
+    for method in methods:
+        assert {"selection", "accountant", "shape", "runs", "coverage", "epsilon", "noise", "leaves"} <= set(method)
+    assert {m["selection"] for m in methods} == {
+        "compose",
+        "winner",
+        "liu-talwar",
+        "papernot-steinke",
+        "profile",
+        "envelope",
+    }
+    recommended = found["recommended"]
+    assert isinstance(recommended, dict)
+    assert {key: value for key, value in recommended.items() if key != "reason"} in methods
+    assert chart.stat().st_size > 10_000
+
+
+def test_plan_as_a_table_fits_a_terminal() -> None:
+    small = [
+        "--records",
+        "2000",
+        "--lot",
+        "100",
+        "--steps",
+        "200",
+        "--delta",
+        "1e-5",
+        "--candidates",
+        "8",
+        "--noise",
+        "3",
+    ]
+    said = honestdp("plan", *small).stdout
+    table = said.split("selection        by")[1].split("from ")[0]
+    assert max(len(line) for line in table.splitlines()) <= 80
+    assert "recommended" in said
+    assert "add or remove one record" in said
+
+
+def test_no_noise_is_said_plainly() -> None:
+    found = as_json("epsilon", *BASE, "--noise", "0")
+    assert float(str(found["epsilon"])) == math.inf
+    assert found["private"] is False
+    assert "NOT PRIVATE" in honestdp("epsilon", *BASE, "--noise", "0").stdout
+
+
+def test_help_and_version() -> None:
+    assert honestdp("--version").stdout.startswith("honestdp ")
+    for command in ([], ["epsilon"], ["noise"], ["plan"]):
+        done = honestdp(*command, "--help")
+        assert done.returncode == 0
+        assert "Usage" in done.stdout
+    assert "gamma = 1/K" in " ".join(honestdp("epsilon", "--help").stdout.replace("│", " ").split())
+
+
+BAD = [
+    (["--lot", "70000"], "--lot", "70000"),
+    (["--lot", "0"], "--lot", "0"),
+    (["--lot", "nan"], "--lot", "nan"),
+    (["--records", "-5"], "--records", "-5"),
+    (["--records", "many"], "--records", "many"),
+    (["--steps", "-1"], "--steps", "-1"),
+    (["--steps", "1.5"], "--steps", "1.5"),
+    (["--noise", "-1"], "--noise", "-1"),
+    (["--noise", "inf"], "--noise", "inf"),
+    (["--delta", "0"], "--delta", "0"),
+    (["--delta", "1"], "--delta", "1"),
+    (["--delta", "nan"], "--delta", "nan"),
+    (["--candidates", "0"], "--candidates", "0"),
+    (["--selection", "envelope", "--shape", "-1"], "--shape", "-1"),
+    (["--selection", "envelope", "--shape", "-2"], "--shape", "-2"),
+    (["--selection", "envelope", "--shape", "round"], "--shape", "round"),
+    (["--selection", "envelope", "--runs", "0"], "--runs", "0"),
+    (["--selection", "best"], "--selection", "best"),
+    (["--accountant", "prv"], "--accountant", "prv"),
+    (["--selection", "liu-talwar", "--accountant", "pld"], "--accountant", "pld"),
+    (["--shape", "1"], "--shape", "1"),
+    (["--colour", "blue"], "--colour", "No such option"),
+]
+
+
+@pytest.mark.parametrize(("options", "name", "value"), BAD, ids=[" ".join(case[0]) for case in BAD])
+def test_bad_input_is_one_line_that_names_the_option_and_the_value(options: list[str], name: str, value: str) -> None:
+    done = honestdp("epsilon", *RUN, *options)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert name in done.stderr
+    assert value in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["noise", *BASE, "--epsilon", "0"],
+        ["noise", *BASE, "--epsilon", "nan"],
+        ["noise", *BASE],
+        ["plan", *BASE, "--candidates", "4"],
+        ["plan", *BASE, "--candidates", "4", "--noise", "4", "--epsilon", "1"],
+        ["plan", *RUN, "--candidates", "4", "--coverage", "1"],
+        ["plan", *RUN, "--candidates", "4", "--plot", "chart.pdf"],
+        ["plan", *RUN, "--candidates", "4", "--plot", "no/such/folder/chart.png"],
+        ["plan", *RUN, "--candidates", "4", "--max-runs", "0"],
+        ["train"],
+    ],
+)
+def test_bad_input_to_the_other_commands(arguments: list[str]) -> None:
+    done = honestdp(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
