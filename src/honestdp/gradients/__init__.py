@@ -14,4 +14,16 @@ from honestdp.gradients.pieces import Dense, Outer, Piece, Rows, outer
 from honestdp.gradients.rules import Rule, rule
 from honestdp.gradients.vetting import RefusedModel
 
-__all__ = ["Dense", "Outer", "PerExample", "Piece", "RefusedModel", "Rows", "Rule", "layers", "outer", "per_example", "rule"]
+__all__ = [
+    "Dense",
+    "Outer",
+    "PerExample",
+    "Piece",
+    "RefusedModel",
+    "Rows",
+    "Rule",
+    "layers",
+    "outer",
+    "per_example",
+    "rule",
+]

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from honestdp.checks import InvalidArgument
 from honestdp.gradients import rules
 from honestdp.gradients.pieces import Dense, Piece
 from honestdp.gradients.rules import Rule, Unruled
@@ -28,10 +29,9 @@ _STANDING_IN = threading.RLock()
 
 @dataclass(frozen=True)
 class Ruled:
-    """A layer with trainable parameters, its rule, and where its parameters are in the model."""
+    """Where a layer with trainable parameters is in the model, its rule, and its parameters."""
 
     path: str
-    layer: nn.Module
     rule: Rule
     trainable: Mapping[str, str]
     """Own name of a trainable parameter -> its name in the model."""
@@ -43,6 +43,7 @@ class Call:
     """One use of a layer in the forward pass."""
 
     ruled: Ruled
+    layer: nn.Module
     own: Mapping[str, Tensor]
     kept: Tensor
     version: int
@@ -52,9 +53,9 @@ class Call:
         """The pieces of this layer by the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
         if self.kept._version != self.version:
             raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
-        grad = grad.unflatten(0, (runs, -1))
+        grad = grad.view(runs, -1, *grad.shape[1:])
         names = self.ruled.trainable
-        found = self.ruled.rule.gradients(self.ruled.layer, self.own, self.kept, grad, frozenset(names))
+        found = self.ruled.rule.gradients(self.layer, self.own, self.kept, grad, frozenset(names))
         return {names[own]: rules.as_piece(found[own]) for own in names}
 
 
@@ -78,12 +79,14 @@ class BookKeeping:
         }
 
 
-def _stand_in(ruled: Ruled, params: Mapping[str, Tensor], shape: tuple[int, int], calls: list[Call]) -> Callable[..., Tensor]:
-    """A forward for the layer of `ruled` that reads every run's own parameters and notes the call."""
+def _stand_in(
+    layer: nn.Module, ruled: Ruled, params: Mapping[str, Tensor], shape: tuple[int, int], calls: list[Call]
+) -> Callable[..., Tensor]:
+    """A forward for `layer` that reads every run's own parameters and notes the call."""
     runs, lot = shape
     own = {name: params[full].detach().requires_grad_() for name, full in ruled.trainable.items()}
     for name in ruled.frozen:
-        value = getattr(ruled.layer, name)
+        value = getattr(layer, name)
         own[name] = value.expand(runs, *value.shape)
 
     def forward(*args: Tensor, **kwargs: object) -> Tensor:
@@ -92,28 +95,32 @@ def _stand_in(ruled: Ruled, params: Mapping[str, Tensor], shape: tuple[int, int]
         x = args[0]
         if x.dim() == 0 or len(x) != runs * lot:
             raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples")
-        out, kept = ruled.rule.forward(ruled.layer, own, x.unflatten(0, shape))
+        out, kept = ruled.rule.forward(layer, own, x.view(runs, lot, *x.shape[1:]))
         folded = out.flatten(0, 1)
         if folded._is_view():
             # A model may change the output in place, which autograd would trace to what the view was taken of.
             folded = folded.clone() if ruled.rule.reads_output else torch.ops.aten._unsafe_view(out, folded.shape)
-        calls.append(Call(ruled, own, kept, kept._version, get_gradient_edge(folded)))
+        calls.append(Call(ruled, layer, own, kept, kept._version, get_gradient_edge(folded)))
         return folded
 
     return forward
 
 
 @contextmanager
-def _standing_in(layers: list[Ruled], params: Mapping[str, Tensor], shape: tuple[int, int]) -> Iterator[list[Call]]:
+def _standing_in(
+    model: nn.Module, layers: tuple[Ruled, ...], params: Mapping[str, Tensor], shape: tuple[int, int]
+) -> Iterator[list[Call]]:
+    """Within, the layers run by their rules, for every run its own parameters; what they did is noted in the list."""
     calls: list[Call] = []
+    found = [(model.get_submodule(ruled.path), ruled) for ruled in layers]
     with _STANDING_IN:
         try:
-            for ruled in layers:
-                ruled.layer.__dict__["forward"] = _stand_in(ruled, params, shape, calls)
+            for layer, ruled in found:
+                layer.__dict__["forward"] = _stand_in(layer, ruled, params, shape, calls)
             yield calls
         finally:
-            for ruled in layers:
-                ruled.layer.__dict__.pop("forward", None)
+            for layer, _ in found:
+                layer.__dict__.pop("forward", None)
 
 
 def _merge(pieces: list[Piece]) -> Piece:
@@ -126,16 +133,16 @@ def _merge(pieces: list[Piece]) -> Piece:
 def per_example(
     model: nn.Module,
     loss: Callable[[Tensor, Tensor], Tensor],
-    layers: list[Ruled],
+    layers: tuple[Ruled, ...],
     params: Mapping[str, Tensor],
     x: Tensor,
     y: Tensor,
 ) -> BookKeeping:
     runs, lot = x.shape[:2]
     with torch.enable_grad():
-        with _standing_in(layers, params, (runs, lot)) as calls:
+        with _standing_in(model, layers, params, (runs, lot)) as calls:
             output = model(x.flatten(0, 1))
-        losses = loss(output, y.flatten(0, 1))
+        losses = one_each(loss(output, y.flatten(0, 1)), runs * lot)
         grads = _output_gradients(losses, calls)
     found: dict[str, list[Piece]] = {}
     with torch.no_grad():
@@ -147,6 +154,14 @@ def per_example(
         squares = [piece.square_norms() for piece in pieces.values()]
         norms = reduce(torch.add, squares).sqrt() if squares else x.new_zeros(runs, lot, dtype=losses.dtype)
     return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
+
+
+def one_each(losses: Tensor, examples: int) -> Tensor:
+    """`losses`, once it is sure that there is one for every example."""
+    if losses.shape != (examples,):
+        wanted = f"one number an example, shape ({examples},) here; PyTorch's own losses need reduction='none'"
+        raise InvalidArgument("loss", f"a result of shape {tuple(losses.shape)}", wanted)
+    return losses
 
 
 def _output_gradients(losses: Tensor, calls: list[Call]) -> tuple[Tensor | None, ...]:

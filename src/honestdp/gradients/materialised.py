@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from honestdp.gradients.bookkeeping import one_each
 from honestdp.gradients.pieces import Dense
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -29,11 +30,14 @@ def _mappable(model: nn.Module) -> Iterator[None]:
     if not recurrent:
         yield
         return
+    fused = torch.backends.mkldnn.enabled
     handles = [module.register_forward_pre_hook(_with_first_state) for module in recurrent]
     try:
         with torch.backends.cudnn.flags(enabled=False):
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
             yield
     finally:
+        torch.backends.mkldnn.enabled = fused
         for handle in handles:
             handle.remove()
 
@@ -71,7 +75,7 @@ class Batch:
 
         def one(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             output = functional_call(self.model, params, (x.unsqueeze(0),))
-            return self.loss(output, y.unsqueeze(0)).squeeze(0)
+            return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
 
         lot = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
         runs = vmap(lot, randomness="different")
@@ -111,7 +115,8 @@ class Materialised:
             return {name: Dense(value).weighted_sum(weights, finite=False) for name, value in self._kept.items()}
         totals = {name: torch.zeros_like(value) for name, value in self.batch.params.items()}
         with _replayed(self._states, self.batch.x.device):
-            for part, (gradients, _) in zip(weights.split(self.chunk, dim=1), self._made(), strict=True):
+            for number, (gradients, _) in enumerate(self._made()):
+                part = weights[:, number * self.chunk : (number + 1) * self.chunk]
                 for name, value in gradients.items():
                     totals[name] += Dense(value).weighted_sum(part, finite=False)
         return totals
@@ -138,7 +143,16 @@ def _replayed(states: RandomStates | None, device: torch.device) -> Iterator[Non
         yield
 
 
-def per_example(model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, bytes_per_example: int, memory: int) -> Materialised:
+def per_example(
+    model: nn.Module,
+    loss: Loss,
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    *,
+    bytes_per_example: int,
+    memory: int,
+) -> Materialised:
     """`bytes_per_example`: what the gradient of one example in one run holds while it is made."""
     chunk = max(1, memory // max(1, bytes_per_example * len(x)))
     return Materialised(Batch(model, loss, params, x, y), min(chunk, x.shape[1]))

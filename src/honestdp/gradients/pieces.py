@@ -1,4 +1,4 @@
-"""The gradients of one layer for every run and example, in the form in which their norms and weighted sums are cheapest.
+"""The gradients of one parameter for every run and example, in the form whose norms and weighted sums are cheapest.
 
 A piece stands for a tensor of per-example gradients `[runs, lot, *shape]` of one parameter. It answers the two verbs of
 the package and need not hold that tensor. A weight of exactly 0 removes an example from the sum, whatever its gradient:
@@ -37,7 +37,8 @@ def silence(values: Tensor, weights: Tensor) -> Tensor:
 def _square_sum(values: Tensor) -> Tensor:
     """`[runs, lot]`: the sum of squares of `values` `[runs, lot, ...]`."""
     rows = values.flatten(2)
-    return torch.linalg.vecdot(rows, rows)
+    squares: Tensor = torch.linalg.vecdot(rows, rows)
+    return squares
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ class Outer:
 
     def square_norms(self) -> Tensor:
         if self.left.shape[2] == 1:
-            return _square_sum(self.left) * _square_sum(self.right)
+            # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
+            tiny = torch.finfo(self.left.dtype).tiny
+            return _square_sum(self.left).clamp(min=tiny) * _square_sum(self.right).clamp(min=tiny)
         left, right = self.left.double(), self.right.double()
         gram = torch.matmul(left, left.mT) * torch.matmul(right, right.mT)
         return gram.sum((-2, -1)).clamp(min=0).to(self.left.dtype)

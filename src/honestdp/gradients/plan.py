@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, rules
-from honestdp.gradients.bookkeeping import Ruled
+from honestdp.gradients.bookkeeping import BookKeeping, Ruled
+from honestdp.gradients.materialised import Materialised
+from honestdp.gradients.pieces import Dense
 from honestdp.gradients.rules import Unruled
 from honestdp.gradients.trial import LOT, Trial, flat, project, without_dropout
 from honestdp.gradients.vetting import RefusedModel, refuse_by_name, refuse_mixing
@@ -46,68 +48,84 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> tuple[Ruled, ..
         if rule is None:
             raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule")
         frozen = tuple(name for name in own if name not in ours and layer._parameters[name] is not None)
-        found.append(Ruled(path, layer, rule, ours, frozen))
+        found.append(Ruled(path, rule, ours, frozen))
     return tuple(found)
 
 
 def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
     """Vet the model and choose its engine. Reads only the shapes, dtypes and device of `params` and `x`."""
     refuse_by_name(model)
-    devices = [x.device] if x.is_cuda else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
         trial = Trial(model, params, x)
         refuse_mixing(trial)
         try:
             layers = ruled_layers(model, frozenset(params))
+            with without_dropout(model):
+                return _book_keeping(trial, Expected.of(trial), layers)
         except Unruled as reason:
-            layers, why = None, str(reason)
-        return _tried(trial, layers, why if layers is None else "")
+            log.warning("%s: per-example gradients are materialised, since %s", type(model).__name__, reason)
+        with without_dropout(model):
+            return _materialised(trial, Expected.of(trial))
 
 
-def _tried(trial: Trial, layers: tuple[Ruled, ...] | None, why: str) -> Plan:
-    """The plan that gives the gradients of plain autograd on the trial."""
-    with without_dropout(trial.model):
+@dataclass(frozen=True)
+class Expected:
+    """What plain autograd gives for a trial whose loss is `project(output, cotangents)`."""
+
+    cotangents: Tensor
+    gradients: Mapping[str, Tensor]
+    norms: Tensor
+    bytes_per_example: int
+    comparable: bool
+    """Whether the model gives the same finite gradients whenever it is run."""
+
+    @staticmethod
+    def of(trial: Trial) -> Expected:
         x = trial.x.flatten(0, 1)
-        first = flat(trial.output(x))
-        cotangents = trial.normal(trial.runs, LOT, first.shape[1])
-        random = not torch.allclose(first, flat(trial.output(x, seed=1)), equal_nan=True)
-        expected, kept = trial.reference(cotangents)
-        gradient_bytes = sum(value[0].nbytes for value in trial.params.values()) 
-        needed = kept + 2 * gradient_bytes
-        if random and layers is not None:
-            layers, why = None, "it draws random numbers outside dropout layers, so its layer rules cannot be checked"
-        if layers is not None:
-            try:
-                result = bookkeeping.per_example(trial.model, project, list(layers), trial.params, trial.x, cotangents)
-                if _agrees(result, expected, trial):
-                    return Plan(layers, needed)
-                why = "parameters are used outside their layers, or a layer rule does not hold for it"
-            except Unruled as reason:
-                why = str(reason)
-        log.warning("%s: per-example gradients are materialised, since %s", type(trial.model).__name__, why)
-        made = materialised.per_example(
-            trial.model, project, trial.params, trial.x, cotangents, bytes_per_example=needed, memory=2**62
+        output = flat(trial.output(x))
+        again = flat(trial.output(x, seed=1))
+        cotangents = trial.normal(trial.runs, LOT, output.shape[1])
+        gradients, kept = trial.reference(cotangents)
+        norms = torch.stack([value.flatten(2).square().sum(-1) for value in gradients.values()]).sum(0).sqrt()
+        comparable = torch.allclose(output, again) and bool(torch.isfinite(norms).all())
+        made = sum(value[0].nbytes for value in trial.params.values())
+        return Expected(cotangents, gradients, norms, kept + 2 * made, comparable)
+
+
+def _book_keeping(trial: Trial, expected: Expected, layers: tuple[Ruled, ...]) -> Plan:
+    if not expected.comparable:
+        raise Unruled("it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked")
+    result = bookkeeping.per_example(trial.model, project, layers, trial.params, trial.x, expected.cotangents)
+    if not _agrees(result, expected, trial):
+        raise Unruled("its parameters are used outside their layers, or a layer rule does not hold for it")
+    return Plan(layers, expected.bytes_per_example)
+
+
+def _materialised(trial: Trial, expected: Expected) -> Plan:
+    needed = expected.bytes_per_example
+    try:
+        result = materialised.per_example(
+            trial.model, project, trial.params, trial.x, expected.cotangents, bytes_per_example=needed, memory=2**62
         )
-        if not random and not _agrees(made, expected, trial):
-            raise RefusedModel(
-                type(trial.model).__name__,
-                "a module whose gradient for an example can be found with torch.func.vmap;"
-                " for this one it differs from the gradient of the example alone",
-            )
-        return Plan(None, needed)
+    except RuntimeError as error:
+        wanted = "made of layers with a rule, or of operations that torch.func.vmap can map"
+        raise RefusedModel(f"{type(trial.model).__name__}, where it fails with: {error}", wanted) from error
+    if expected.comparable and not _agrees(result, expected, trial):
+        wanted = "a module whose gradient under torch.func.vmap is the gradient of the example alone"
+        raise RefusedModel(type(trial.model).__name__, wanted)
+    return Plan(None, needed)
 
 
-def _agrees(result: bookkeeping.BookKeeping | materialised.Materialised, expected: Mapping[str, Tensor], trial: Trial) -> bool:
-    """Whether norms and a weighted sum agree with the per-example gradients `expected` `[runs, lot, ...]`."""
+def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial) -> bool:
+    """Whether norms and a weighted sum are those of plain autograd, to half the digits of the dtype."""
     weights = trial.normal(trial.runs, LOT)
     total = result.weighted_sum(weights)
-    norms = torch.stack([value.flatten(2).square().sum(-1) for value in expected.values()]).sum(0).sqrt()
-    tolerance = torch.finfo(norms.dtype).eps ** 0.5 * 3
-    scale = (norms * weights.abs()).sum(1)
-    if not torch.isfinite(norms).all() or not torch.allclose(result.norms, norms, rtol=tolerance, atol=0):
+    tolerance = 3 * torch.finfo(expected.norms.dtype).eps ** 0.5
+    largest = (expected.norms * weights.abs()).sum(1)
+    if not torch.allclose(result.norms, expected.norms, rtol=tolerance, atol=1e-12):
         return False
-    for name, value in expected.items():
-        wrong = total[name] - (value * weights.reshape(*weights.shape, *[1] * (value.dim() - 2))).sum(1)
-        if not (wrong.flatten(1).abs().amax(1) <= tolerance * scale).all():
+    for name, value in expected.gradients.items():
+        wrong = total[name] - Dense(value).weighted_sum(weights, finite=True)
+        if not (wrong.flatten(1).abs().amax(1) <= tolerance * largest).all():
             return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -37,7 +38,7 @@ class Trial:
         shape = (self.runs, *value.shape[1:])
         if value.dim() <= 2:
             return self.normal(*shape).tanh() * 0.4 + 0.6
-        return self.normal(*shape) * max(1, value[0, 0].numel()) ** -0.5
+        return self.normal(*shape) / math.sqrt(max(1, value[0, 0].numel()))
 
     def _inputs(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         if x.is_floating_point():
@@ -49,9 +50,19 @@ class Trial:
     def other_example(self) -> Tensor:
         return self._inputs(self.x, tuple(self.x.shape[2:]))
 
+    def labels(self, y: Tensor) -> Tensor:
+        """Labels of the shape of `y` that most losses take: zeros where they are whole numbers, else within 0 and 1."""
+        shape = (self.runs * LOT, *y.shape[2:])
+        if not y.is_floating_point():
+            return torch.zeros(shape, dtype=y.dtype, device=y.device)
+        return torch.rand(shape, generator=self._generator).to(y)
+
     def output(self, x: Tensor, *, seed: int = 0) -> object:
         """What the model makes of `x` `[examples, ...]` with the parameters of the first run."""
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if x.is_cuda:
+            with torch.cuda.device(x.device):
+                torch.cuda.manual_seed(seed)
         with torch.no_grad():
             return functional_call(self.model, {name: value[0] for name, value in self.params.items()}, (x,))
 
@@ -71,7 +82,9 @@ class Trial:
                 for name, gradient in zip(own, found, strict=True):
                     rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
         shape = (self.runs, LOT)
-        return {name: torch.stack(values).unflatten(0, shape) for name, values in rows.items()}, sum(kept.values())
+        return {name: torch.stack(values).view(*shape, *values[0].shape) for name, values in rows.items()}, sum(
+            kept.values()
+        )
 
 
 @contextmanager

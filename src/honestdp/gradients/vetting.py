@@ -9,14 +9,17 @@ first, by name and by trial; in plan.py the second. Random, because a record mus
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.bookkeeping import one_each
 from honestdp.gradients.trial import Trial, flat
 
 
@@ -103,7 +106,9 @@ def _watched(trial: Trial, x: Tensor) -> dict[str, Tensor]:
             handle.remove()
     if len(rows) != len(x):
         raise InvalidArgument(
-            "model", f"an output of {len(rows)} rows for {len(x)} examples", "a module whose output has a row an example"
+            "model",
+            f"an output of {len(rows)} rows for {len(x)} examples",
+            "a module whose output has a row an example",
         )
     return seen | {"": rows}
 
@@ -123,3 +128,32 @@ def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
                 f"free of modules that keep a record of the examples: the forward pass wrote to the buffer {name!r};"
                 " put the module in eval(), or take one without running statistics",
             )
+
+
+def refuse_mixing_loss(trial: Trial, loss: Callable[[Any, Tensor], Tensor], y: Tensor) -> None:
+    """Refuse a loss that fails on the model's outputs, or whose value for one example depends on another's output."""
+    output = trial.output(trial.x.flatten(0, 1))
+    examples = trial.x.shape[:2].numel()
+    labels = trial.labels(y)
+    moved = pytree.tree_map(lambda value: _first_halved(value) if isinstance(value, Tensor) else value, output)
+    try:
+        before, after = loss(output, labels), loss(moved, labels)
+    except Exception as error:
+        shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
+        raise InvalidArgument(
+            "loss",
+            f"{type(error).__name__}: {error}",
+            "a function of (output, y) that gives one number an example;"
+            f" tried with output of shape {shapes} and y of shape {tuple(labels.shape)}, {labels.dtype}",
+        ) from error
+    one_each(before, examples)
+    if not _same(before[1:], after[1:]):
+        wanted = "a function whose number for an example depends on that example's output alone"
+        raise InvalidArgument("loss", "a loss that mixes examples", wanted)
+
+
+def _first_halved(value: Tensor) -> Tensor:
+    halved = value.clone()
+    if value.is_floating_point():
+        halved[0] *= 0.5
+    return halved

@@ -1,5 +1,5 @@
 """The rules for PyTorch's own layers; importing this package registers them."""
 
-from honestdp.gradients.layers import linear
+from honestdp.gradients.layers import convolution, embedding, linear, normalisation
 
-__all__ = ["linear"]
+__all__ = ["convolution", "embedding", "linear", "normalisation"]
