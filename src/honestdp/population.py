@@ -45,6 +45,11 @@ class Population:
     def total(self) -> int:
         return self._mechanism.constants.steps
 
+    @property
+    def block_steps(self) -> int:
+        """How many steps a block has, but for the last."""
+        return self._mechanism.block
+
     def snapshot(self) -> Snapshot:
         """Safe to keep: captured steps write into buffers of their own, so those are copied."""
         copy = self._captured is not None
@@ -57,6 +62,7 @@ class Population:
         self._captured = None
         self._mechanism.restore(saved.generators)
 
+    @torch.no_grad()
     def block(self) -> None:
         """The next block of steps."""
         if not self._mechanism.drawing:
@@ -76,6 +82,7 @@ class Population:
             first += together
         self.step += steps
 
+    @torch.no_grad()
     def rehearse(self, steps: int) -> None:
         """Make some steps for timing and wait for them: a population over made-up records, thrown away after."""
         for _ in range(steps):
