@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, plan
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.trial import Trial
-from honestdp.gradients.vetting import refuse_mixing_loss
+from honestdp.gradients.vetting import refuse_by_name, refuse_mixing_loss
 
 Loss = Callable[[Any, Tensor], Tensor]
 MEMORY = 2**30
@@ -65,6 +66,8 @@ def per_example(
     """
     checks.whole(least=1, memory=memory)
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if any(is_lazy(value) for value in trainable.values()):
+        refuse_by_name(model)
     _check(trainable, params, x, y)
     if x.shape[1] == 0:
         nothing = next(iter(params.values())).new_zeros(x.shape[:2])

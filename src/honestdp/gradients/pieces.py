@@ -36,9 +36,8 @@ def silence(values: Tensor, weights: Tensor) -> Tensor:
 
 def _square_sum(values: Tensor) -> Tensor:
     """`[runs, lot]`: the sum of squares of `values` `[runs, lot, ...]`."""
-    rows = values.flatten(2)
-    squares: Tensor = torch.linalg.vecdot(rows, rows)
-    return squares
+    norms: Tensor = torch.linalg.vector_norm(values.reshape(*values.shape[:2], -1), dim=-1)
+    return norms.square()
 
 
 @dataclass(frozen=True)

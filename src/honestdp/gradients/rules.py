@@ -50,6 +50,10 @@ class FormulaRule(Rule):
     def __init__(self, formula: Formula) -> None:
         self.formula = formula
 
+    def covers(self, layer: nn.Module) -> bool:
+        """Hooks would be called once more, for the mapped forward, and with other shapes."""
+        return not layer._forward_hooks and not layer._forward_pre_hooks
+
     def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         def run(own: dict[str, Tensor], inputs: Tensor) -> Tensor:
             values: Tensor = functional_call(layer, own, (inputs,))

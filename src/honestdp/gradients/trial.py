@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
+from honestdp.checks import InvalidArgument
+
 LOT = 3
 _SEED = 20240917
 
@@ -66,25 +68,27 @@ class Trial:
         with torch.no_grad():
             return functional_call(self.model, {name: value[0] for name, value in self.params.items()}, (x,))
 
-    def reference(self, cotangents: Tensor) -> tuple[dict[str, Tensor], int]:
-        """The gradients `[runs, lot, ...]` of `project` by plain autograd, one example at a time.
+    def bytes_kept(self) -> int:
+        """How many bytes autograd keeps for the backward pass of one example."""
+        own = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
+        with torch.enable_grad(), _counted() as kept:
+            functional_call(self.model, own, (self.x[0, :1],))
+        return sum(kept.values())
 
-        The second value is how many bytes autograd kept for the last of them.
-        """
+    def reference(self, cotangents: Tensor) -> dict[str, Tensor]:
+        """The gradients `[runs, lot, ...]` of `project` by plain autograd, one example at a time."""
         rows: dict[str, list[Tensor]] = {name: [] for name in self.params}
         for run in range(self.runs):
             own = {name: value[run].detach().requires_grad_() for name, value in self.params.items()}
             for example in range(LOT):
-                with torch.enable_grad(), _counted() as kept:
+                with torch.enable_grad():
                     output = functional_call(self.model, own, (self.x[run, example : example + 1],))
                     loss = project(output, cotangents[run, example : example + 1]).sum()
                 found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
                 for name, gradient in zip(own, found, strict=True):
                     rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
-        shape = (self.runs, LOT)
-        return {name: torch.stack(values).view(*shape, *values[0].shape) for name, values in rows.items()}, sum(
-            kept.values()
-        )
+        stacked = {name: torch.stack(values) for name, values in rows.items()}
+        return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
 
 
 @contextmanager
@@ -105,7 +109,8 @@ def flat(output: object) -> Tensor:
     """Every floating tensor of a model's output, side by side: `[examples, size]`."""
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not leaves or any(leaf.dim() == 0 for leaf in leaves):
-        raise ValueError("the output holds no floating tensor with a row an example")
+        shapes = [tuple(leaf.shape) for leaf in leaves]
+        raise InvalidArgument("model", f"outputs of shape {shapes}", "a module whose output has a row an example")
     return torch.cat([leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1) for leaf in leaves], 1)
 
 

@@ -72,7 +72,8 @@ def refuse_mixing(trial: Trial) -> None:
     with _unchanged_buffers(trial.model):
         before, after = _watched(trial, x), _watched(trial, moved)
     mixing = [path for path, values in before.items() if not _same(values[1:], after[path][1:])]
-    if mixing:
+    # Within the model the first dimension may be another one; what counts is the output, the last of the list.
+    if "" in mixing:
         raise RefusedModel(
             _described(mixing[0], trial.model.get_submodule(mixing[0])),
             "free of modules that mix examples: the output for one example changed when another example did. The first"
@@ -93,8 +94,9 @@ def _watched(trial: Trial, x: Tensor) -> dict[str, Tensor]:
 
     def watch(path: str) -> RemovableHandle:
         def note(_module: nn.Module, _inputs: object, output: object) -> None:
-            if isinstance(output, Tensor) and output.is_floating_point() and output.shape[:1] == x.shape[:1]:
-                seen.setdefault(path, output.detach().clone())
+            first = next((leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)), None)
+            if first is not None and first.is_floating_point() and first.shape[:1] == x.shape[:1]:
+                seen.setdefault(path, first.detach().clone())
 
         return trial.model.get_submodule(path).register_forward_hook(note)
 

@@ -14,14 +14,20 @@ from torch import Tensor, nn
 from honestdp.gradients.pieces import Piece, outer
 from honestdp.gradients.rules import Rule, rule
 
+NARROW = 16
+"""On a CPU, a product with so few output features is twice as fast the other way round."""
+
 
 @rule(nn.Linear)
 class Linear(Rule):
     def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = params["weight"], params.get("bias")
+        rows = x.flatten(1, -2)
+        if weight.shape[1] <= NARROW and not x.is_cuda:
+            flat = torch.bmm(weight, rows.mT) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, rows.mT)
+            return flat.mT.reshape(*x.shape[:-1], -1), x
         if len(x) == 1:
             return F.linear(x, weight[0], None if bias is None else bias[0]), x
-        rows = x.flatten(1, -2)
         out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
         return out.view(*x.shape[:-1], out.shape[-1]), x
 
