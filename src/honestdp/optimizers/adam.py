@@ -49,7 +49,7 @@ class Adam(Rule):
         first = beta1 * state["first"] + (1 - beta1) * release.gradient
         second = beta2 * state["second"] + (1 - beta2) * release.gradient.square()
         step = state["step"] + 1
-        mean = first / bias_correction(self.beta1, step)
-        spread = (second / bias_correction(self.beta2, step)).sqrt() + XI
+        mean = first / bias_correction(self.beta1, step, params)
+        spread = (second / bias_correction(self.beta2, step, params)).sqrt() + XI
         params = params - scheduled(self.lr, state, constants) * mean / spread
         return params, {"step": step, "first": first, "second": second}

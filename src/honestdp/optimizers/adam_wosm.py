@@ -62,5 +62,5 @@ class AdamWOSM(Rule):
         first = beta1 * state["first"] + (1 - beta1) * release.gradient
         step = state["step"] + 1
         spread = column(constants.noise * sensitivity(self.clip) / constants.lot + XI)
-        pace = scheduled(self.lr, state, constants) / (spread * bias_correction(self.beta1, step))
+        pace = scheduled(self.lr, state, constants) / (spread * bias_correction(self.beta1, step, params))
         return params - pace * first, {"step": step, "first": first}

@@ -54,12 +54,12 @@ class Horizon(Rule):
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         first = BETA * state["first"] + (1 - BETA) * release.gradient
         step = state["step"] + 1
-        decay = (1 - state["step"] / constants.steps).clamp(min=0).sqrt().to(params.dtype)
+        decay = (1 - state["step"].double() / constants.steps).clamp(min=0).sqrt().to(params.dtype)
         ahead: Number = 1.0 if self.average else column(decay)
-        params = params - ahead / bias_correction(BETA, step) * state["pace"] * first
+        params = params - ahead / bias_correction(BETA, step, params) * state["pace"] * first
         new = {"step": step, "first": first, "pace": state["pace"]}
         if self.average:
-            share = column((9 / (step + 8)).to(params.dtype))
+            share = column((9 / (step.double() + 8)).to(params.dtype))
             new["average"] = state["average"] + share * (params - state["average"])
         return params, new
 

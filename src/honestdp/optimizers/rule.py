@@ -110,10 +110,10 @@ def counter(params: Tensor) -> Tensor:
     return torch.zeros(params.shape[0], dtype=torch.int64, device=params.device)
 
 
-def bias_correction(beta: Number, steps: Tensor) -> Number:
-    """1 - beta^t after t = `steps` releases, a column."""
-    base = torch.as_tensor(beta, dtype=torch.get_default_dtype(), device=steps.device)
-    return column(1 - base**steps)
+def bias_correction(beta: Number, steps: Tensor, like: Tensor) -> Tensor:
+    """1 - beta^t after t = `steps` releases, a column of the precision of `like`. Taken in float64: beta^t is near 1."""
+    base = torch.as_tensor(beta, dtype=torch.float64, device=steps.device)
+    return (1 - base**steps)[:, None].to(like.dtype)
 
 
 def kind(rule: Rule) -> tuple[object, ...]:
