@@ -1,8 +1,23 @@
-"""A budget: the epsilon and delta that may be spent."""
+"""A budget, and the statement that is printed with every result.
 
-from dataclasses import dataclass
+An epsilon alone guarantees nothing. It stands with delta, the neighbouring relation, the accountant, the selection, what may
+leave and the assumptions; the statement carries all of them, in words and as a plain dictionary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from honestdp import checks
+
+RELATION = "add or remove one record"
+ASSUMPTIONS = (
+    "the number of records, the lot, the steps and the noise are public constants, not read off the data",
+    "preprocessing, and every choice made before the search, used no private record or was charged elsewhere",
+    "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
+)
 
 
 @dataclass(frozen=True)
@@ -15,3 +30,93 @@ class Budget:
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon)
         checks.probability(delta=self.delta)
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A number with so many significant digits, never below its value: a quoted epsilon must not be too small."""
+    if not math.isfinite(value) or value == 0:
+        return "infinite" if value > 0 else "0" if value == 0 else str(value)
+    power = math.floor(math.log10(abs(value))) - digits + 1
+    scaled = value / 10.0**power
+    whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 else math.ceil(scaled)
+    return f"{whole * 10.0**power:.{digits}g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What is guaranteed.
+
+    selection: the name of the selection, `compose` for a single run.
+    how: the selection in words.
+    leaves: what may leave under this guarantee.
+    basis: the theorem that the number rests on, and where it is proved.
+    published: for a bound of our own, (name, epsilon) of the published bound for the same runs.
+    not_private: reasons why nothing is guaranteed at all.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    selection: str
+    how: str
+    runs: float
+    leaves: str
+    basis: str
+    published: tuple[str, float] | None = None
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+    notes: tuple[str, ...] = ()
+    not_private: tuple[str, ...] = ()
+    relation: str = RELATION
+
+    def __post_init__(self) -> None:
+        if math.isinf(self.epsilon) and not self.not_private:
+            object.__setattr__(self, "not_private", ("no noise is added, so epsilon is infinite",))
+
+    def __str__(self) -> str:
+        lines = []
+        if self.not_private:
+            lines.append("NOT PRIVATE: " + "; ".join(self.not_private) + ".")
+        rows = [
+            ("epsilon", f"{rounded_up(self.epsilon)} at delta {self.delta:g}"),
+            ("relation", self.relation),
+            ("accountant", self.accountant),
+            ("selection", f"{self.selection}: {self.how}"),
+            ("may leave", self.leaves),
+            ("rests on", self.basis),
+        ]
+        if self.published:
+            name, epsilon = self.published
+            rows.append(("published", f"epsilon {rounded_up(epsilon)} by {name}, for the same runs"))
+        rows += [("assumes" if i == 0 else "", text) for i, text in enumerate(self.assumptions)]
+        rows += [("note" if i == 0 else "", text) for i, text in enumerate(self.notes)]
+        return "\n".join([*lines, *(f"{label:<11}{text}" for label, text in rows)])
+
+    def with_notes(self, notes: Iterable[str]) -> Statement:
+        return replace(self, notes=(*self.notes, *notes))
+
+    def as_dict(self) -> dict[str, object]:
+        """The statement for JSON. An infinite epsilon is the string "Infinity", for JSON has no such number."""
+        published = None
+        if self.published:
+            published = {"bound": self.published[0], "epsilon": number(self.published[1])}
+        return {
+            "epsilon": number(self.epsilon),
+            "delta": self.delta,
+            "relation": self.relation,
+            "accountant": self.accountant,
+            "selection": self.selection,
+            "how": self.how,
+            "runs": self.runs,
+            "leaves": self.leaves,
+            "basis": self.basis,
+            "published": published,
+            "assumptions": list(self.assumptions),
+            "notes": list(self.notes),
+            "private": not self.not_private,
+            "not_private": list(self.not_private),
+        }
+
+
+def number(value: float) -> float | str:
+    """A number for JSON, which has no infinite ones."""
+    return "Infinity" if math.isinf(value) else value

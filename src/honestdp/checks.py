@@ -4,7 +4,11 @@ import math
 from numbers import Integral, Real
 
 
-class InvalidArgument(ValueError):
+class HonestdpError(ValueError):
+    """What a user can mend: its message is all that the command line prints."""
+
+
+class InvalidArgument(HonestdpError):
     """An argument that no calculation or training can be made from. `argument` is its name."""
 
     def __init__(self, argument: str, value: object, wanted: str) -> None:
@@ -46,3 +50,9 @@ def whole(*, least: int, **arguments: object) -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise InvalidArgument(name, value, f"a whole number of at least {least}")
+
+
+def one_of(choices: tuple[str, ...], **arguments: object) -> None:
+    for name, value in arguments.items():
+        if value not in choices:
+            raise InvalidArgument(name, value, "one of " + ", ".join(choices))

@@ -1,0 +1,72 @@
+"""From dp-accounting's events to epsilon, by an accountant named `pld`, `rdp` or `moments`.
+
+Everything here holds for the adding or removing of one record; both directions are computed and the larger counts. Every
+number is an upper bound: approximations err to the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from dp_accounting import DpEvent
+
+from honestdp import checks
+from honestdp.accounting.events import UnknownEvent, gaussian_steps
+from honestdp.accounting.pair import Pair
+from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
+from honestdp.accounting.rdp import AccountingWarning, RenyiCurve, moments_epsilon, renyi_curve
+
+ACCOUNTANTS = ("pld", "rdp", "moments")
+
+__all__ = [
+    "ACCOUNTANTS",
+    "AccountingWarning",
+    "Pair",
+    "RenyiCurve",
+    "UnknownEvent",
+    "at_once",
+    "epsilon",
+    "privacy_loss",
+    "renyi_curve",
+]
+
+
+def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
+    """The epsilon that the event spends at this delta."""
+    checks.probability(delta=delta)
+    checks.one_of(ACCOUNTANTS, accountant=accountant)
+    if accountant == "rdp":
+        return renyi_curve(event).epsilon(delta)
+    if accountant == "moments":
+        return moments_epsilon(event, delta)
+    known = at_once(event)
+    if known is not None:
+        return known
+    pair = privacy_loss(event, delta=delta)
+    tight = math.inf if pair is None else pair.worst_epsilon(delta)
+    if math.isfinite(tight):
+        return tight
+    warnings.warn(
+        f"losses above {LARGEST_LOSS:g} or a delta below {SMALLEST_DELTA:g} are beyond the pld accountant's numbers: "
+        f"this is the rdp accountant's bound, sound but looser",
+        AccountingWarning,
+        stacklevel=2,
+    )
+    return renyi_curve(event).epsilon(delta)
+
+
+def at_once(event: DpEvent) -> float | None:
+    """The epsilon of an event that needs no accountant: 0 where nothing is asked, infinite where no noise is added."""
+    steps = gaussian_steps(event)
+    if not steps:
+        return 0.0
+    return math.inf if any(step.noise == 0 for step in steps) else None
+
+
+def privacy_loss(event: DpEvent, *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
+    """The pair of distributions that dominates the event, made for this delta; None beyond what its numbers can hold.
+
+    tolerance: the part of epsilon that the grid may add.
+    """
+    return dominating_pair(tuple(gaussian_steps(event)), delta=delta, tolerance=tolerance)

@@ -1,0 +1,119 @@
+"""Calibration: the least noise, the most steps, candidates or runs that a budget allows.
+
+Every search returns a value at which the epsilon was computed and found to be within the budget, never an interpolated one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from dp_accounting import DpEvent
+
+from honestdp import checks
+from honestdp.budget import Budget
+from honestdp.run import Run
+
+CLOSE = 1e-3  # how far below its target a calibrated epsilon may lie, relative
+MOST = 10**9  # beyond which counts of steps, candidates and runs are not searched
+
+
+class OverBudget(checks.HonestdpError):
+    """A budget that allows not even the least of what was asked."""
+
+
+class Spender(Protocol):
+    """What a search spends if each of its runs is the event: a selection."""
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float: ...
+
+
+def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selection: Spender) -> Run:
+    """The run with the least noise whose whole search meets the budget: at most 0.1 % below it, never above."""
+    checks.whole(least=1, steps=steps)
+
+    def run_with(log_noise: float) -> Run:
+        return Run(records=records, lot=lot, steps=steps, noise=math.exp(log_noise))
+
+    def excess(log_noise: float) -> float:
+        """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
+        epsilon = selection.epsilon(run_with(log_noise).event, delta=budget.delta)
+        return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
+
+    return run_with(_crossing(excess))
+
+
+def _crossing(excess: Callable[[float], float]) -> float:
+    """The argument at which a decreasing function falls to zero, from the side where it is at most zero."""
+    # log epsilon falls at least as fast as log noise rises (but for the clamps), so that one such step brackets the crossing.
+    low = high = 0.0
+    at_low = at_high = excess(0.0)
+    while at_low <= 0:
+        high, at_high = low, at_low
+        low += min(at_low, -0.1)
+        at_low = excess(low)
+        if low < -30:
+            return high
+    while at_high > 0:
+        low, at_low = high, at_high
+        high += max(at_high, 0.1)
+        at_high = excess(high)
+        if high > 60:
+            raise OverBudget("no noise meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
+    aim = -CLOSE / 3
+    previous, latest = (low, at_low), (high, at_high)
+    for _ in range(100):
+        if at_high >= -CLOSE or high - low < 1e-12:
+            break
+        middle = _secant(previous, latest, aim)
+        if middle is None or not low < middle < high:
+            middle = (low + high) / 2
+        value = excess(middle)
+        previous, latest = latest, (middle, value)
+        if value > 0:
+            low = middle
+        else:
+            high, at_high = middle, value
+    return high
+
+
+def _secant(previous: tuple[float, float], latest: tuple[float, float], aim: float) -> float | None:
+    (x0, y0), (x1, y1) = previous, latest
+    return None if y0 == y1 else x1 + (aim - y1) * (x1 - x0) / (y1 - y0)
+
+
+def most_steps(budget: Budget, *, run: Run, selection: Spender) -> Run:
+    """The run with the most steps whose whole search meets the budget."""
+
+    def allowed(steps: int) -> bool:
+        return selection.epsilon(replace(run, steps=steps).event, delta=budget.delta) <= budget.epsilon
+
+    return replace(run, steps=_most(allowed, "step"))
+
+
+def most_candidates(budget: Budget, *, run: Run, selection_of: Callable[[int], Spender]) -> int:
+    """The largest number of candidates (or mean runs) whose search meets the budget."""
+
+    def allowed(candidates: int) -> bool:
+        return selection_of(candidates).epsilon(run.event, delta=budget.delta) <= budget.epsilon
+
+    return _most(allowed, "candidate")
+
+
+def _most(allowed: Callable[[int], bool], what: str) -> int:
+    if not allowed(1):
+        raise OverBudget(f"the budget does not allow a single {what}: raise epsilon, delta or the noise")
+    low, high = 1, 2
+    while allowed(high):
+        low, high = high, 2 * high
+        if high > MOST:
+            return MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        if allowed(middle):
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,117 @@
+"""Renyi differential privacy: dp-accounting's curves, and two conversions to epsilon.
+
+`rdp` takes dp-accounting's default orders, filled up to 1024, and the improved conversion (Canonne, Kamath & Steinke 2020,
+Proposition 12). `moments` takes every real order in (1, 512] and the classic conversion eps = rdp + log(1/delta) / (order - 1)
+of the moments accountant (Abadi et al. 2016): what the papers of this field print.
+
+A curve computed in floating point can round to zero or below for very small rates, which would read as "no loss". Every
+curve is therefore raised by what rounding may have taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from absl import logging as absl_logging
+from dp_accounting import DpEvent
+from dp_accounting.rdp import rdp_privacy_accountant
+from scipy import optimize
+
+from honestdp.accounting.events import total_steps
+from honestdp.accounting.steps import Array
+
+HIGHEST_MOMENT = 512.0
+# dp-accounting's default orders leap from 63 to 128 and on by doubling, too far apart for a delta of 1e-16 and below.
+ORDERS = sorted({*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, *(round(64 * 1.06**i) for i in range(48))})
+ROUNDING = 1e-14  # of log E (dP/dR)^order of one step
+_WORTHLESS = 1e100  # stands for an infinite divergence where a search needs finite numbers
+
+
+class AccountingWarning(UserWarning):
+    """A number that is a sound bound, and not the best that could be had."""
+
+
+@dataclass(frozen=True)
+class RenyiCurve:
+    """Renyi divergences `values` at `orders` above one."""
+
+    orders: Array
+    values: Array
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon over the orders, by the improved conversion."""
+        with np.errstate(over="ignore"):
+            epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, self.values, delta)
+        if epsilon > 0 and math.isfinite(epsilon) and order in (self.orders[0], self.orders[-1]):
+            _warn_of_edge(order, self.orders[0], self.orders[-1])
+        return float(epsilon)
+
+    def delta(self, epsilon: float) -> float:
+        """The least delta over the orders, by the improved conversion."""
+        return float(rdp_privacy_accountant.compute_delta(self.orders, self.values, epsilon)[0])
+
+
+def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
+    """The curve of an event at ORDERS, or at the given orders."""
+    return _renyi_curve(event, tuple(ORDERS if orders is None else orders))
+
+
+@functools.lru_cache(maxsize=64)
+def _renyi_curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
+    accountant = rdp_privacy_accountant.RdpAccountant(orders)
+    with _quiet():  # orders that do not converge come back infinite, which is all that matters here
+        accountant.compose(event)
+    above_one = accountant.orders > 1
+    alpha: Array = np.asarray(accountant.orders[above_one], dtype=np.float64)
+    values: Array = np.asarray(accountant.rdp[above_one], dtype=np.float64)
+    if total_steps(event) == 0:
+        return RenyiCurve(alpha, values)
+    return RenyiCurve(alpha, np.maximum(values, 0) + total_steps(event) * ROUNDING / (alpha - 1))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    level = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    try:
+        yield
+    finally:
+        absl_logging.set_verbosity(level)
+
+
+def moments_epsilon(event: DpEvent, delta: float) -> float:
+    """The moments accountant: the best real order in (1, 512], the classic conversion.
+
+    (order - 1) rdp(order) is convex, so that the bound has one minimum in the order; every order gives a valid bound.
+    """
+    if total_steps(event) == 0:
+        return 0.0
+
+    def bound(log_order_minus_one: float) -> float:
+        order = 1 + math.exp(log_order_minus_one)
+        value = float(renyi_curve(event, [order]).values[0])
+        return min(value, _WORTHLESS) - math.log(delta) / (order - 1)
+
+    highest = math.log(HIGHEST_MOMENT - 1)
+    found = optimize.minimize_scalar(bound, bounds=(math.log(1e-4), highest), options={"xatol": 1e-6})
+    epsilon = min(float(found.fun), bound(highest))
+    if epsilon >= _WORTHLESS:
+        return math.inf
+    if found.x > highest - 1e-4:
+        _warn_of_edge(HIGHEST_MOMENT, 1.0, HIGHEST_MOMENT)
+    return epsilon
+
+
+def _warn_of_edge(order: float, lowest: float, highest: float) -> None:
+    warnings.warn(
+        f"the best Renyi order, {order:g}, lies at the edge of the orders tried, {lowest:g} to {highest:g}: this epsilon is "
+        f"a sound bound but a loose one; the pld accountant is tight here",
+        AccountingWarning,
+        stacklevel=3,
+    )

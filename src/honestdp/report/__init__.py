@@ -1,0 +1,1 @@
+"""What people see: tables on the console and charts."""

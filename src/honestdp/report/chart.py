@@ -1,0 +1,111 @@
+"""Epsilon against the number of candidates, for every selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from honestdp import checks
+from honestdp.plan import MOST_RUNS, mean_for_coverage
+from honestdp.run import Run
+from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
+
+FORMATS = (".png", ".svg")
+
+
+def check(file: Path) -> None:
+    """That a chart can be written to this file, asked before long work."""
+    if file.suffix.lower() not in FORMATS:
+        raise checks.InvalidArgument("plot", str(file), "a file name ending in .png or .svg")
+    if not file.absolute().parent.is_dir():
+        raise checks.InvalidArgument("plot", str(file), "in a folder that exists")
+
+
+def draw(
+    run: Run,
+    *,
+    delta: float,
+    candidates: int,
+    coverage: float,
+    file: Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Draws every selection's epsilon at the run's noise into a PNG or SVG file, each line named at its end."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ks = sorted({round(k) for k in np.geomspace(1, max(candidates, 2), 10)})
+    lines = _lines(coverage)
+    values: list[list[float]] = []
+    for done, (_, make, _, _) in enumerate(lines):
+        progress(done, len(lines))
+        values.append([make(k).epsilon(run.event, delta=delta) for k in ks])
+    if not np.isfinite(values).all():
+        raise checks.InvalidArgument(
+            "noise", run.noise, "above 0 for a chart, since every epsilon is infinite without noise"
+        )
+    figure, axes = plt.subplots(figsize=(9, 5.4), layout="constrained")
+    for (_, _, colour, style), line in zip(lines, values, strict=True):
+        axes.plot(ks, line, color=colour, linestyle=style, linewidth=1.8, marker="o", markersize=2.5)
+    axes.set(xscale="log", yscale="log", xlabel="candidates", ylabel=f"epsilon at delta {delta:g}")
+    axes.set_title(
+        f"What a search costs: {run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}",
+        loc="left",
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.25, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    _name_lines(
+        axes, ks[-1], [(name, line[-1], colour) for (name, _, colour, _), line in zip(lines, values, strict=True)]
+    )
+    figure.savefig(file, dpi=150)
+    plt.close(figure)
+
+
+def _lines(coverage: float) -> list[tuple[str, Callable[[int], Selection], str, str]]:
+    def stopping(bound: str) -> Callable[[int], Selection]:
+        def make(k: int) -> Selection:
+            mean = mean_for_coverage(coverage, candidates=k, shape=1.0) or MOST_RUNS
+            return RandomStopping(count=count_of(runs=mean, shape=1.0), bound=bound)
+
+        return make
+
+    return [
+        ("compose, moments: all leave", lambda k: Compose(candidates=k, accountant="moments"), "#b5651d", "--"),
+        ("compose, pld: all leave", lambda k: Compose(candidates=k), "#b5651d", "-"),
+        ("winner", lambda k: Winner(candidates=k), "#8a2be2", "-"),
+        ("liu-talwar, moments", lambda k: LiuTalwar(gamma=1 / k, accountant="moments"), "#777777", "-"),
+        (f"papernot-steinke, coverage {coverage:g}", stopping("papernot-steinke"), "#1f77b4", "-"),
+        (f"profile, coverage {coverage:g}", stopping("profile"), "#2a9d8f", "-"),
+        (f"envelope, coverage {coverage:g}", stopping("envelope"), "#d62728", "-"),
+        ("one run, no search", lambda k: Compose(candidates=1), "#000000", ":"),
+    ]
+
+
+def _name_lines(axes: Any, x: float, ends: list[tuple[str, float, str]]) -> None:
+    """Writes each name beside the end of its line, pushed apart where they would overlap."""
+    low, high = np.log(axes.get_ylim())
+    gap = 0.045 * (high - low)
+    position = -np.inf
+    for name, value, colour in sorted(ends, key=lambda end: end[1]):
+        position = max(float(np.log(value)), position + gap)
+        axes.annotate(
+            f"{name}  {value:.3g}",
+            xy=(x, value),
+            xytext=(1.02, (position - low) / (high - low)),
+            textcoords="axes fraction",
+            color=colour,
+            fontsize=8.5,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
+            annotation_clip=False,
+        )

@@ -1,0 +1,183 @@
+"""Laws of the number of runs K, by their generating function phi(x) = E x^K.
+
+What a selection costs depends on K through phi' alone: phi'(1) = E K is the mean number of runs, phi'(0) = P(K = 1), and the
+chance that one of G candidates, drawn independently with replacement, is ever drawn is 1 - phi(1 - 1/G).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy import optimize
+
+from honestdp import checks
+from honestdp.accounting.steps import Array
+
+
+class Count(Protocol):
+    """A law of the number of runs."""
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def none(self) -> float:
+        """P(K = 0)."""
+
+    @property
+    def always_one(self) -> bool:
+        """Whether K = 1 with certainty, so that the selection is a single run."""
+
+    def generating(self, x: float) -> float:
+        """phi(x) = E x^K, 0 <= x <= 1."""
+
+    def slope(self, s: Array, x: Array) -> Array:
+        """phi'(x) where x = 1 - s, non-increasing in s. Both are given, so that a small one keeps its digits."""
+
+
+@dataclass(frozen=True)
+class TruncatedNegativeBinomial:
+    """P(K = k) proportional to (1 - gamma)^k Gamma(k + shape) / k!, k >= 1 (Papernot & Steinke 2022, Definition 1).
+
+    Shape 1 is the geometric law, shape 0 the logarithmic one; the nearer to -1, the cheaper and the heavier its tail.
+    """
+
+    shape: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        _check_shape(self.shape)
+        if not 0 < self.gamma <= 1:
+            raise checks.InvalidArgument("gamma", self.gamma, "above 0 and at most 1")
+
+    @classmethod
+    def of_mean(cls, mean: float, *, shape: float) -> TruncatedNegativeBinomial:
+        """The law of this shape whose mean number of runs is `mean`."""
+        _check_shape(shape)
+        if not (math.isfinite(mean) and mean >= 1):
+            wanted = "a finite number of at least 1, since a truncated negative binomial count is at least one run"
+            raise checks.InvalidArgument("runs", mean, wanted)
+        if mean == 1:
+            return cls(shape, 1.0)
+        if shape == 1:
+            return cls(shape, 1 / mean)
+
+        def excess(log_gamma: float) -> float:
+            return math.log(_mean(shape, math.exp(log_gamma))) - math.log(mean)
+
+        low = -1.0
+        while excess(low) < 0:
+            low *= 2
+            if low < -700:
+                raise checks.InvalidArgument("runs", mean, f"within reach of a law of shape {shape:g}")
+        return cls(shape, math.exp(optimize.brentq(excess, low, -1e-300, xtol=1e-15, rtol=1e-14)))
+
+    @property
+    def mean(self) -> float:
+        return _mean(self.shape, self.gamma)
+
+    @property
+    def none(self) -> float:
+        return 0.0
+
+    @property
+    def always_one(self) -> bool:
+        return self.gamma == 1
+
+    def generating(self, x: float) -> float:
+        if self.gamma == 1:
+            return x
+        inner = math.log1p(-(1 - self.gamma) * x)
+        if self.shape == 0:
+            return inner / math.log(self.gamma)
+        return math.expm1(-self.shape * inner) / math.expm1(-self.shape * math.log(self.gamma))
+
+    def slope(self, s: Array, x: Array) -> Array:
+        return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * s)) ** (self.shape + 1)
+
+
+def _check_shape(shape: float) -> None:
+    if not (math.isfinite(shape) and shape > -1):
+        raise checks.InvalidArgument(
+            "shape", shape, "a finite number above -1 (0 logarithmic, 1 geometric), or poisson"
+        )
+
+
+def _mean(shape: float, gamma: float) -> float:
+    if gamma == 1:
+        return 1.0
+    odds = (1 - gamma) / gamma
+    if shape == 0:
+        return odds / -math.log(gamma)
+    return odds * shape / -math.expm1(shape * math.log(gamma))
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """K Poisson: concentrated, and the only one here that may draw no run at all."""
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        checks.positive(runs=self.mean)
+
+    @property
+    def none(self) -> float:
+        return math.exp(-self.mean)
+
+    @property
+    def always_one(self) -> bool:
+        return False
+
+    def generating(self, x: float) -> float:
+        return math.exp(-self.mean * (1 - x))
+
+    def slope(self, s: Array, x: Array) -> Array:
+        return self.mean * np.exp(-self.mean * s)
+
+
+@dataclass(frozen=True)
+class Binomial:
+    """K successes of `trials` coins of bias `chance`."""
+
+    trials: int
+    chance: float
+
+    def __post_init__(self) -> None:
+        checks.whole(least=1, trials=self.trials)
+        if not 0 < self.chance <= 1:
+            raise checks.InvalidArgument("chance", self.chance, "above 0 and at most 1")
+
+    @property
+    def mean(self) -> float:
+        return self.trials * self.chance
+
+    @property
+    def none(self) -> float:
+        return self.generating(0.0)
+
+    @property
+    def always_one(self) -> bool:
+        return self.trials == 1 and self.chance == 1
+
+    def generating(self, x: float) -> float:
+        return float(1 - self.chance * (1 - x)) ** self.trials
+
+    def slope(self, s: Array, x: Array) -> Array:
+        return self.mean * ((1 - self.chance) + self.chance * x) ** (self.trials - 1)
+
+
+def count_of(*, runs: float, shape: float | str) -> Count:
+    """The law named by a mean number of runs and a shape: a number above -1, or "poisson"."""
+    if isinstance(shape, str):
+        checks.one_of(("poisson",), shape=shape)
+        return Poisson(runs)
+    return TruncatedNegativeBinomial.of_mean(runs, shape=shape)
+
+
+def coverage(count: Count, candidates: int) -> float:
+    """The chance that a given one of the candidates is drawn at least once."""
+    return 1 - count.generating(1 - 1 / candidates)

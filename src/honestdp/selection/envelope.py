@@ -1,0 +1,177 @@
+"""The cost of keeping the best of K runs, from the privacy-loss distribution of one (docs/theory.md).
+
+One run has the laws Q, Q' on neighbouring records, dominated by the pair (P, R). The winner of K runs has density
+phi'(1 - s) with respect to Q at an outcome that a fresh run beats with probability s, and on the other records the same
+outcome is beaten with probability at most g(s), the best test of size s against (P, R). So
+
+    delta(e) <= E_R sup_s [ l phi'(1-s) - e^e phi'(1-g(s)) ]_+ ,   l = dP/dR        (envelope)
+    delta(e1 + e2) <= E[K] delta_{P||R}(e1),   e2 = sup_s log phi'(1-s) / phi'(1-g(s))   (profile).
+
+The supremum over s becomes one over the cells of the pair's own grid, with phi' taken at the end of the cell that makes the
+bound larger: at most as tight as the grid, never below the theorem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from honestdp.accounting.pair import Pair
+from honestdp.accounting.steps import Array
+from honestdp.selection.counts import Count
+
+CELLS = 4  # cells of s to a cell of the grid of losses
+PRECISION = 1e-6  # of the search for epsilon, relative, upwards
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of s -> g(s) from s = 0 to s = 1, with the complements x = 1 - s and y = 1 - g, each to its own precision.
+
+    The corners of g take the lowest losses first: s = P(L <= l), g = R(L <= l). What the numbers may lack is taken from s and
+    given to g, so that g is never too small for its s. Between corners the best test is a mixture and g a straight line;
+    since every corner errs upwards and to the left, so does the line between two of them.
+    """
+
+    s: Array
+    x: Array
+    g: Array
+    y: Array
+
+    @classmethod
+    def of(cls, pair: Pair) -> Curve:
+        p_above, r_above = pair.above
+        other = pair.reversed
+        # A rounding of P's masses by e is one of R's by e e^-l, and the other way round.
+        scale = np.exp(np.clip(pair.losses, -700.0, 700.0))
+        p_error, r_error = pair.slack(pair.losses), other.slack(-pair.losses)
+        s_below = np.cumsum(pair.p) - r_error * scale
+        x_above = p_above + pair.p_inf + p_error
+        g_below = np.cumsum(pair.r) + pair.r_inf + r_error
+        y_above = r_above - p_error / scale
+        s, x = np.maximum(s_below, 1 - x_above), np.minimum(x_above, 1 - s_below)
+        g, y = np.minimum(g_below, 1 - y_above), np.maximum(y_above, 1 - g_below)
+        corners = (
+            _corners(np.maximum.accumulate(s), 0.0, 1.0),
+            _corners(np.minimum.accumulate(x), 1.0, 0.0),
+            _corners(np.minimum.accumulate(g[::-1])[::-1], pair.r_inf, 1.0),
+            _corners(np.maximum.accumulate(y[::-1])[::-1], 1 - pair.r_inf, 0.0),
+        )
+        index = np.arange(CELLS * (len(s) + 1) + 1) / CELLS
+        return cls(*(np.interp(index, np.arange(len(s) + 2), corner) for corner in corners))
+
+    def cells(self, count: Count) -> tuple[Array, Array]:
+        """phi' at the left end of each cell in s and at the right end in g: their difference bounds that of the cell."""
+        return count.slope(self.s[:-1], self.x[:-1]), count.slope(self.g[1:], self.y[1:])
+
+
+def _corners(values: Array, first: float, last: float) -> Array:
+    return np.concatenate(([first], np.clip(values, 0.0, 1.0), [last]))
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The convex function max(0, max_j slope_j z - offset_j), as the lines that touch it, steepest first."""
+
+    slopes: Array
+    offsets: Array
+
+    @classmethod
+    def hull(cls, slopes: Array, offsets: Array) -> Lines:
+        """Keeps the lines of the upper envelope. `slopes` and `offsets` must not increase."""
+        slopes, offsets = np.append(slopes, 0.0), np.append(offsets, 0.0)
+        keep = np.append(np.diff(slopes) < 0, True)  # of equal slopes the last has the least offset
+        slopes, offsets = slopes[keep], offsets[keep]
+        return cls(*turning_points(slopes, offsets))
+
+    @property
+    def root(self) -> float:
+        """The largest z at which the function is still zero."""
+        if len(self.slopes) < 2:
+            return math.inf
+        return float(self.offsets[-2] / self.slopes[-2])
+
+    def active(self, z: Array) -> tuple[Array, Array]:
+        """Slope and offset of the highest line at each z."""
+        meet = np.diff(self.offsets[::-1]) / np.diff(self.slopes[::-1])
+        index = len(self.slopes) - 1 - np.searchsorted(meet, z)
+        return self.slopes[index], self.offsets[index]
+
+
+def turning_points(x: Array, y: Array) -> tuple[Array, Array]:
+    """The corners of the convex or concave chain through the ends of (x, y) that no point passes on the side of its turn.
+
+    x and y both increase (the least concave majorant of the points) or both decrease (the lines y = x z - offset that are
+    somewhere the highest). In both cases a middle point of three goes where dy1 dx2 <= dy2 dx1.
+    """
+    while len(x) > 2:  # thins at once what lies inside its neighbours; the walk finishes
+        dx, dy = np.diff(x), np.diff(y)
+        inside = dy[:-1] * dx[1:] <= dy[1:] * dx[:-1]
+        keep = np.concatenate(([True], ~inside, [True]))
+        x, y = x[keep], y[keep]
+        if np.count_nonzero(inside) < 0.01 * len(inside):
+            break
+    kept: list[tuple[float, float]] = []
+    for here, value in zip(x.tolist(), y.tolist(), strict=True):
+        while len(kept) > 1:
+            (x0, y0), (x1, y1) = kept[-2], kept[-1]
+            if (y1 - y0) * (here - x1) > (value - y1) * (x1 - x0):
+                break
+            kept.pop()
+        kept.append((here, value))
+    corners = np.array(kept)
+    return corners[:, 0], corners[:, 1]
+
+
+def expected(pair: Pair, lines: Lines, epsilon: float) -> float:
+    """D_F(P||R) for F(z) = e^eps F_lines(z e^-eps), the P-mass at infinite loss charged with the steepest slope."""
+    threshold = epsilon + math.log(lines.root) if lines.root > 0 else -math.inf
+    start = int(np.searchsorted(pair.losses, threshold, side="right"))
+    losses, p, r = pair.losses[start:], pair.p[start:], pair.r[start:]
+    slope, offset = lines.active(np.exp(losses - epsilon))
+    finite = float(np.sum(np.maximum(slope * p - offset * math.exp(epsilon) * r, 0.0)))
+    lacking = float(pair.slack(np.array(max(threshold, float(pair.losses[0])))))
+    return finite + float(lines.slopes[0]) * (pair.p_inf + lacking)
+
+
+def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: float) -> float:
+    """The least epsilon, rounded up, at which a non-increasing bound on delta is met."""
+    if delta_of(start) <= delta:
+        low, high = 0.0, start
+        if delta_of(0.0) <= delta:
+            return 0.0
+    else:
+        low, high = start, max(2 * start, 1e-3)
+        while delta_of(high) > delta:
+            low, high = high, 2 * high
+            if high > 1e4:
+                return math.inf
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        if delta_of(middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def envelope_epsilon(pair: Pair, count: Count, delta: float) -> float:
+    """Theorem 2: the least epsilon of the envelope bound, in the direction of this pair."""
+    curve = Curve.of(pair)
+    lines = Lines.hull(*curve.cells(count))
+    start = pair.epsilon(delta / count.mean) if count.mean >= 1 else pair.epsilon(delta)
+    return least_epsilon(lambda epsilon: expected(pair, lines, epsilon), delta, start=start)
+
+
+def profile_epsilon(pair: Pair, count: Count, delta: float) -> float:
+    """Theorem 1: e1 + e2, in the direction of this pair. Infinite where the count has no such bound."""
+    curve = Curve.of(pair)
+    above, below = curve.cells(count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(above > 0, np.log(above / below), 0.0)
+    if count.mean <= delta:
+        return 0.0
+    return pair.epsilon(min(1.0, delta / count.mean)) + max(0.0, float(ratios.max()))

@@ -1,0 +1,88 @@
+"""The cost of releasing the winner of k runs, each candidate run once (docs/theory.md, Theorems 3 and 2R).
+
+With t = -log(1 - s) the curve g of the base run becomes a(t) = -log(1 - g(1 - e^-t)): what a run loses, at most, in log-chance
+of being beaten. Over k different candidates the losses add up to at most (k-1) a^(tau/(k-1)), a^ the least concave majorant of a
+on [0, T] and tau the sum of their t; beyond T the winner is so unlikely, e^-T, that it is charged in full:
+
+    delta(e) <= E_R sup_{0 <= tau <= T} [ l k e^-tau - e^e k exp(-(k-1) a^(tau/(k-1))) ]_+  + e^-T,   l = dP/dR.
+
+Candidates that share one law, one score and random ties (one setting, k seeds) need no majorant: phi(x) = x^k, and Theorem 2R
+with lambda(s) = [phi'(1-s) - e^{e-c} phi'(1-g)]_+ leaves only the losses above c to be charged.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from honestdp.accounting.pair import Pair
+from honestdp.accounting.steps import Array
+from honestdp.selection.counts import Binomial
+from honestdp.selection.envelope import Curve, Lines, expected, least_epsilon, turning_points
+
+CELLS = 2**17  # of tau
+PARTS = (0.6, 1e-3)  # parts of delta tried for what is charged in full; each gives a valid bound
+
+
+def different_epsilon(pair: Pair, candidates: int, delta: float) -> float:
+    """Theorem 3, in the direction of this pair: the best of several cuts T."""
+    curve = Curve.of(pair)
+    start = pair.epsilon(delta / candidates)
+    best = math.inf
+    for part in PARTS:
+        lines = _grid_lines(curve, candidates, cut=-math.log(part * delta))
+        if lines is not None:
+            best = min(best, _least(pair, lines, delta * (1 - part), start))
+    return best
+
+
+def identical_epsilon(pair: Pair, candidates: int, delta: float) -> float:
+    """Theorem 2R for candidates of one law, in the direction of this pair."""
+    curve = Curve.of(pair)
+    law = Binomial(candidates, 1.0)
+    slopes, offsets = curve.cells(law)
+    width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
+    start = pair.epsilon(delta / candidates)
+    best = math.inf
+    for part in PARTS:
+        ratio = _ratio(slopes, offsets, width, part * delta)
+        lines = Lines.hull(np.minimum(slopes, ratio * offsets), offsets)
+        best = min(best, _least(pair, lines, delta * (1 - part), start))
+    return best
+
+
+def _least(pair: Pair, lines: Lines, delta: float, start: float) -> float:
+    return least_epsilon(lambda epsilon: expected(pair, lines, epsilon), delta, start=start)
+
+
+def _ratio(slopes: Array, offsets: Array, width: Array, mass: float) -> float:
+    """The least e^{e-c}, rounded up, for which the integral of lambda(s) = [slope - e^{e-c} offset]_+ is at most `mass`."""
+    low, high = 0.0, 1.0
+    while float(np.sum(np.maximum(slopes - math.exp(high) * offsets, 0.0) * width)) > mass:
+        low, high = high, 2 * high
+        if high > 600:
+            return math.inf
+    for _ in range(40):
+        middle = (low + high) / 2
+        if float(np.sum(np.maximum(slopes - math.exp(middle) * offsets, 0.0) * width)) > mass:
+            low = middle
+        else:
+            high = middle
+    return math.exp(high)
+
+
+def _grid_lines(curve: Curve, candidates: int, *, cut: float) -> Lines | None:
+    others = candidates - 1
+    with np.errstate(divide="ignore"):
+        # On [t_i, t_{i+1}] a is at most its value at the right end.
+        t, a = -np.log(curve.x[:-1]), -np.log(curve.y[1:])
+    inside = t <= cut
+    t, a = t[inside], a[inside]
+    if not np.isfinite(a[-1]):
+        return None
+    last = np.append(np.diff(t) > 0, True)  # of equal t the last has the largest a
+    t, a = turning_points(t[last], a[last])
+    tau = np.linspace(0.0, cut, CELLS + 1)
+    chance = np.exp(-others * np.interp(tau / others, t, a))
+    return Lines.hull(candidates * np.exp(-tau[:-1]), candidates * chance[1:])

@@ -1,0 +1,63 @@
+"""Liu & Talwar 2019 with hard stopping, as Mohapatra et al. 2022 use it (their Theorem 1 and Algorithm 1).
+
+Candidates are drawn and run until a coin of bias gamma ends the search, at most Y = (1/gamma) log(1/delta2) times; only the
+best leaves. If one run is (eps1, delta1) private, the search is (eps, delta) private with
+
+    eps = 3 eps1 + 3 sqrt(2 delta1),    delta = sqrt(2 delta1) Y + delta2.
+
+delta1 comes out at 1e-16 and below, under the floor of accountants that work by Fourier transforms, which are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dp_accounting import DpEvent
+
+from honestdp import accounting, checks
+
+DELTA2 = 1e-20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiuTalwar:
+    """Random stopping by a coin of bias `gamma`, hence 1/gamma runs on average."""
+
+    name: ClassVar[str] = "liu-talwar"
+    leaves: ClassVar[str] = (
+        "the winner alone: its model, its hyperparameters and its noisy score; not how many runs there were"
+    )
+    basis: ClassVar[str] = "Liu & Talwar 2019, as Theorem 1 of Mohapatra et al. 2022"
+    published: ClassVar[None] = None
+
+    gamma: float
+    accountant: str = "rdp"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma <= 1:
+            raise checks.InvalidArgument("gamma", self.gamma, "above 0 and at most 1")
+        if self.accountant not in ("rdp", "moments"):
+            wanted = (
+                "rdp or moments for liu-talwar, whose delta1 near 1e-18 lies below the floor of a Fourier transform"
+            )
+            raise checks.InvalidArgument("accountant", self.accountant, wanted)
+
+    @property
+    def runs(self) -> float:
+        return 1 / self.gamma
+
+    def coverage(self, candidates: int) -> float:
+        """1 - E(1 - 1/G)^K for the coin's geometric K; the hard stop changes it by less than 1e-19."""
+        x = 1 - 1 / candidates
+        return 1 - self.gamma * x / (1 - (1 - self.gamma) * x)
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float:
+        checks.probability(delta=delta)
+        if delta <= 2 * DELTA2:
+            raise checks.InvalidArgument("delta", delta, f"above {2 * DELTA2:g} for liu-talwar")
+        most_runs = math.log(1 / DELTA2) / self.gamma
+        root = (delta - DELTA2) / most_runs  # sqrt(2 delta1)
+        epsilon1 = accounting.epsilon(event, delta=root**2 / 2, accountant=self.accountant)
+        return 3 * epsilon1 + 3 * root

@@ -1,0 +1,61 @@
+"""Winner: every candidate is run once and only the best leaves (docs/theory.md, Theorem 3; Theorem 2R for one law).
+
+The winner is a function of all k runs, so its cost is never above that of their composition: the lesser of the two is charged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dp_accounting import DpEvent, SelfComposedDpEvent
+
+from honestdp import accounting, checks
+from honestdp.selection.compose import Compose
+from honestdp.selection.grid import different_epsilon, identical_epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """k candidates, each run once.
+
+    identical: all of them have one law and one score, ties are broken at random, and the winner's number does not leave, as
+        with k seeds of one setting. It is not enough that candidates cost the same: Theorem 2R fails for different ones.
+    """
+
+    name: ClassVar[str] = "winner"
+    leaves: ClassVar[str] = "the winner alone: its model, its hyperparameters and its noisy score"
+    accountant: ClassVar[str] = "pld"
+
+    candidates: int
+    identical: bool = False
+
+    def __post_init__(self) -> None:
+        checks.whole(least=1, candidates=self.candidates)
+
+    @property
+    def basis(self) -> str:
+        theorem = "Theorem 2R" if self.identical else "Theorem 3"
+        return f"docs/theory.md, {theorem}, or composition where that is less (our own proof, not externally reviewed)"
+
+    @property
+    def published(self) -> Compose:
+        return Compose(candidates=self.candidates)
+
+    @property
+    def runs(self) -> float:
+        return self.candidates
+
+    def coverage(self, candidates: int) -> float:
+        return min(1.0, self.candidates / candidates)
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float:
+        composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
+        if self.candidates == 1 or composed == 0 or math.isinf(composed):
+            return composed
+        pair = accounting.privacy_loss(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
+        if pair is None:
+            return composed
+        bound = identical_epsilon if self.identical else different_epsilon
+        return min(composed, max(bound(direction, self.candidates, delta) for direction in (pair, pair.reversed)))
