@@ -87,6 +87,7 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     return sigma / (1 - share.square()).sqrt()
 
 
+@torch.no_grad()
 def release(
     lot: Iterable[Examples],
     params: Tensor,

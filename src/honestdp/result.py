@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import Rule
 from honestdp.run import Run
@@ -23,8 +24,7 @@ class Result:
     """One trained run.
 
     model: the trained copy of the given model. run: the constants that were executed and are accounted. delta: of the
-    guarantee. seeded: the noise came from a seed the user fixed. siblings: the further runs that left together with
-    this one.
+    guarantee. seeded: the noise came from a seed the user fixed. siblings: the further runs that left together with it.
     """
 
     model: nn.Module
@@ -36,7 +36,16 @@ class Result:
 
     @cached_property
     def epsilon(self) -> float:
-        """The epsilon of this run alone, at `delta`; infinite where no noise was added."""
+        """The epsilon of all that left together, at `delta`: this run and its siblings, composed.
+
+        A population is trained to be compared, and every run of it is handed over, so every one is charged. Infinite
+        where no noise was added.
+        """
+        return _account([self.run, *self.siblings], self.delta)
+
+    @cached_property
+    def epsilon_alone(self) -> float:
+        """The epsilon of this run if none of its siblings is looked at, published or chosen by."""
         return _account([self.run], self.delta)
 
     @cached_property
@@ -44,24 +53,25 @@ class Result:
         """What is guaranteed, in words and numbers."""
         from honestdp.budget import Statement
 
+        count = len(self.siblings) + 1
         reasons = []
-        if self.run.noise == 0 and self.run.steps > 0:
-            reasons.append("noise 0: the gradients were released as they are")
+        if math.isinf(self.epsilon):
+            reasons.append("noise 0, the gradients were released as they are, so epsilon is infinite")
         if self.seeded:
-            reasons.append("noise_seed was fixed: whoever knows the seed can subtract the noise")
+            reasons.append("noise_seed was fixed, and whoever knows the seed can subtract the noise")
         notes = []
         if self.siblings:
-            together = _account([self.run, *self.siblings], self.delta)
-            notes.append(
-                f"{len(self.siblings) + 1} runs left together: releasing all of them, or choosing one of them by these "
-                f"records, costs their composition, epsilon {together:.4g}"
-            )
+            alone = rounded_up(self.epsilon_alone)
+            notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
         return Statement(
             epsilon=self.epsilon,
             delta=_needed(self.delta),
             accountant="pld",
-            selection="none: one run, no tuning",
-            leaves="the final weights of this run",
+            selection="compose",
+            how="one run, no tuning" if count == 1 else f"{count} runs trained together, every one of them charged",
+            runs=count,
+            leaves="the final weights" if count == 1 else f"the final weights of all {count} runs",
+            basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
             notes=tuple(notes),
             not_private=tuple(reasons),
         )

@@ -99,7 +99,7 @@ def train_population(
     schedule: "constant", "decay" (Koskela & Honkela), "cosine", or a function of the step that gives a factor.
     checkpoint: a file to keep progress in and to resume from; secret, since the noise can be recomputed from it.
     checkpoint_seconds: how long may pass between two writings of it.
-    budget: calibrates the noise; the Run then has noise=0 in its place.
+    budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
     workers: processes that decode a Dataset; 0 decodes in this one.
     """
     job = assemble(
@@ -183,9 +183,11 @@ def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[R
         raise InvalidArgument(
             "run.noise", runs[0].noise, "0 when a budget is given: the noise is then calculated from it"
         )
-    from honestdp import accounting  # here, so that the engine needs torch and numpy alone
+    from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
+    from honestdp.selection import Compose
 
-    return [accounting.calibrate_noise(runs[0], budget)] * count
+    first, all_of_them = runs[0], Compose(candidates=count)
+    return [least_noise(budget, records=first.records, lot=first.lot, steps=first.steps, selection=all_of_them)] * count
 
 
 def _check(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
