@@ -28,38 +28,17 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 if (ROOT / "carry").is_dir():
     sys.path.append(str(ROOT / "carry"))
+
+from models import MODELS  # noqa: E402
 
 from honestdp import Run, optimizers  # noqa: E402
 from honestdp.training import assemble  # noqa: E402
 
 RECORDS, LOT, NOISE, CLIP, LR = 60000, 250, 4.0, 1.0, 0.1
 Step = Callable[[], None]
-
-
-def small_cnn() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 28, 28)),
-        nn.Conv2d(1, 16, 8, stride=2, padding=3),
-        nn.ReLU(),
-        nn.MaxPool2d(2, 1),
-        nn.Conv2d(16, 32, 4, stride=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2, 1),
-        nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.ReLU(),
-        nn.Linear(32, 10),
-    )
-
-
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "logistic regression": lambda: nn.Linear(784, 10),
-    "one hidden layer of 100": lambda: nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10)),
-    "small CNN": small_cnn,
-}
 
 
 class Data:
