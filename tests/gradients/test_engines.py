@@ -309,12 +309,15 @@ def test_freezing_a_layer_later_is_noticed() -> None:
     )
 
 
-def test_dropout_draws_anew_for_every_run_and_example() -> None:
+@pytest.mark.parametrize("engine", ["book-keeping", "materialised"])
+def test_dropout_draws_anew_for_every_run_and_example(engine: str) -> None:
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 3)).double()
     params = {name: value.expand(2, *value.shape[1:]).clone() for name, value in drawn(model, 1).items()}
-    x = torch.ones(2, 5, 64, dtype=torch.float64)
-    result = per_example(model, cross_entropy, params, x, torch.zeros(2, 5, dtype=torch.long))
+    x, y = torch.ones(2, 5, 64, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.long)
+    result: gradients.PerExample = per_example(model, cross_entropy, params, x, y)
     assert isinstance(result, BookKeeping)
+    if engine == "materialised":
+        result = materialised.per_example(model, cross_entropy, params, x, y, bytes_per_example=1, memory=2**30)
     assert len(result.norms.flatten().unique()) == 10
     assert model[0].training
 

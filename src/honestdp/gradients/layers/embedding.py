@@ -33,4 +33,6 @@ class Embedding(Rule):
         grad = grad.reshape(*index.shape, -1)
         if layer.padding_idx is not None:
             grad = torch.where((index == layer.padding_idx).unsqueeze(-1), 0, grad)
-        return {"weight": Rows(index, grad, layer.num_embeddings)}
+        looked_up = Rows(index, grad, layer.num_embeddings)
+        few_rows = layer.num_embeddings <= index.shape[2]
+        return {"weight": looked_up.dense() if few_rows else looked_up}
