@@ -418,3 +418,23 @@ def test_the_example_adds_a_rule_that_is_right(capsys: pytest.CaptureFixture[str
 def test_a_second_rule_for_a_layer_has_to_be_asked_for() -> None:
     with pytest.raises(ValueError, match="Linear has a rule already"):
         gradients.rule(nn.Linear)(HalfLinear)
+
+
+class Weighted:
+    """A loss with a state, given as a bound method; counts how often it is called."""
+
+    calls = 0
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        self.calls += 1
+        return cross_entropy(output, y)
+
+
+def test_a_loss_is_tried_out_once() -> None:
+    model, weighted = perceptron(), Weighted()
+    params, x, y = drawn(model, 2), normal(2, 4, 5), classes(2)
+    per_example(model, weighted.loss, params, x, y)
+    before = weighted.calls
+    for _ in range(3):
+        per_example(model, weighted.loss, params, x, y)
+    assert weighted.calls == before + 3

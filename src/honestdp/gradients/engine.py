@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, Protocol
 
 import torch
@@ -88,17 +89,25 @@ class _Known:
         self._model = weakref.ref(model)
         self._params = {name: value.new_empty(1).expand(value.shape) for name, value in params.items()}
         self._x = x.new_empty(1).expand(x.shape)
-        self._losses: weakref.WeakSet[Loss] = weakref.WeakSet()
+        self._losses: set[object] = set()
 
     def vet_loss(self, loss: Loss, y: Tensor) -> None:
-        if loss in self._losses:
+        same = _identity(loss)
+        if same in self._losses:
             return
         model = self._model()
         assert model is not None
         _not_capturing()
         with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
             refuse_mixing_loss(Trial(model, self._params, self._x), loss, y)
-        self._losses.add(loss)
+        self._losses.add(same)
+
+
+def _identity(loss: Loss) -> object:
+    """What stays equal for as long as the loss lives; a bound method is a new object each time it is named."""
+    if isinstance(loss, MethodType):
+        return weakref.ref(loss.__self__), loss.__func__
+    return weakref.ref(loss)
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.WeakKeyDictionary()
