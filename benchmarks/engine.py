@@ -32,10 +32,9 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 if (ROOT / "carry").is_dir():
     sys.path.append(str(ROOT / "carry"))
 
-from models import MODELS  # noqa: E402
-
 from honestdp import Run, optimizers  # noqa: E402
 from honestdp.training import assemble  # noqa: E402
+from models import MODELS  # noqa: E402
 
 RECORDS, LOT, NOISE, CLIP, LR = 60000, 250, 4.0, 1.0, 0.1
 Step = Callable[[], None]
@@ -224,7 +223,8 @@ def cases(name: str, data: Data, runs: list[int]) -> dict[str, dict[str, object]
         except Exception as trouble:
             print(f"  {label}: does not run here ({type(trouble).__name__}: {str(trouble)[:90]})")
             continue
-        found[label] = {"step": step, "share": 1, "calls": 32, "memory": memory}
+        once = seconds(step, 2, device)
+        found[label] = {"step": step, "share": 1, "calls": max(2, min(32, int(0.2 / once))), "memory": memory}
     return found
 
 

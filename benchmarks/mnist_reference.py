@@ -1,9 +1,11 @@
-"""MNIST at sigma 4, lot 250: the accuracies of every candidate of Mohapatra et al.'s grid, and of Horizon against the best of them.
+"""MNIST at sigma 4, lot 250: the accuracies of every candidate of Mohapatra et al.'s grid, and of Horizon against the
+best of them.
 
     python benchmarks/mnist_reference.py --data DATA/mnist [--device cuda] [--steps 10000] [--json results.json]
 
-Reads the four idx files (train and t10k, images and labels, .gz). Test accuracies are of the last iterate, one seed. Needs
-torch and numpy alone. The grid is Table 3 of the paper: DPSGD 10 step sizes x 4 clips, DPAdam 4 clips at its defaults.
+Reads the four idx files (train and t10k, images and labels, .gz). Test accuracies are of the last iterate, one seed.
+Needs torch and numpy alone. The grid is Table 3 of the paper: DPSGD 10 step sizes x 4 clips, DPAdam 4 clips at its
+defaults.
 """
 
 from __future__ import annotations
@@ -23,11 +25,10 @@ from torch import Tensor, nn
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent)]
 
-from models import MODELS  # noqa: E402
-
 from honestdp import Run  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
 from honestdp.training import train_population  # noqa: E402
+from models import MODELS  # noqa: E402
 
 STEP_SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 CLIPS = (0.1, 0.2, 0.5, 1.0)
@@ -45,8 +46,10 @@ def read_idx(path: Path) -> Tensor:
 
 def read_mnist(folder: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training images `[60000, 784]` and labels, test images and labels, as bytes and whole numbers."""
-    parts = [read_idx(folder / f"{part}-ubyte.gz") for part in
-             ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")]
+    parts = [
+        read_idx(folder / f"{part}-ubyte.gz")
+        for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    ]
     return parts[0].flatten(1), parts[1].long(), parts[2].flatten(1), parts[3].long()
 
 
@@ -64,9 +67,7 @@ def accuracies(
     x, y, test_x, test_y = data
     torch.manual_seed(0)
     run = Run(records=len(x), lot=LOT, steps=steps, noise=noise)
-    results = train_population(
-        make(), (x, y), run=run, optimizers=optimizers, device=device, noise_seed=noise_seed
-    )
+    results = train_population(make(), (x, y), run=run, optimizers=optimizers, device=device, noise_seed=noise_seed)
     found, pixels, labels = [], test_x.to(device) * (1 / 255), test_y.to(device)
     with torch.no_grad():
         for result in results:
@@ -92,7 +93,10 @@ def grid_table(name: str, data: tuple[Tensor, ...], *, steps: int, noise: float,
         found = accuracies(MODELS[name], data, optimizers, steps=steps, noise=noise, device=device)
         seconds = time.perf_counter() - began
         row[label] = spread(found) | {"seconds": seconds}
-        print(f"  {name}, {label}: {' / '.join(f'{v:.3f}' for v in spread(found).values())}  ({seconds:.0f} s)", flush=True)
+        print(
+            f"  {name}, {label}: {' / '.join(f'{v:.3f}' for v in spread(found).values())}  ({seconds:.0f} s)",
+            flush=True,
+        )
     return row
 
 
@@ -109,9 +113,12 @@ def horizon_table(name: str, data: tuple[Tensor, ...], *, steps: int, noise: flo
         "averaged horizon minus oracle": found[41] - oracle,
         "adam-wosm minus oracle": found[42] - oracle,
     }
-    print(f"  {name}, sigma {noise:g}: oracle {100 * oracle:.2f}, median {100 * row['median']:.0f}, Horizon "
-          f"{100 * row['horizon minus oracle']:+.2f}, averaged {100 * row['averaged horizon minus oracle']:+.2f}, "
-          f"AdamWOSM at clip 1 {100 * row['adam-wosm minus oracle']:+.2f}", flush=True)
+    print(
+        f"  {name}, sigma {noise:g}: oracle {100 * oracle:.2f}, median {100 * row['median']:.0f}, Horizon "
+        f"{100 * row['horizon minus oracle']:+.2f}, averaged {100 * row['averaged horizon minus oracle']:+.2f}, "
+        f"AdamWOSM at clip 1 {100 * row['adam-wosm minus oracle']:+.2f}",
+        flush=True,
+    )
     return row
 
 

@@ -18,6 +18,7 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -30,12 +31,12 @@ from honestdp.gradients import per_example
 from honestdp.losses import Loss
 from honestdp.noise import NoiseSource, noise_source, os_generator, split_seed
 from honestdp.release import Constants, Query, Release
-from honestdp.sampling import Lots, PendingLots, block_steps, expected_width
+from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
 
 AUTO_SLACK = 0.01
 """gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
 
-__all__ = ["Examples", "Lots", "Mechanism", "Question", "clipping_weights", "release"]
+__all__ = ["Examples", "Lots", "Mechanism", "Question", "clipping_weights", "presence", "release"]
 
 _NOISE, _LOTS = 1, 2
 _EXAMPLES_BYTES = 1 << 30
@@ -58,22 +59,27 @@ class Question:
     loss: Loss
 
 
+def _finite(norms: Tensor) -> Tensor:
+    """Neither infinite nor NaN, in one operation: a norm is never negative."""
+    return norms < math.inf
+
+
 def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     """w_i, `[runs, width]`: |w_i g_i| <= C (or < 1 for automatic clipping), and 0 for padding and non-finite norms."""
-    usable = present & torch.isfinite(norms)
+    usable = present & _finite(norms)
     weights = 1 / (norms + AUTO_SLACK) if query.automatic else (query.clip[:, None] / norms).clamp(max=1)
     return torch.where(usable, weights, 0)
 
 
 def direction_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     """1[n > C]/n: the unit vectors of the clipped records."""
-    usable = present & torch.isfinite(norms) & (norms > query.clip[:, None])
+    usable = present & _finite(norms) & (norms > query.clip[:, None])
     return torch.where(usable, 1 / norms, 0)
 
 
 def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     """sum_i (1[n_i <= C] - 1/2), `[runs]`: one record moves it by 1/2."""
-    usable = present & torch.isfinite(norms)
+    usable = present & _finite(norms)
     return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
 
 
@@ -100,7 +106,7 @@ def release(
     """One step of a population: the lot (in as many pieces as it takes) to what may leave. params: `[runs, d]`."""
     views = constants.layout.views(params)
     gradient, direction = _Sum(constants, params), _Sum(constants, params)
-    count = torch.zeros_like(query.clip)
+    count: Tensor | float = 0.0
     for examples in lot:
         found = per_example(question.model, question.loss, views, examples.x, examples.y)
         gradient.add(found.weighted_sum(clipping_weights(found.norms, examples.present, query)))
@@ -115,7 +121,7 @@ def release(
         return Release(released, direction=direction.noised(query.extra_noise, noise))
     if query.extra == "quantile":
         assert query.extra_noise is not None
-        blur = noise.normal(torch.empty_like(count)) * query.extra_noise
+        blur = noise.normal(torch.empty_like(query.clip)) * query.extra_noise
         return Release(released, fraction=(count + blur) / constants.lot + 0.5)
     return Release(released)
 
@@ -202,13 +208,7 @@ class Mechanism:
         """Indices and presence of a step's lot, no wider than `width` at a time. None for a step of empty lots."""
         for first in range(0, lots.longest[step], self.width):
             last = min(first + self.width, lots.longest[step])
-            indices = lots.indices[step, :, first:last]
-            yield indices, self.presence(indices, lots.counts[step] - first)
-
-    @staticmethod
-    def presence(indices: Tensor, counts: Tensor) -> Tensor:
-        """`[runs, width]`: which entries are members of the lot and not padding. counts: `[runs]`."""
-        return torch.arange(indices.shape[-1], device=indices.device) < counts[:, None]
+            yield lots.indices[step, :, first:last], lots.present[step, :, first:last]
 
     def examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y = self.records.fetch(indices)

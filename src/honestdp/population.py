@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.mechanism import Lots, Mechanism
+from honestdp.mechanism import Lots, Mechanism, presence
 from honestdp.optimizers import Rule, State
 
 UNROLL = 8
@@ -141,7 +141,7 @@ class Captured:
         params, state = self.params, self.state
         for indices, counts in zip(self._indices, self._counts, strict=True):
             query = self._rule.query(state, self._mechanism.constants)
-            lot = self._mechanism.examples(indices, self._mechanism.presence(indices, counts))
+            lot = self._mechanism.examples(indices, presence(counts, self._mechanism.width))
             released = self._mechanism.release_of([lot], params, query)
             params, state = self._rule.update(params, state, released, self._mechanism.constants)
         return params, state

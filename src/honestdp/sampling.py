@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -44,6 +45,16 @@ class Lots:
     indices: Tensor
     counts: Tensor
     longest: list[int]
+
+    @cached_property
+    def present(self) -> Tensor:
+        """`[steps, runs, width]`: which entries are members of the lot and not padding."""
+        return presence(self.counts, self.indices.shape[-1])
+
+
+def presence(counts: Tensor, width: int) -> Tensor:
+    """counts `[...]` -> `[..., width]`: which of `width` entries are members of a lot and not padding."""
+    return torch.arange(width, device=counts.device) < counts[..., None]
 
 
 def expected_width(*, records: int, rate: float, deviations: float) -> int:
