@@ -90,7 +90,7 @@ def opacus_step(mode: str, make: Callable[[], nn.Module], data: Data) -> Step:
 
     def step() -> None:
         lot = data.lots[next(turn) % len(data.lots)]
-        x, y = data.x[lot] * (1 / 255), data.y[lot]
+        x, y = data.x.index_select(0, lot).float().mul_(1 / 255), data.y.index_select(0, lot)
         optimizer.zero_grad()
         criterion(wrapped(x), y).backward()
         optimizer.step()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -29,6 +29,7 @@ from honestdp.run import Run
 
 _log = logging.getLogger(__name__)
 _CHUNK_SEEDS = 100
+_REHEARSED_STEPS = 1000
 
 
 class Interrupted(KeyboardInterrupt):
@@ -147,7 +148,10 @@ class Job:
     def _rehearse(self, size: int) -> Population:
         """A population of `size` runs over made-up records."""
         chunk = [0] * size
-        mechanism = self.intake.rehearsal(self._constants(chunk))
+        # Long enough that no rule runs past its last step while it is timed.
+        factors = torch.ones(_REHEARSED_STEPS, dtype=self._factors.dtype, device=self._factors.device)
+        constants = replace(self._constants(chunk), steps=_REHEARSED_STEPS, factors=factors)
+        mechanism = self.intake.rehearsal(constants)
         return Population(mechanism, self._rule(chunk), self._initial[:1].expand(size, -1).clone())
 
     def _identity(self) -> dict[str, Any]:

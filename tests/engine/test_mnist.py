@@ -32,9 +32,7 @@ def test_horizon_on_mnist_meets_the_reference_within_half_a_point(monkeypatch: p
         torch.manual_seed(0)
         model = nn.Linear(784, 10)
     runs = [Run(records=60000, lot=250, steps=5000, noise=sigma) for sigma in REFERENCE]
-    results = train_population(
-        model, (x, y), run=runs, optimizers=[rules.Horizon()] * 2, device="cpu", noise_seed=0
-    )
+    results = train_population(model, (x, y), run=runs, optimizers=[rules.Horizon()] * 2, device="cpu", noise_seed=0)
     for result in results:
         right = result.model(test_x / 255).argmax(dim=1) == test_y
         assert right.float().mean().item() == pytest.approx(REFERENCE[result.run.noise], abs=0.005)

@@ -102,7 +102,7 @@ def per_run(value: Number, params: Tensor) -> Tensor:
 
 def scheduled(lr: Number, state: State, constants: Constants) -> Number:
     """The step size of the coming update, a column: lr times the schedule's factor at t = 0, 1, ..."""
-    return column(lr * constants.factors[state["step"]])
+    return column(lr * constants.factors.index_select(0, state["step"]))
 
 
 def counter(params: Tensor) -> Tensor:
