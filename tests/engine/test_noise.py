@@ -50,6 +50,34 @@ def test_a_restored_source_goes_on_where_it_was(source: NoiseSource) -> None:
     assert source.normal(torch.empty(300_001)).equal(expected)
 
 
+def test_noise_drawn_ahead_is_the_noise_that_would_have_been_drawn() -> None:
+    """Shapes in any order, saved and restored anywhere: the numbers are those of the bare generators."""
+    source, bare = TorchNoise(CPU, 9), [os_generator(CPU, split_seed(9, stream)) for stream in range(2)]
+    for shape in ((4, 10_000), (4, 10_000), (7,), (2, 100_000), (4, 10_000), (3,), (2, 100_000), (2, 100_000)):
+        kept = [part.clone() for part in source.state()]
+        found = source.normal(torch.empty(shape))
+        expected = torch.empty(shape)
+        if expected.numel() >= 1 << 17:
+            for part, generator in zip(expected.view(-1).tensor_split(2), bare, strict=True):
+                part.normal_(generator=generator)
+        else:
+            expected.normal_(generator=bare[0])
+        assert found.equal(expected)
+        after = [part.clone() for part in source.state()]
+        source.restore(kept)
+        assert source.normal(torch.empty(shape)).equal(expected)
+        assert all(one.equal(other) for one, other in zip(source.state(), after, strict=True))
+
+
+def test_a_drawn_buffer_is_not_written_again() -> None:
+    source = TorchNoise(CPU, 9)
+    first = source.normal(torch.empty(50_000))
+    copy = first.clone()
+    second = source.normal(torch.empty(50_000))
+    assert first.equal(copy)
+    assert not second.equal(first)
+
+
 @pytest.mark.parametrize("kind", SOURCES, ids=lambda kind: kind.__name__)
 def test_unseeded_sources_differ_and_seeded_ones_repeat(kind: type) -> None:
     drawn = [kind(CPU).normal(torch.empty(8)) for _ in range(2)]

@@ -33,4 +33,4 @@ def test_the_documented_rule_trains_beside_others(monkeypatch: pytest.MonkeyPatc
     for result, pace in ((results[0], 0.01), (results[2], 0.02)):
         moved = (torch.cat([p.flatten() for p in result.model.parameters()]) - start) / pace
         torch.testing.assert_close(moved, moved.round())
-        assert moved.abs().max() <= 9
+        assert moved.abs().max() < 9.5

@@ -7,8 +7,6 @@ shown to catch a planted fault.
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from scipy import stats
@@ -89,16 +87,20 @@ def test_lot_sizes_have_the_binomial_law() -> None:
 
 
 def test_small_rates_are_exact_where_float32_would_not_be() -> None:
-    """The last records of a large set are as likely as the first: gaps of a million are not rounded."""
-    records, rate = 10_000_000, 1e-5
-    lots = draw_lots(os_generator(CPU, 7), records=records, rate=rate, steps=64, runs=60)
+    """Gaps of a hundred million end on every record alike; in float32 they would all be multiples of eight."""
+    records, rate = 2_000_000_000, 1e-8
+    lots = draw_lots(os_generator(CPU, 7), records=records, rate=rate, steps=64, runs=100)
     present = torch.arange(lots.indices.shape[-1]) < lots.counts[..., None]
     chosen = lots.indices[present]
     tenths = torch.histc(chosen.double(), bins=10, min=0, max=records)
-    expected = 64 * 60 * rate * records / 10
+    expected = 6400 * rate * records / 10
     assert ((tenths - expected) ** 2 / expected).sum().item() < stats.chi2.isf(FALSE_ALARM, 10)
-    odd = (chosen % 2).double().mean().item()
-    assert abs(odd - 0.5) < 5 * 0.5 / math.sqrt(chosen.numel())
+    first = lots.indices[..., 0][lots.counts > 0]
+    counts = torch.bincount(first % 8, minlength=8).double()
+    expected = first.numel() / 8
+    assert ((counts - expected) ** 2 / expected).sum().item() < stats.chi2.isf(FALSE_ALARM, 7)
+    rounded = torch.bincount(first.float().long() % 8, minlength=8).double()
+    assert ((rounded - expected) ** 2 / expected).sum().item() > stats.chi2.isf(FALSE_ALARM, 7)
 
 
 def test_lots_longer_than_the_first_draw_are_finished_not_truncated() -> None:
