@@ -104,6 +104,8 @@ def jax_step(name: str, make: Callable[[], nn.Module], data: Data) -> Step:
     import jax.numpy as jnp
     import jax_privacy
 
+    if data.x.is_cuda and jax.default_backend() != "gpu":
+        raise RuntimeError(f"jax sees no GPU here, its backend is {jax.default_backend()}")
     weights = [jnp.asarray(p.detach().cpu().numpy()) for p in make().parameters()]
 
     def logits(params, x):
