@@ -1,0 +1,246 @@
+"""What only a GPU can show of the engine, each a check that prints its finding and counts if it fails.
+
+    python benchmarks/gpu_checks.py
+
+Needs torch and numpy alone (safetensors for the checkpoint). The tests proper run on any machine; these are about
+capture: that replayed steps draw new noise, agree with eager ones, handle overlong lots, need nothing of the host,
+survive lack of memory and resume bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+
+from honestdp import Run  # noqa: E402
+from honestdp import optimizers as rules  # noqa: E402
+from honestdp.noise import os_generator  # noqa: E402
+from honestdp.population import UNROLL, Population  # noqa: E402
+from honestdp.sampling import draw_lots  # noqa: E402
+from honestdp.training import Interrupted, assemble, train_population  # noqa: E402
+from models import MODELS  # noqa: E402
+
+CUDA = torch.device("cuda")
+RECORDS = 6000
+EVERY_RULE = [
+    rules.SGD(lr=0.1, clip=1.0),
+    rules.SGD(lr=0.1, clip="auto"),
+    rules.Momentum(lr=0.1, momentum=0.9, clip=1.0),
+    rules.Adam(clip=1.0),
+    rules.AdamWOSM(clip=1.0),
+    rules.ADADP(clip=1.0, accept=True),
+    rules.OSO(lr=0.1),
+    rules.Quantile(lr=0.1),
+    rules.Horizon(),
+    rules.Horizon(average=True),
+]
+
+
+def data() -> tuple[Tensor, Tensor]:
+    maker = torch.Generator().manual_seed(1)
+    x = torch.randint(0, 256, (RECORDS, 784), dtype=torch.uint8, generator=maker)
+    return x.to(CUDA), torch.randint(0, 10, (RECORDS,), generator=maker).to(CUDA)
+
+
+def population(
+    optimizers: list[rules.Rule],
+    *,
+    noise: float,
+    steps: int = 200,
+    lot: float = 100,
+    captured: bool = True,
+    model: str = "",
+) -> Population:
+    torch.manual_seed(0)
+    made = MODELS[model or "logistic regression"]()
+    run = Run(records=RECORDS, lot=lot, steps=steps, noise=noise)
+    job = assemble(made, data(), run=run, optimizers=optimizers, device=CUDA, noise_seed=5)
+    found = job.population(list(range(len(optimizers))))
+    found._capturable = captured
+    return found
+
+
+def finish(one: Population) -> Tensor:
+    while one.step < one.total:
+        one.block()
+    return one.weights().clone()
+
+
+def captured_agrees_with_eager_without_noise() -> str:
+    worst = 0.0
+    for model in MODELS:
+        for rule in EVERY_RULE if model == "logistic regression" else EVERY_RULE[:1]:
+            if isinstance(rule, rules.AdamWOSM):
+                continue  # its step size is undefined without noise
+            pair = [finish(population([rule] * 3, noise=0.0, steps=40, captured=c, model=model)) for c in (True, False)]
+            worst = max(worst, ((pair[0] - pair[1]).norm() / pair[1].norm()).item())
+    assert worst < 1e-3, worst
+    return f"weights after 40 steps differ by {worst:.1e} relative at most"
+
+
+def captured_agrees_with_eager_with_the_same_noise() -> str:
+    pair = [finish(population([rules.AdamWOSM(clip=1.0)] * 3, noise=1.0, steps=72, captured=c)) for c in (True, False)]
+    difference = ((pair[0] - pair[1]).norm() / pair[1].norm()).item()
+    assert difference < 1e-3, difference
+    return f"weights after 72 noisy steps differ by {difference:.1e} relative"
+
+
+def every_replay_draws_new_noise() -> str:
+    """With next to no records per lot the weights are a random walk: its increments must be independent normals."""
+    one = population([rules.SGD(lr=1.0, clip=1.0)] * 4, noise=1.0, steps=64 * 8, lot=1e-6)
+    places = [one.params.clone()]
+    while one.step < one.total:
+        one.block()
+        places.append(one.params.clone())
+    moves = torch.stack(places).diff(dim=0) * 1e-6 / math.sqrt(64)
+    flat = moves.flatten(2)
+    correlation = torch.corrcoef(flat.reshape(-1, flat.shape[-1]).double()) - torch.eye(
+        32, device=CUDA, dtype=torch.float64
+    )
+    assert correlation.abs().max() < 6 / math.sqrt(flat.shape[-1]), correlation.abs().max()
+    spread = moves.std().item()
+    assert abs(spread - 1) < 0.01, spread
+    return f"8 blocks x 4 runs: largest correlation {correlation.abs().max().item():.3f}, spread {spread:.4f}"
+
+
+def unrolled_steps_draw_different_noise() -> str:
+    """One replay makes 8 steps; if they shared their noise, its sum would be 8 and not sqrt(8) times as large."""
+    one = population([rules.SGD(lr=1.0, clip=1.0)], noise=1.0, steps=UNROLL, lot=1e-6)
+    start = one.params.clone()
+    spread = ((finish(one) - start) * 1e-6 / math.sqrt(UNROLL)).std().item()
+    assert abs(spread - 1) < 0.05, spread
+    return f"spread of {UNROLL} steps {spread:.3f} in units of sqrt({UNROLL})"
+
+
+def overlong_lots_are_not_truncated() -> str:
+    wide = population([rules.SGD(lr=0.5, clip=0.1)] * 4, noise=0.5, steps=128)
+    narrow = population([rules.SGD(lr=0.5, clip=0.1)] * 4, noise=0.5, steps=128)
+    narrow._mechanism.width = 108  # a standard deviation above the mean: most replays must give way to eager steps
+    a, b = finish(wide), finish(narrow)
+    difference = ((a - b).norm() / a.norm()).item()
+    assert difference < 1e-3, difference
+    return f"weights differ by {difference:.1e} relative"
+
+
+def replays_need_nothing_of_the_host() -> str:
+    one = population([rules.Adam(clip=1.0)] * 4, noise=1.0, steps=10_000)
+    one.block()
+    one._mechanism.start(64)
+    lots = one._mechanism.lots()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for first in range(0, 64, UNROLL):
+            one._replay(lots.indices[first : first + UNROLL], lots.counts[first : first + UNROLL])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return "64 steps without a synchronisation"
+
+
+def lots_on_the_gpu_are_poisson() -> str:
+    lots = draw_lots(os_generator(CUDA), records=500, rate=0.1, steps=4000, runs=4)
+    present = torch.arange(lots.indices.shape[-1], device=CUDA) < lots.counts[..., None]
+    counts = torch.bincount(lots.indices[present], minlength=500).double()
+    statistic = ((counts - 1600) ** 2 / (1600 * 0.9)).sum().item()
+    assert abs(statistic - 500) < 6 * math.sqrt(2 * 500), statistic
+    variance = lots.counts.double().var().item() / (500 * 0.1 * 0.9)
+    assert abs(variance - 1) < 0.06, variance
+    return f"chi-square {statistic:.0f} for 500 records; variance of the sizes {variance:.3f} of the binomial"
+
+
+def lack_of_memory_halves_the_chunk() -> str:
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (torch.cuda.memory_reserved() + 400 * 2**20) / total))
+    try:
+        model = nn.Sequential(nn.Linear(784, 1000), nn.ReLU(), nn.Linear(1000, 10))
+        run = Run(records=RECORDS, lot=100, steps=20, noise=1.0)
+        results = train_population(
+            model, data(), run=run, optimizers=[rules.SGD(lr=0.1, clip=1.0)] * 32, device=CUDA, noise_seed=1
+        )
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+    assert all(torch.isfinite(p).all() for r in results for p in r.model.parameters())
+    return f"{len(results)} runs of 795010 parameters trained inside 400 MiB"
+
+
+def a_checkpoint_resumes_bit_for_bit() -> str:
+    run = Run(records=RECORDS, lot=100, steps=500, noise=1.0)
+
+    def weights(path: str | None) -> Tensor:
+        torch.manual_seed(0)
+        results = train_population(
+            MODELS["one hidden layer of 100"](),
+            data(),
+            run=run,
+            optimizers=[rules.Adam(clip=1.0), rules.Adam(clip=0.1), rules.OSO(lr=0.1)],
+            device=CUDA,
+            noise_seed=3,
+            checkpoint=path,
+            checkpoint_seconds=0.0,
+        )
+        return torch.stack([torch.cat([p.flatten() for p in r.model.parameters()]) for r in results])
+
+    expected = weights(None)
+    true, count = Population.block, [0]
+
+    def block(self: Population) -> None:
+        count[0] += 1
+        if count[0] in (3, 12):
+            raise KeyboardInterrupt
+        true(self)
+
+    stops = 0
+    with tempfile.TemporaryDirectory() as folder:
+        Population.block = block
+        try:
+            while True:
+                try:
+                    found = weights(f"{folder}/kept")
+                    break
+                except Interrupted:
+                    stops += 1
+        finally:
+            Population.block = true
+    assert stops == 2, stops
+    assert found.equal(expected), (found - expected).abs().max()
+    return "two interruptions, equal in every bit"
+
+
+CHECKS: list[Callable[[], str]] = [
+    captured_agrees_with_eager_without_noise,
+    captured_agrees_with_eager_with_the_same_noise,
+    every_replay_draws_new_noise,
+    unrolled_steps_draw_different_noise,
+    overlong_lots_are_not_truncated,
+    replays_need_nothing_of_the_host,
+    lots_on_the_gpu_are_poisson,
+    lack_of_memory_halves_the_chunk,
+    a_checkpoint_resumes_bit_for_bit,
+]
+
+
+def main() -> int:
+    failed = 0
+    for check in CHECKS:
+        name = check.__name__.replace("_", " ")
+        try:
+            print(f"ok      {name}: {check()}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED  {name}\n{traceback.format_exc(limit=-6)}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""How many runs to train together: bounded by memory, chosen by measured speed. Public numbers alone decide.
+
+The measurement runs the true model over made-up records, so no record is read for it and nothing is released.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from time import perf_counter
+
+import torch
+
+from honestdp.optimizers import Rule
+from honestdp.optimizers.rule import kind
+from honestdp.population import Population
+
+_WORTH_MEASURING = 4000
+"""Run-steps below which a measurement would cost more than it could save."""
+_MEMORY_SHARE = 0.5
+
+
+def largest_chunk(bytes_per_run: int, device: torch.device) -> int:
+    """How many runs half of the free memory holds, by estimate; out of memory corrects it later."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, int(free * _MEMORY_SHARE) // bytes_per_run)
+
+
+def quickest_chunk(rehearse: Callable[[int], Population], *, most: int, runs: int, steps: int) -> int:
+    """The number of runs, among halvings of the largest possible, whose steps take the least time per run."""
+    most = min(most, runs)
+    if most < 2 or runs * steps < _WORTH_MEASURING:
+        return most
+    sizes = [most]
+    least = 16 if torch.cuda.is_available() else 1
+    while sizes[-1] // 2 >= least and len(sizes) < 5:
+        sizes.append(sizes[-1] // 2)
+    times = {}
+    for size in sizes:
+        try:
+            times[size] = _seconds_per_run(rehearse(size), size)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+    return min(times, key=lambda size: times[size]) if times else 1
+
+
+def _seconds_per_run(population: Population, size: int) -> float:
+    population.rehearse(2)
+    began = perf_counter()
+    population.rehearse(4)
+    return (perf_counter() - began) / size
+
+
+def plan_chunks(rules: Sequence[Rule], most: int) -> list[list[int]]:
+    """Runs of one kind of rule together, in chunks of nearly equal size of at most `most`."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, rule in enumerate(rules):
+        groups.setdefault(kind(rule), []).append(number)
+    chunks = []
+    for group in groups.values():
+        pieces = -(-len(group) // most)
+        bounds = [len(group) * i // pieces for i in range(pieces + 1)]
+        chunks += [group[a:b] for a, b in pairwise(bounds)]
+    return chunks

@@ -1,0 +1,250 @@
+"""Records as the mechanism reads them: by number, a lot at a time.
+
+Three homes for records: on the device (tensors and arrays that fit), in host memory or a file (memory-mapped arrays),
+and behind a map-style Dataset decoded by worker processes. Whatever the home, the numbers to fetch were drawn by the
+sampler; nothing here chooses, orders or counts records.
+
+Images kept as uint8 stay uint8 until a lot is gathered and are then scaled to [0, 1]; floating data takes the model's
+precision; other integers (token numbers) pass unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from honestdp.checks import InvalidArgument
+
+Pair = tuple[Tensor, Tensor]
+
+
+class Records(Protocol):
+    """N records that can be fetched by number."""
+
+    resident: bool
+    """True where a fetch is device work alone, so that it can be captured."""
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, indices: Tensor) -> Pair:
+        """indices `[runs, lot]` -> x `[runs, lot, ...]`, y `[runs, lot, ...]` on the device."""
+
+    def blank(self) -> Pair:
+        """Two made-up examples of the records' shapes and kinds: zeros, on the device."""
+
+    def label_range(self) -> tuple[int, int] | None:
+        """Lowest and highest label, or None where only fetching would tell."""
+
+    def expect(self, lots: list[Tensor]) -> None:
+        """The indices of coming fetches, in order, so that workers can decode ahead."""
+
+
+def prepared(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Inputs as a model of precision `dtype` reads them."""
+    if x.dtype == torch.uint8:
+        # One kernel on a GPU where the product already has the model's precision; on a CPU two passes are faster.
+        one_pass = x.is_cuda and dtype == torch.get_default_dtype()
+        return x * (1 / 255) if one_pass else x.to(dtype).mul_(1 / 255)
+    if x.dtype.is_floating_point or x.dtype == torch.bool:
+        return x.to(dtype)
+    return x
+
+
+def prepared_labels(y: Tensor, dtype: torch.dtype) -> Tensor:
+    return y.to(dtype) if y.dtype.is_floating_point else y.long()
+
+
+class DeviceRecords:
+    """Records held on the device."""
+
+    resident = True
+
+    def __init__(self, x: Tensor, y: Tensor, *, device: torch.device, dtype: torch.dtype) -> None:
+        self._x, self._y, self._dtype = x.to(device).contiguous(), y.to(device).contiguous(), dtype
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def fetch(self, indices: Tensor) -> Pair:
+        flat = indices.reshape(-1)
+        return _shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
+
+    def blank(self) -> Pair:
+        return _blank(self._x[:0], self._y[:0], self._dtype)
+
+    def label_range(self) -> tuple[int, int] | None:
+        return (int(self._y.min()), int(self._y.max())) if len(self._y) else None
+
+    def expect(self, lots: list[Tensor]) -> None:
+        """Nothing to do: a fetch is immediate."""
+
+
+class HostRecords:
+    """Records in host memory or in a memory-mapped file; only the lot travels."""
+
+    resident = False
+
+    def __init__(self, x: Any, y: Any, *, device: torch.device, dtype: torch.dtype) -> None:
+        self._x, self._y, self._device, self._dtype = _array(x), _array(y), device, dtype
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def fetch(self, indices: Tensor) -> Pair:
+        flat = indices.reshape(-1).cpu().numpy()
+        x = torch.from_numpy(np.ascontiguousarray(self._x[flat])).to(self._device)
+        y = torch.from_numpy(np.ascontiguousarray(self._y[flat])).to(self._device)
+        return _shaped(x, y, indices, self._dtype)
+
+    def blank(self) -> Pair:
+        return _blank(_tensor(self._x[:0]).to(self._device), _tensor(self._y[:0]).to(self._device), self._dtype)
+
+    def label_range(self) -> tuple[int, int] | None:
+        return (int(self._y.min()), int(self._y.max())) if len(self._y) else None
+
+    def expect(self, lots: list[Tensor]) -> None:
+        """Nothing to do: a fetch is immediate."""
+
+
+class DatasetRecords:
+    """A map-style Dataset of (x, y) pairs, decoded by worker processes a block of steps ahead."""
+
+    resident = False
+
+    def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
+        self._dataset, self._device, self._dtype = dataset, device, dtype
+        self._order = _Order()
+        self._loader: DataLoader[Any] = DataLoader(
+            dataset, batch_sampler=self._order, num_workers=workers, persistent_workers=workers > 0
+        )
+        self._coming: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def expect(self, lots: list[Tensor]) -> None:
+        self._order.batches = [lot.reshape(-1).tolist() for lot in lots]
+        self._coming = self._asked(iter, self._loader)
+
+    def fetch(self, indices: Tensor) -> Pair:
+        if self._coming is None:
+            raise RuntimeError("a fetch from a Dataset must be announced with expect()")
+        x, y = self._asked(next, self._coming)
+        return _shaped(torch.as_tensor(x).to(self._device), torch.as_tensor(y).to(self._device), indices, self._dtype)
+
+    def blank(self) -> Pair:
+        x, y = self._dataset[0]
+        return _blank(_tensor(x)[None][:0].to(self._device), _tensor(y)[None][:0].to(self._device), self._dtype)
+
+    def label_range(self) -> tuple[int, int] | None:
+        return None
+
+    def _asked(self, act: Any, of: Any) -> Any:
+        try:
+            return act(of)
+        except RuntimeError as trouble:
+            if "DataLoader worker" not in str(trouble):
+                raise
+            wanted = "run again from the checkpoint, with workers=0 to see the error in this process"
+            raise RuntimeError(
+                f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from "
+                f"them; {wanted}"
+            ) from trouble
+
+
+class _Order:
+    """The batches a DataLoader is to decode next."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def _shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Pair:
+    """Fetched rows `[runs * lot, ...]` as the model reads them, `[runs, lot, ...]`."""
+    x, y = x.view(*indices.shape, *x.shape[1:]), y.view(*indices.shape, *y.shape[1:])
+    return prepared(x, dtype), prepared_labels(y, dtype)
+
+
+def _array(values: Any) -> np.ndarray[Any, Any]:
+    return values.numpy() if isinstance(values, Tensor) else np.asanyarray(values)
+
+
+def _tensor(values: Any) -> Tensor:
+    return values if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
+
+
+def _blank(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
+    """Zeros in the shape of two examples of x `[0, ...]` and y `[0, ...]`."""
+    two_x, two_y = x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:])
+    return prepared(two_x, dtype), prepared_labels(two_y, dtype)
+
+
+def open_records(data: Any, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
+    """Records from what a user has: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset."""
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        data = data.tensors
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return _open_pair(data[0], data[1], device, dtype)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return DatasetRecords(data, device=device, dtype=dtype, workers=workers)
+    raise InvalidArgument("data", type(data).__name__, "a pair (x, y) of tensors or arrays, or a map-style Dataset")
+
+
+def _open_pair(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> Records:
+    if len(x) != len(y):
+        raise InvalidArgument("data", f"{len(x)} inputs and {len(y)} labels", "one label for each input")
+    if isinstance(x, np.memmap) or _too_large(x, device):
+        return HostRecords(x, y, device=device, dtype=dtype)
+    return DeviceRecords(_tensor_of(x), _tensor_of(y), device=device, dtype=dtype)
+
+
+def _tensor_of(values: Any) -> Tensor:
+    """A tensor over the same memory where that is possible (a read-only array is copied)."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _too_large(x: Any, device: torch.device) -> bool:
+    """More than half of a GPU's free memory stays on the host."""
+    return device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(device)[0] // 2
+
+
+class BlankRecords:
+    """Made-up records for timing: zeros of the true ones' shapes, so that no record is read."""
+
+    resident = True
+
+    def __init__(self, like: Records) -> None:
+        self._like, (self._x, self._y) = like, like.blank()
+
+    def __len__(self) -> int:
+        return len(self._like)
+
+    def fetch(self, indices: Tensor) -> Pair:
+        x, y = (
+            self._x[0].expand(*indices.shape, *self._x.shape[1:]),
+            self._y[0].expand(*indices.shape, *self._y.shape[1:]),
+        )
+        return x.contiguous(), y.contiguous()
+
+    def blank(self) -> Pair:
+        return self._x, self._y
+
+    def label_range(self) -> tuple[int, int] | None:
+        return None
+
+    def expect(self, lots: list[Tensor]) -> None:
+        """Nothing to do."""

@@ -1,0 +1,29 @@
+"""Per-example gradients of a population of models, behind two verbs: `norms` and `weighted_sum`.
+
+    result = per_example(model, loss, params, x, y)
+    result.norms                 # [runs, lot]
+    result.weighted_sum(weights) # name -> [runs, ...]
+
+Every clipping rule of differential privacy is a choice of weights, so nothing more is ever needed of a gradient, and
+the per-example gradients themselves need not exist.
+"""
+
+from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
+from honestdp.gradients.engine import PerExample, per_example
+from honestdp.gradients.pieces import Dense, Outer, Piece, Rows, outer
+from honestdp.gradients.rules import Rule, rule
+from honestdp.gradients.vetting import RefusedModel
+
+__all__ = [
+    "Dense",
+    "Outer",
+    "PerExample",
+    "Piece",
+    "RefusedModel",
+    "Rows",
+    "Rule",
+    "layers",
+    "outer",
+    "per_example",
+    "rule",
+]

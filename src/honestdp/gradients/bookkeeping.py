@@ -1,0 +1,172 @@
+"""The book-keeping engine: one forward and one backward for the whole population, and no parameter gradient in it.
+
+The model is run once on all runs times lot examples as one batch. Examples do not interact, so only the layers with
+trainable parameters need to know which run an example belongs to: their rule stands in for their forward. Every such
+layer's input is kept, the backward pass goes to the layers' outputs only, and the two together hold every per-example
+gradient (Bu et al. 2023, "Differentially Private Optimization on Large Model at Small Cost", for one model; here for a
+population). Layers that are frozen run as they are, on the whole batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import rules
+from honestdp.gradients.pieces import Dense, Piece
+from honestdp.gradients.rules import Rule, Unruled
+
+_STANDING_IN = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Where a layer with trainable parameters is in the model, its rule, and its parameters."""
+
+    path: str
+    rule: Rule
+    trainable: Mapping[str, str]
+    """Own name of a trainable parameter -> its name in the model."""
+    frozen: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a layer in the forward pass."""
+
+    ruled: Ruled
+    layer: nn.Module
+    own: Mapping[str, Tensor]
+    kept: Tensor
+    version: int
+    output: GradientEdge
+
+    def gradients(self, grad: Tensor, *, runs: int) -> Mapping[str, Piece]:
+        """The pieces of this layer by the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
+        if self.kept._version != self.version:
+            raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
+        grad = grad.view(runs, -1, *grad.shape[1:])
+        names = self.ruled.trainable
+        found = self.ruled.rule.gradients(self.layer, self.own, self.kept, grad, frozenset(names))
+        return {names[own]: rules.as_piece(found[own]) for own in names}
+
+
+@dataclass(frozen=True)
+class BookKeeping:
+    """The two verbs from the pieces of every layer."""
+
+    losses: Tensor
+    norms: Tensor
+    pieces: Mapping[str, Piece]
+    params: Mapping[str, Tensor]
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        # Finite norms mean finite pieces. Asking would make a GPU wait for the host; there the zeros are always put in.
+        finite = not weights.is_cuda and bool(torch.isfinite(self.norms).all())
+        return {
+            name: self.pieces[name].weighted_sum(weights, finite=finite)
+            if name in self.pieces
+            else torch.zeros_like(value)
+            for name, value in self.params.items()
+        }
+
+
+def _stand_in(
+    layer: nn.Module, ruled: Ruled, params: Mapping[str, Tensor], shape: tuple[int, int], calls: list[Call]
+) -> Callable[..., Tensor]:
+    """A forward for `layer` that reads every run's own parameters and notes the call."""
+    runs, lot = shape
+    own = {name: params[full].detach().requires_grad_() for name, full in ruled.trainable.items()}
+    for name in ruled.frozen:
+        value = getattr(layer, name)
+        own[name] = value.expand(runs, *value.shape)
+
+    def forward(*args: Tensor, **kwargs: object) -> Tensor:
+        if len(args) != 1 or kwargs:
+            raise Unruled(f"{ruled.path} is called with more than its input")
+        x = args[0]
+        if x.dim() == 0 or len(x) != runs * lot:
+            raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples")
+        out, kept = ruled.rule.forward(layer, own, x.view(runs, lot, *x.shape[1:]))
+        folded = out.flatten(0, 1)
+        if folded._is_view():
+            # A model may change the output in place, which autograd would trace to what the view was taken of.
+            folded = folded.clone() if ruled.rule.reads_output else torch.ops.aten._unsafe_view(out, folded.shape)
+        calls.append(Call(ruled, layer, own, kept, kept._version, get_gradient_edge(folded)))
+        return folded
+
+    return forward
+
+
+@contextmanager
+def _standing_in(
+    model: nn.Module, layers: tuple[Ruled, ...], params: Mapping[str, Tensor], shape: tuple[int, int]
+) -> Iterator[list[Call]]:
+    """Within, the layers run by their rules, for every run its own parameters; what they did is noted in the list."""
+    calls: list[Call] = []
+    found = [(model.get_submodule(ruled.path), ruled) for ruled in layers]
+    with _STANDING_IN:
+        try:
+            for layer, ruled in found:
+                layer.__dict__["forward"] = _stand_in(layer, ruled, params, shape, calls)
+            yield calls
+        finally:
+            for layer, _ in found:
+                layer.__dict__.pop("forward", None)
+
+
+def _merge(pieces: list[Piece]) -> Piece:
+    """One piece for a parameter whose layer was used several times: the gradients add before a norm is taken."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return Dense(reduce(torch.add, (piece.dense() for piece in pieces)))
+
+
+def per_example(
+    model: nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    layers: tuple[Ruled, ...],
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+) -> BookKeeping:
+    runs, lot = x.shape[:2]
+    with torch.enable_grad():
+        with _standing_in(model, layers, params, (runs, lot)) as calls:
+            output = model(x.flatten(0, 1))
+        losses = one_each(loss(output, y.flatten(0, 1)), runs * lot)
+        grads = _output_gradients(losses, calls)
+    found: dict[str, list[Piece]] = {}
+    with torch.no_grad():
+        for call, grad in zip(calls, grads, strict=True):
+            if grad is not None:
+                for name, piece in call.gradients(grad, runs=runs).items():
+                    found.setdefault(name, []).append(piece)
+        pieces = {name: _merge(several) for name, several in found.items()}
+        squares = [piece.square_norms() for piece in pieces.values()]
+        norms = reduce(torch.add, squares).sqrt() if squares else x.new_zeros(runs, lot, dtype=losses.dtype)
+    return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
+
+
+def one_each(losses: Tensor, examples: int) -> Tensor:
+    """`losses`, once it is sure that there is one for every example."""
+    if losses.shape != (examples,):
+        wanted = f"one number an example, shape ({examples},) here; PyTorch's own losses need reduction='none'"
+        raise InvalidArgument("loss", f"a result of shape {tuple(losses.shape)}", wanted)
+    return losses
+
+
+def _output_gradients(losses: Tensor, calls: list[Call]) -> tuple[Tensor | None, ...]:
+    """The gradient of the summed losses for the output of every call; None where the loss does not depend on it."""
+    if not calls or not losses.requires_grad:
+        return (None,) * len(calls)
+    edges = [call.output for call in calls]
+    return torch.autograd.grad(losses, edges, grad_outputs=torch.ones_like(losses), allow_unused=True)

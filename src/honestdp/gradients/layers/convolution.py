@@ -1,0 +1,207 @@
+"""Convolutions of one, two and three dimensions and their transposes: stride, padding, dilation, groups, padding modes.
+
+A convolution applies one matrix at every position to the window a_t of the input seen from there, so for one example
+dL/dW = sum_t (dL/dz_t) a_t^T, as for Linear. A transposed convolution is the reverse: the window is taken from the
+gradient of the output, and the input stands at the positions.
+
+On a CPU the runs of a population are the groups of one grouped convolution, and so are the examples when their
+gradients are made. On a GPU, where a convolution of many groups is slow, the windows are laid out once, and forward and
+gradients are batched products with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from honestdp.gradients.pieces import Outer, Piece
+from honestdp.gradients.rules import Rule, Unruled, rule
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The settings of a convolution, without its channels."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    transposed: bool
+    groups: int
+
+    @staticmethod
+    def of(layer: _ConvNd) -> Geometry:
+        padding = (0,) * len(layer.kernel_size) if _padded_before(layer) else layer.padding
+        assert not isinstance(padding, str)
+        return Geometry(
+            layer.kernel_size,
+            layer.stride,
+            padding,
+            layer.dilation,
+            layer.output_padding,
+            layer.transposed,
+            layer.groups,
+        )
+
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
+        """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
+        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
+        return torch.convolution(x, weight, bias, *settings, self.groups * times)
+
+    def weight_gradient(self, x: Tensor, grad: Tensor, shape: torch.Size, *, times: int) -> Tensor:
+        """The gradient of the weight of `apply`, of the given `shape`."""
+        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
+        weight = x.new_empty(1).expand(shape)
+        found: Tensor = torch.ops.aten.convolution_backward(
+            grad, x, weight, None, *settings, self.groups * times, (False, True, False)
+        )[1]
+        return found
+
+    def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor, *, times: int) -> Tensor:
+        """The gradient of the input of `apply`."""
+        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
+        found: Tensor = torch.ops.aten.convolution_backward(
+            grad, x, weight, None, *settings, self.groups * times, (True, False, False)
+        )[0]
+        return found
+
+    def positions(self, x: Tensor) -> torch.Size:
+        """How often the kernel fits into `x` `[runs, lot, channels, ...]` along each dimension."""
+        each = zip(x.shape[3:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return torch.Size(
+            (size + 2 * pad - step * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, pad, step in each
+        )
+
+    def windows(self, values: Tensor, sizes: torch.Size) -> Tensor:
+        """`[n, positions, groups, columns]`: what the kernel sees of `values` `[n, channels, ...]` from each position.
+
+        sizes: how many positions there are along each dimension.
+        """
+        spatial = len(self.kernel)
+        sides = [side for pad in reversed(self.padding) for side in (pad, pad)]
+        seen = F.pad(values, sides) if any(sides) else values
+        for i, (kernel, stride, dilation, size) in enumerate(
+            zip(self.kernel, self.stride, self.dilation, sizes, strict=True)
+        ):
+            seen = seen.unfold(2 + i, dilation * (kernel - 1) + 1, stride)[..., ::dilation].narrow(2 + i, 0, size)
+        n, channels = values.shape[:2]
+        seen = seen.permute(0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
+        columns = channels // self.groups * math.prod(self.kernel)
+        return seen.reshape(n, math.prod(sizes), self.groups, columns)
+
+
+def _padded_before(layer: _ConvNd) -> bool:
+    """Whether the padding is put on before the convolution: modes other than zeros, and 'same', which may be uneven."""
+    return layer.padding_mode != "zeros" or isinstance(layer.padding, str)
+
+
+@rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+class Convolution(Rule):
+    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        assert isinstance(layer, _ConvNd)
+        if x.dim() != 3 + len(layer.kernel_size):
+            raise Unruled(f"{type(layer).__name__} is given examples without a dimension for them")
+        runs, lot = x.shape[:2]
+        geometry = Geometry.of(layer)
+        if _padded_before(layer):
+            mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+            padded = F.pad(x.flatten(0, 1), layer._reversed_padding_repeated_twice, mode=mode)
+            x = padded.view(runs, lot, *padded.shape[1:])
+        weight, bias = params["weight"], params.get("bias")
+        if _by_windows(geometry, x):
+            windows = geometry.windows(x.flatten(0, 1), geometry.positions(x))
+            out = _Windowed.apply(x, weight, bias, windows, geometry)  # type: ignore[no-untyped-call]
+            return out, windows
+        if runs == 1:
+            out = geometry.apply(x[0], weight[0], None if bias is None else bias[0], times=1)
+            return out.unsqueeze(0), x
+        beside = x.transpose(0, 1).flatten(1, 2)
+        out = geometry.apply(beside, weight.flatten(0, 1), None if bias is None else bias.flatten(), times=runs)
+        return out.view(lot, runs, -1, *out.shape[2:]).transpose(0, 1), x
+
+    def gradients(
+        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Mapping[str, Tensor | Piece]:
+        assert isinstance(layer, _ConvNd)
+        found: dict[str, Tensor | Piece] = {}
+        if "weight" in wanted:
+            geometry, shape = Geometry.of(layer), params["weight"].shape[1:]
+            if _by_windows(geometry, grad):
+                found["weight"] = _from_windows(geometry, grad, kept, shape)
+            else:
+                found["weight"] = _weight(geometry, kept, grad, shape)
+        if "bias" in wanted:
+            found["bias"] = grad.flatten(3).sum(3)
+        return found
+
+
+def _grouping_is_slow(values: Tensor) -> bool:
+    """Whether convolutions of very many groups are slow where these values are."""
+    return values.is_cuda
+
+
+def _by_windows(geometry: Geometry, values: Tensor) -> bool:
+    """Whether `values` `[runs, lot, ...]` go through the windows in the forward pass already."""
+    return len(values) > 1 and geometry.groups == 1 and not geometry.transposed and _grouping_is_slow(values)
+
+
+class _Windowed(torch.autograd.Function):
+    """The convolution of every run as a product with the windows. The gradient goes to `x` alone.
+
+    x: `[runs, lot, channels, ...]`; weight: `[runs, rows, ...]`; bias: `[runs, rows]`; windows: of `x`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, windows: Tensor, geometry: Geometry
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.geometry = geometry
+        runs, lot = x.shape[:2]
+        seen, matrix = windows.view(runs, -1, windows.shape[-1]), weight.flatten(2).mT
+        out = torch.bmm(seen, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), seen, matrix)
+        return out.view(runs, lot, -1, weight.shape[1]).mT.reshape(runs, lot, -1, *geometry.positions(x))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None, None
+        x, weight = ctx.saved_tensors
+        runs, lot = x.shape[:2]
+        beside, grad = (value.transpose(0, 1).flatten(1, 2) for value in (x, grads[0]))
+        found = ctx.geometry.input_gradient(beside, weight.flatten(0, 1), grad, times=runs)
+        return found.view(lot, runs, *x.shape[2:]).transpose(0, 1), None, None, None, None
+
+
+def _weight(geometry: Geometry, x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor | Piece:
+    """The gradients of a weight of `shape`, for every example, from `x` and `grad` `[runs, lot, channels, ...]`."""
+    at, through = (x, grad) if geometry.transposed else (grad, x)
+    if _ghost(geometry, at, shape) or _grouping_is_slow(x):
+        return _from_windows(geometry, at, geometry.windows(through.flatten(0, 1), at.shape[3:]), shape)
+    lots = x.shape[:2]
+    inputs, outputs = (value.reshape(1, -1, *value.shape[3:]) for value in (x, grad))
+    every = torch.Size([lots.numel() * shape[0], *shape[1:]])
+    return geometry.weight_gradient(inputs, outputs, every, times=lots.numel()).view(*lots, *shape)
+
+
+def _ghost(geometry: Geometry, at: Tensor, shape: torch.Size) -> bool:
+    """Whether the norms come cheaper from Gram matrices than from the gradients."""
+    rows, columns = shape[0], math.prod(shape[1:])
+    return geometry.groups == 1 and rows * columns > 2 * math.prod(at.shape[3:]) * (rows + columns)
+
+
+def _from_windows(geometry: Geometry, at: Tensor, windows: Tensor, shape: torch.Size) -> Tensor | Piece:
+    """The gradients from `at` `[runs, lot, rows, ...]` and `windows` `[examples, positions, groups, columns]`."""
+    lots, positions = at.shape[:2], windows.shape[1]
+    left = at.reshape(lots.numel(), geometry.groups, -1, positions)
+    if _ghost(geometry, at, shape):
+        return Outer(left.mT.view(*lots, positions, -1), windows.view(*lots, positions, -1), tuple(shape))
+    return torch.matmul(left, windows.transpose(1, 2)).reshape(*lots, *shape)

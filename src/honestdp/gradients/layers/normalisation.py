@@ -1,0 +1,107 @@
+"""Normalisations with a gain and a shift of their own: layer, group, instance and RMS norm, and batch norm in eval().
+
+z = w * n(a) + b with n free of parameters, so for one example dL/dw is the sum of dL/dz n(a), and dL/db that of dL/dz,
+over the positions that share the gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from honestdp.gradients.pieces import Piece
+from honestdp.gradients.rules import Rule, Unruled, rule
+
+
+class Affine(Rule):
+    """A gain and a shift after `normalise`. They lie along the last dimensions, or along the channels."""
+
+    def normalise(self, layer: Any, x: Tensor) -> Tensor:
+        """n(a) for `x` `[examples, ...]`."""
+        raise NotImplementedError
+
+    def spread(self, layer: Any, value: Tensor, dims: int) -> Tensor:
+        """A parameter `[runs, ...]` shaped to multiply values of `dims` dimensions `[runs, lot, ...]`."""
+        raise NotImplementedError
+
+    def gather(self, layer: Any, values: Tensor) -> Tensor:
+        """`values` `[runs, lot, ...]` summed over the positions that share a parameter."""
+        raise NotImplementedError
+
+    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        normal = self.normalise(layer, x.flatten(0, 1)).view(x.shape)
+        gain = self.spread(layer, params["weight"], x.dim())
+        if "bias" not in params:
+            return normal * gain, normal
+        return torch.addcmul(self.spread(layer, params["bias"], x.dim()), normal, gain), normal
+
+    def gradients(
+        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Mapping[str, Tensor | Piece]:
+        found: dict[str, Tensor | Piece] = {}
+        if "weight" in wanted:
+            found["weight"] = self.gather(layer, grad * kept)
+        if "bias" in wanted:
+            found["bias"] = self.gather(layer, grad)
+        return found
+
+
+class LastDimensions(Affine):
+    def spread(self, layer: Any, value: Tensor, dims: int) -> Tensor:
+        return value.reshape(len(value), *[1] * (dims - value.dim()), *value.shape[1:])
+
+    def gather(self, layer: Any, values: Tensor) -> Tensor:
+        between = tuple(range(2, values.dim() - len(layer.normalized_shape)))
+        return values.sum(between) if between else values
+
+
+class Channels(Affine):
+    def spread(self, layer: Any, value: Tensor, dims: int) -> Tensor:
+        return value.reshape(len(value), 1, -1, *[1] * (dims - 3))
+
+    def gather(self, layer: Any, values: Tensor) -> Tensor:
+        return values.flatten(3).sum(3) if values.dim() > 3 else values
+
+
+@rule(nn.LayerNorm)
+class LayerNorm(LastDimensions):
+    def normalise(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        return F.layer_norm(x, layer.normalized_shape, None, None, layer.eps)
+
+
+@rule(nn.RMSNorm)
+class RMSNorm(LastDimensions):
+    def normalise(self, layer: nn.RMSNorm, x: Tensor) -> Tensor:
+        return F.rms_norm(x, layer.normalized_shape, None, layer.eps)
+
+
+@rule(nn.GroupNorm)
+class GroupNorm(Channels):
+    def normalise(self, layer: nn.GroupNorm, x: Tensor) -> Tensor:
+        return F.group_norm(x, layer.num_groups, None, None, layer.eps)
+
+
+@rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+class InstanceNorm(Channels):
+    def normalise(self, layer: Any, x: Tensor) -> Tensor:
+        if x.dim() == layer._get_no_batch_dim():
+            raise Unruled(f"{type(layer).__name__} is given examples without a dimension for them")
+        layer._check_input_dim(x)
+        own = layer.training or not layer.track_running_stats
+        return F.instance_norm(x, layer.running_mean, layer.running_var, None, None, own, 0.0, layer.eps)
+
+
+@rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+class FixedBatchNorm(Channels):
+    """With fixed statistics only: in training mode the module is refused."""
+
+    def covers(self, layer: Any) -> bool:
+        return not layer.training and layer.running_mean is not None
+
+    def normalise(self, layer: Any, x: Tensor) -> Tensor:
+        layer._check_input_dim(x)
+        return F.batch_norm(x, layer.running_mean, layer.running_var, None, None, False, 0.0, layer.eps)

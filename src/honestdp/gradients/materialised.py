@@ -1,0 +1,158 @@
+"""The materialised engine: every per-example gradient is made, by `torch.func`, for any model that it can map.
+
+Where all of them fit in the memory bound they are kept. Where they do not, they are made chunk by chunk, once for the
+norms and once more for the sum, with the same random draws: the gradient that is summed has to be the one whose norm
+was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from honestdp.gradients.bookkeeping import one_each
+from honestdp.gradients.pieces import Dense
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@contextmanager
+def _mappable(model: nn.Module) -> Iterator[None]:
+    """Recurrent layers made fit for torch.func: no fused kernel, and a first state that belongs to the example."""
+    recurrent = [m for m in model.modules() if isinstance(m, nn.RNNBase | nn.RNNCellBase)]
+    if not recurrent:
+        yield
+        return
+    fused = torch.backends.mkldnn.enabled
+    handles = [module.register_forward_pre_hook(_with_first_state) for module in recurrent]
+    try:
+        with torch.backends.cudnn.flags(enabled=False):
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = fused
+        for handle in handles:
+            handle.remove()
+
+
+def _with_first_state(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The layer's default first state, zeros, but made from its input, so that torch.func knows whose it is."""
+    if len(args) != 1 or not isinstance(args[0], Tensor):
+        return args
+    x = args[0]
+    if isinstance(module, nn.RNNCellBase):
+        state = x.new_zeros(*x.shape[:-1], module.hidden_size)
+        return (x, (state, state) if isinstance(module, nn.LSTMCell) else state)
+    if not isinstance(module, nn.RNNBase):
+        return args
+    batch = [] if x.dim() == 2 else [x.shape[0 if module.batch_first else 1]]
+    layers = module.num_layers * (2 if module.bidirectional else 1)
+    hidden = x.new_zeros(layers, *batch, module.proj_size or module.hidden_size)
+    if not isinstance(module, nn.LSTM):
+        return (x, hidden)
+    return (x, (hidden, x.new_zeros(layers, *batch, module.hidden_size)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the gradients are of."""
+
+    model: nn.Module
+    loss: Loss
+    params: Mapping[str, Tensor]
+    x: Tensor
+    y: Tensor
+
+    def gradients(self, first: int, last: int) -> tuple[dict[str, Tensor], Tensor]:
+        """The gradients `[runs, last - first, ...]` by name, and the losses, of the examples `first` to `last`."""
+
+        def one(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            output = functional_call(self.model, params, (x.unsqueeze(0),))
+            return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
+
+        lot = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
+        runs = vmap(lot, randomness="different")
+        with _mappable(self.model):
+            gradients, losses = runs(dict(self.params), self.x[:, first:last], self.y[:, first:last])
+        return gradients, losses
+
+
+@dataclass
+class Materialised:
+    """The two verbs from the gradients themselves, kept whole or made again in chunks of `chunk` examples."""
+
+    batch: Batch
+    chunk: int
+    norms: Tensor = field(init=False)
+    losses: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._states = _random_states(self.batch.x.device) if self._chunks > 1 else None
+        norms, losses = [], []
+        for gradients, loss in self._made():
+            norms.append(reduce(torch.add, (Dense(value).square_norms() for value in gradients.values())).sqrt())
+            losses.append(loss)
+        self._kept = gradients if self._chunks == 1 else None
+        self.norms, self.losses = torch.cat(norms, 1), torch.cat(losses, 1)
+
+    @property
+    def _chunks(self) -> int:
+        return -(-self.batch.x.shape[1] // self.chunk)
+
+    def _made(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        for first in range(0, self.batch.x.shape[1], self.chunk):
+            yield self.batch.gradients(first, first + self.chunk)
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        if self._kept is not None:
+            return {name: Dense(value).weighted_sum(weights, finite=False) for name, value in self._kept.items()}
+        totals = {name: torch.zeros_like(value) for name, value in self.batch.params.items()}
+        with _replayed(self._states, self.batch.x.device):
+            for number, (gradients, _) in enumerate(self._made()):
+                part = weights[:, number * self.chunk : (number + 1) * self.chunk]
+                for name, value in gradients.items():
+                    totals[name] += Dense(value).weighted_sum(part, finite=False)
+        return totals
+
+
+RandomStates = tuple[Tensor, Tensor | None]
+
+
+def _random_states(device: torch.device) -> RandomStates:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+@contextmanager
+def _replayed(states: RandomStates | None, device: torch.device) -> Iterator[None]:
+    """Draw again what was drawn from `states` on, then go on from where the generators are now."""
+    if states is None:
+        yield
+        return
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.set_rng_state(states[0])
+        if states[1] is not None:
+            torch.cuda.set_rng_state(states[1], device)
+        yield
+
+
+def per_example(
+    model: nn.Module,
+    loss: Loss,
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    *,
+    bytes_per_example: int,
+    memory: int,
+) -> Materialised:
+    """`bytes_per_example`: what the gradient of one example in one run holds while it is made."""
+    chunk = max(1, memory // max(1, bytes_per_example * len(x)))
+    return Materialised(Batch(model, loss, params, x, y), min(chunk, x.shape[1]))

@@ -1,0 +1,131 @@
+"""Which engine a model goes to: found by its layers, then by trial against plain autograd.
+
+Book-keeping needs a rule for every layer that owns a trainable parameter, and a model that uses those parameters
+nowhere else. The first is read off the modules. The second cannot be read off anything, so it is tried: on random
+inputs and weights, norms and sums have to come out as plain autograd gives them, one example at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.gradients import bookkeeping, materialised, rules
+from honestdp.gradients.bookkeeping import BookKeeping, Ruled
+from honestdp.gradients.materialised import Materialised
+from honestdp.gradients.pieces import Dense
+from honestdp.gradients.rules import Unruled
+from honestdp.gradients.trial import LOT, Trial, flat, project, without_dropout
+from honestdp.gradients.vetting import RefusedModel, refuse_by_name, refuse_mixing
+
+log = logging.getLogger("honestdp.gradients")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`layers`: the layers and their rules, or None for the materialised engine. `bytes_per_example`: in one run."""
+
+    layers: tuple[Ruled, ...] | None
+    bytes_per_example: int
+
+
+def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> tuple[Ruled, ...]:
+    """Every layer that owns a parameter of `trainable`, with its rule; `Unruled` says which layer stands in the way."""
+    every = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    if len(every) != sum(1 for _ in model.parameters()):
+        raise Unruled("parameters are tied: one tensor has several names")
+    found = []
+    for path, layer in model.named_modules():
+        own = {name: f"{path}.{name}" if path else name for name in layer._parameters}
+        ours = {name: full for name, full in own.items() if full in trainable}
+        if not ours:
+            continue
+        rule = rules.find(layer)
+        if rule is None:
+            raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule")
+        frozen = tuple(name for name in own if name not in ours and layer._parameters[name] is not None)
+        found.append(Ruled(path, rule, ours, frozen))
+    return tuple(found)
+
+
+def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
+    """Vet the model and choose its engine. Reads only the shapes, dtypes and device of `params` and `x`."""
+    refuse_by_name(model)
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        trial = Trial(model, params, x)
+        refuse_mixing(trial)
+        try:
+            layers = ruled_layers(model, frozenset(params))
+            with without_dropout(model):
+                return _book_keeping(trial, Expected.of(trial), layers)
+        except Unruled as reason:
+            log.warning("%s: per-example gradients are materialised, since %s", type(model).__name__, reason)
+        with without_dropout(model):
+            return _materialised(trial, Expected.of(trial))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What plain autograd gives for a trial whose loss is `project(output, cotangents)`."""
+
+    cotangents: Tensor
+    gradients: Mapping[str, Tensor]
+    norms: Tensor
+    bytes_per_example: int
+    comparable: bool
+    """Whether the model gives the same finite gradients whenever it is run."""
+
+    @staticmethod
+    def of(trial: Trial) -> Expected:
+        x = trial.x.flatten(0, 1)
+        output = flat(trial.output(x))
+        again = flat(trial.output(x, seed=1))
+        cotangents = trial.normal(trial.runs, LOT, output.shape[1])
+        gradients = trial.reference(cotangents)
+        norms = torch.stack([Dense(value).square_norms() for value in gradients.values()]).sum(0).sqrt()
+        comparable = torch.allclose(output, again) and bool(torch.isfinite(norms).all())
+        made = sum(value[0].nbytes for value in trial.params.values())
+        return Expected(cotangents, gradients, norms, trial.bytes_kept() + 2 * made, comparable)
+
+
+def _book_keeping(trial: Trial, expected: Expected, layers: tuple[Ruled, ...]) -> Plan:
+    if not expected.comparable:
+        raise Unruled("it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked")
+    result = bookkeeping.per_example(trial.model, project, layers, trial.params, trial.x, expected.cotangents)
+    if not _agrees(result, expected, trial):
+        raise Unruled("its parameters are used outside their layers, or a layer rule does not hold for it")
+    return Plan(layers, expected.bytes_per_example)
+
+
+def _materialised(trial: Trial, expected: Expected) -> Plan:
+    needed = expected.bytes_per_example
+    try:
+        result = materialised.per_example(
+            trial.model, project, trial.params, trial.x, expected.cotangents, bytes_per_example=needed, memory=2**62
+        )
+    except RuntimeError as error:
+        wanted = "made of layers with a rule, or of operations that torch.func.vmap can map"
+        raise RefusedModel(f"{type(trial.model).__name__}, where it fails with: {error}", wanted) from error
+    if expected.comparable and not _agrees(result, expected, trial):
+        wanted = "a module whose gradient under torch.func.vmap is the gradient of the example alone"
+        raise RefusedModel(type(trial.model).__name__, wanted)
+    return Plan(None, needed)
+
+
+def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial) -> bool:
+    """Whether norms and a weighted sum are those of plain autograd, to half the digits of the dtype."""
+    weights = trial.normal(trial.runs, LOT)
+    total = result.weighted_sum(weights)
+    tolerance = 3 * torch.finfo(expected.norms.dtype).eps ** 0.5
+    largest = (expected.norms * weights.abs()).sum(1)
+    if not torch.allclose(result.norms, expected.norms, rtol=tolerance, atol=1e-12):
+        return False
+    for name, value in expected.gradients.items():
+        wrong = total[name] - Dense(value).weighted_sum(weights, finite=True)
+        if not (wrong.reshape(trial.runs, -1).abs().amax(1) <= tolerance * largest).all():
+            return False
+    return True

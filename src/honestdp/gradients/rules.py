@@ -1,0 +1,114 @@
+"""Layer rules: how a layer runs for a population, and what its per-example gradients are. A registry by decorator.
+
+A rule is found by the exact class of a layer. A subclass may have another forward, so it does not inherit the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar, overload
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from honestdp.gradients.pieces import Dense, Piece
+
+Formula = Callable[[nn.Module, Mapping[str, Tensor], Tensor, Tensor], Mapping[str, "Tensor | Piece"]]
+
+
+class Unruled(Exception):
+    """This model or input is not covered by layer rules; the message says why, for the log."""
+
+
+class Rule:
+    """What the engine needs to know of a layer. Tensors carry `[runs, lot, ...]`, parameters `[runs, ...]`."""
+
+    reads_output = False
+    """Whether autograd keeps the output of `forward` for its backward, so that it must not be changed in place."""
+
+    def covers(self, layer: nn.Module) -> bool:
+        """Whether the rule holds for the settings of this layer."""
+        return True
+
+    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's output `[runs, lot, ...]` and the tensor to keep for `gradients`."""
+        raise NotImplementedError
+
+    def gradients(
+        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Mapping[str, Tensor | Piece]:
+        """The per-example gradients of the `wanted` parameters, from what was kept and the gradient of the output."""
+        raise NotImplementedError
+
+
+class FormulaRule(Rule):
+    """A rule made of a formula for the gradients alone: the layer's own forward is mapped over the runs."""
+
+    reads_output = True
+
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
+
+    def covers(self, layer: nn.Module) -> bool:
+        """Hooks would be called once more, for the mapped forward, and with other shapes."""
+        return not layer._forward_hooks and not layer._forward_pre_hooks
+
+    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        def run(own: dict[str, Tensor], inputs: Tensor) -> Tensor:
+            values: Tensor = functional_call(layer, own, (inputs,))
+            return values
+
+        # Rules stand in for the layer's forward; the class's own is what has to run here.
+        standing_in = layer.__dict__.pop("forward", None)
+        try:
+            return torch.func.vmap(run, randomness="different")(dict(params), x), x
+        finally:
+            if standing_in is not None:
+                layer.__dict__["forward"] = standing_in
+
+    def gradients(
+        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Mapping[str, Tensor | Piece]:
+        found = self.formula(layer, params, kept, grad)
+        return {name: found[name] for name in wanted}
+
+
+_RULES: dict[type[nn.Module], Rule] = {}
+
+Given = TypeVar("Given", Formula, type[Rule])
+
+
+@overload
+def rule(*layers: type[nn.Module]) -> Callable[[Given], Given]: ...
+@overload
+def rule(*layers: type[nn.Module], replace: bool) -> Callable[[Given], Given]: ...
+def rule(*layers: type[nn.Module], replace: bool = False) -> Callable[[Given], Given]:
+    """Register a rule for these layer classes: a function or a subclass of `Rule`.
+
+    A function takes `(layer, params, x, grad)`: the layer, its parameters `[runs, ...]`, the input it saw
+    `[runs, lot, ...]` and the gradient of its output `[runs, lot, ...]`. It returns the per-example gradients
+    `[runs, lot, *shape]` by parameter name. Every use of a rule is checked against autograd before it is trusted.
+    """
+
+    def register(given: Given) -> Given:
+        made = given() if isinstance(given, type) else FormulaRule(given)
+        for layer in layers:
+            if layer in _RULES and not replace:
+                raise ValueError(f"{layer.__name__} has a rule already; pass replace=True to put another in its place")
+            _RULES[layer] = made
+        return given
+
+    return register
+
+
+def find(layer: nn.Module) -> Rule | None:
+    """The rule for this layer, if there is one that covers its settings."""
+    found = _RULES.get(type(layer))
+    if found is None or "forward" in layer.__dict__ or not found.covers(layer):
+        return None
+    return found
+
+
+def as_piece(gradients: Tensor | Piece) -> Piece:
+    return Dense(gradients) if isinstance(gradients, Tensor) else gradients

@@ -1,0 +1,132 @@
+"""A trial: random inputs and parameters of the shapes of the real ones, to find out how a model behaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from honestdp.checks import InvalidArgument
+
+LOT = 3
+_SEED = 20240917
+
+
+class Trial:
+    """Three random examples for each of at most two runs, and random parameters.
+
+    params: name -> `[runs, ...]` and x: `[runs, lot, ...]`, of which only shapes, dtypes and device are read.
+    """
+
+    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> None:
+        self.model = model
+        self.runs = min(2, len(x))
+        self._generator = torch.Generator().manual_seed(_SEED)
+        self._like = next(iter(params.values()))
+        self.params = {name: self._parameter(value) for name, value in params.items()}
+        self.x = self._inputs(x, (self.runs, LOT, *x.shape[2:]))
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers of the dtype of the parameters."""
+        return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(self._like)
+
+    def _parameter(self, value: Tensor) -> Tensor:
+        """Weights of the size of a usual start; biases and gains around one half, so that none is near zero."""
+        shape = (self.runs, *value.shape[1:])
+        if value.dim() <= 2:
+            return self.normal(*shape).tanh() * 0.4 + 0.6
+        return self.normal(*shape) / math.sqrt(max(1, value[0, 0].numel()))
+
+    def _inputs(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if x.is_floating_point():
+            return self.normal(*shape).to(x.dtype)
+        tables = [m.num_embeddings for m in self.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+        drawn = torch.randint(0, min(tables, default=2), shape, generator=self._generator)
+        return drawn.to(dtype=x.dtype, device=x.device)
+
+    def other_example(self) -> Tensor:
+        return self._inputs(self.x, tuple(self.x.shape[2:]))
+
+    def labels(self, y: Tensor) -> Tensor:
+        """Labels of the shape of `y` that most losses take: zeros where they are whole numbers, else within 0 and 1."""
+        shape = (self.runs * LOT, *y.shape[2:])
+        if not y.is_floating_point():
+            return torch.zeros(shape, dtype=y.dtype, device=y.device)
+        return torch.rand(shape, generator=self._generator).to(y)
+
+    def output(self, x: Tensor, *, seed: int = 0) -> object:
+        """What the model makes of `x` `[examples, ...]` with the parameters of the first run."""
+        torch.default_generator.manual_seed(seed)
+        if x.is_cuda:
+            with torch.cuda.device(x.device):
+                torch.cuda.manual_seed(seed)
+        with torch.no_grad():
+            return functional_call(self.model, {name: value[0] for name, value in self.params.items()}, (x,))
+
+    def bytes_kept(self) -> int:
+        """How many bytes autograd keeps for the backward pass of one example."""
+        own = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
+        with torch.enable_grad(), _counted() as kept:
+            functional_call(self.model, own, (self.x[0, :1],))
+        return sum(kept.values())
+
+    def reference(self, cotangents: Tensor) -> dict[str, Tensor]:
+        """The gradients `[runs, lot, ...]` of `project` by plain autograd, one example at a time."""
+        rows: dict[str, list[Tensor]] = {name: [] for name in self.params}
+        for run in range(self.runs):
+            own = {name: value[run].detach().requires_grad_() for name, value in self.params.items()}
+            for example in range(LOT):
+                with torch.enable_grad():
+                    output = functional_call(self.model, own, (self.x[run, example : example + 1],))
+                    loss = project(output, cotangents[run, example : example + 1]).sum()
+                found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
+                for name, gradient in zip(own, found, strict=True):
+                    rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
+        stacked = {name: torch.stack(values) for name, values in rows.items()}
+        return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
+
+
+@contextmanager
+def _counted() -> Iterator[dict[int, int]]:
+    """The bytes of every tensor that autograd keeps, by its address."""
+    kept: dict[int, int] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        if not isinstance(value, nn.Parameter) and not value.is_leaf:
+            kept[value.data_ptr()] = value.nbytes
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        yield kept
+
+
+def flat(output: object) -> Tensor:
+    """Every floating tensor of a model's output, side by side: `[examples, size]`."""
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not leaves or any(leaf.dim() == 0 for leaf in leaves):
+        shapes = [tuple(leaf.shape) for leaf in leaves]
+        raise InvalidArgument("model", f"outputs of shape {shapes}", "a module whose output has a row an example")
+    return torch.cat([leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1) for leaf in leaves], 1)
+
+
+def project(output: object, cotangents: Tensor) -> Tensor:
+    """A loss that gives the model's outputs the gradients `cotangents` `[examples, size]`; one number an example."""
+    return (flat(output) * cotangents).sum(1)
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Dropout layers off: two ways to the same gradient can only be compared where nothing is drawn."""
+    active = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.training]
+    for module in active:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in active:
+            module.training = True

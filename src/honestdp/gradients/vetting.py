@@ -1,0 +1,161 @@
+"""What a model is asked before any record reaches it: does it mix examples, and do the layer rules hold for it?
+
+Privacy rests on two facts about a model. An example's gradient depends on that example alone; a model that mixes
+examples is refused, naming the module. And the norm that the clip sees is the norm of the gradient that is summed; a
+layer rule that is wrong for a model, say because a weight is also used outside its layer, would break that in silence.
+So both are tried out on random inputs and random weights (trial.py), once for a model and a shape of example: here the
+first, by name and by trial; in plan.py the second. Random, because a record must not decide how the model is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils.hooks import RemovableHandle
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.bookkeeping import one_each
+from honestdp.gradients.trial import Trial, flat
+
+
+class RefusedModel(InvalidArgument):
+    """A model that cannot be trained privately as it is; the message names the module and the way out."""
+
+    def __init__(self, module: str, wanted: str) -> None:
+        super().__init__("model", module, wanted)
+
+
+def _described(path: str, module: nn.Module) -> str:
+    return f"{type(module).__name__} at {path!r}" if path else type(module).__name__
+
+
+def refuse_by_name(model: nn.Module) -> None:
+    """Refuse the modules that are known to let examples interact, or to have no parameters yet."""
+    for path, module in model.named_modules():
+        wanted = _reason(module)
+        if wanted is not None:
+            raise RefusedModel(_described(path, module), wanted)
+
+
+def _reason(module: nn.Module) -> str | None:
+    """What the model must be in place of `module`; None where nothing is known against it."""
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+        return "a model whose parameters exist: run it once on an input of the right shape before training"
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+        return (
+            "free of modules that mix the examples of a lot, since an example's gradient must depend on that example"
+            " alone: use GroupNorm, LayerNorm or InstanceNorm in its place, or put it in eval() to use fixed statistics"
+        )
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.training and module.track_running_stats:
+        return (
+            "free of modules that carry statistics of the examples from step to step:"
+            " use InstanceNorm with track_running_stats=False, or GroupNorm"
+        )
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.scale_grad_by_freq:
+        return (
+            "free of gradients scaled by how often a row occurs in the lot, which depends on the other examples:"
+            " use scale_grad_by_freq=False"
+        )
+    return None
+
+
+def refuse_mixing(trial: Trial) -> None:
+    """Refuse a model whose outputs for one example move when another example does, or that keeps what it saw."""
+    x = trial.x.flatten(0, 1)
+    moved = x.clone()
+    moved[0] = trial.other_example()
+    with _unchanged_buffers(trial.model):
+        before, after = _watched(trial, x), _watched(trial, moved)
+    mixing = [path for path, values in before.items() if not _same(values[1:], after[path][1:])]
+    # Within the model the first dimension may be another one; what counts is the output, the last of the list.
+    if "" in mixing:
+        raise RefusedModel(
+            _described(mixing[0], trial.model.get_submodule(mixing[0])),
+            "free of modules that mix examples: the output for one example changed when another example did. The first"
+            " dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics"
+            " over the lot need GroupNorm or LayerNorm in their place",
+        )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    scale = one.abs().nan_to_num(0, 0, 0).amax().item() if one.numel() else 0.0
+    tolerance = 100 * torch.finfo(one.dtype).eps
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def _watched(trial: Trial, x: Tensor) -> dict[str, Tensor]:
+    """The outputs of every module for `x` `[examples, ...]`, the innermost first, where they have a row an example."""
+    seen: dict[str, Tensor] = {}
+
+    def watch(path: str) -> RemovableHandle:
+        def note(_module: nn.Module, _inputs: object, output: object) -> None:
+            first = next((leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)), None)
+            if first is not None and first.is_floating_point() and first.shape[:1] == x.shape[:1]:
+                seen.setdefault(path, first.detach().clone())
+
+        return trial.model.get_submodule(path).register_forward_hook(note)
+
+    handles = [watch(path) for path, _ in trial.model.named_modules() if path]
+    try:
+        rows = flat(trial.output(x))
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(rows) != len(x):
+        raise InvalidArgument(
+            "model",
+            f"an output of {len(rows)} rows for {len(x)} examples",
+            "a module whose output has a row an example",
+        )
+    return seen | {"": rows}
+
+
+@contextmanager
+def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Put the buffers back as they were, and refuse a model that wrote what it saw into one."""
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    yield
+    for name, value in model.named_buffers():
+        same = torch.equal(value, before[name])
+        value.copy_(before[name])
+        if not same and value.is_floating_point():
+            path = name.rpartition(".")[0]
+            raise RefusedModel(
+                _described(path, model.get_submodule(path)),
+                f"free of modules that keep a record of the examples: the forward pass wrote to the buffer {name!r};"
+                " put the module in eval(), or take one without running statistics",
+            )
+
+
+def refuse_mixing_loss(trial: Trial, loss: Callable[[Any, Tensor], Tensor], y: Tensor) -> None:
+    """Refuse a loss that fails on the model's outputs, or whose value for one example depends on another's output."""
+    output = trial.output(trial.x.flatten(0, 1))
+    examples = trial.x.shape[:2].numel()
+    labels = trial.labels(y)
+    moved = pytree.tree_map(lambda value: _first_halved(value) if isinstance(value, Tensor) else value, output)
+    try:
+        before, after = loss(output, labels), loss(moved, labels)
+    except Exception as error:
+        shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
+        raise InvalidArgument(
+            "loss",
+            f"{type(error).__name__}: {error}",
+            "a function of (output, y) that gives one number an example;"
+            f" tried with output of shape {shapes} and y of shape {tuple(labels.shape)}, {labels.dtype}",
+        ) from error
+    one_each(before, examples)
+    if not _same(before[1:], after[1:]):
+        wanted = "a function whose number for an example depends on that example's output alone"
+        raise InvalidArgument("loss", "a loss that mixes examples", wanted)
+
+
+def _first_halved(value: Tensor) -> Tensor:
+    halved = value.clone()
+    if value.is_floating_point():
+        halved[0] *= 0.5
+    return halved

@@ -1,0 +1,87 @@
+"""What comes in: a model and records, checked before anything is released, and handed to the mechanism alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from honestdp.checks import InvalidArgument
+from honestdp.data import BlankRecords, Records, open_records
+from honestdp.gradients import per_example
+from honestdp.losses import Loss, check_labels, check_output, default_loss
+from honestdp.mechanism import Mechanism, Question
+from honestdp.parameters import Layout, layout_of, stack
+from honestdp.release import Constants
+from honestdp.run import Run
+
+Model = nn.Module | Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Everything private behind one name, with one way out: a mechanism."""
+
+    question: Question
+    layout: Layout
+    dtype: torch.dtype
+    _records: Records
+    _classes: int | None
+
+    def mechanism(self, constants: Constants, *, seed: int | None, secure: bool) -> Mechanism:
+        return Mechanism(self.question, self._records, constants, seed=seed, secure=secure, classes=self._classes)
+
+    def bytes_per_run(self, run: Run) -> int:
+        """A rough count of what one run of a population holds: weights, state and noise, and the lot as it passes."""
+        x, _ = self._records.blank()
+        passing = 2 * run.lot * (x[0].numel() + self.layout.total**0.5) * x.element_size()
+        return int(10 * self.layout.total * x.element_size() + 3 * passing) + 1
+
+    def rehearsal(self, constants: Constants) -> Mechanism:
+        """A mechanism over made-up records, for timing."""
+        return Mechanism(self.question, BlankRecords(self._records), constants)
+
+
+def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
+    """One module of its own for every run: a module is copied, a factory is called, a list gives one each."""
+    if isinstance(model, (list, tuple)):
+        if len(model) != runs:
+            raise InvalidArgument("model", f"{len(model)} models", f"one model, or one for each of the {runs} runs")
+        return [modules_of(one, 1)[0] for one in model]
+    if isinstance(model, nn.Module):
+        return [copy.deepcopy(model) for _ in range(runs)]
+    if not callable(model):
+        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
+    made = [model() for _ in range(runs)]
+    if not all(isinstance(module, nn.Module) for module in made):
+        raise InvalidArgument("model", type(made[0]).__name__, "a function that returns a torch.nn.Module")
+    return made
+
+
+def take_in(
+    module: nn.Module, data: Any, *, records: int, loss: Loss | None, device: torch.device, workers: int
+) -> Intake:
+    """Check model, loss and data against each other and against the declared number of records."""
+    layout = layout_of(module)
+    dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
+    source = open_records(data, device=device, dtype=dtype, workers=workers)
+    if len(source) != records:
+        wanted = (
+            f"{len(source)}, as many as the data has. The number is not taken from the data, because it sets the rate "
+            "and the epsilon and so must be public: declare it in the Run, and pass exactly that many records"
+        )
+        raise InvalidArgument("records", records, wanted)
+    working = copy.deepcopy(module).to(device)
+    x, y = source.blank()
+    loss = loss or default_loss(y.dtype)
+    classes = check_output(working, loss, x, y)
+    labels = source.label_range()
+    if classes is not None and labels is not None:
+        check_labels(*labels, classes)
+    params = layout.views(stack([working], layout, device))
+    per_example(working, loss, params, x[None], y[None])
+    return Intake(Question(working, loss), layout, dtype, source, classes)

@@ -1,0 +1,176 @@
+"""A population on its way from initial weights to final ones: chunks, checkpoints, interruptions, lack of memory.
+
+What is handled here are releases, weights and public constants; everything private is behind `Intake`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from contextlib import nullcontext
+from dataclasses import astuple, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from honestdp import checkpoint as checkpoints
+from honestdp.chunks import largest_chunk, plan_chunks, quickest_chunk
+from honestdp.intake import Intake
+from honestdp.noise import split_seed
+from honestdp.optimizers import Rule
+from honestdp.optimizers.rule import stack_rules
+from honestdp.population import Population
+from honestdp.progress import Bar
+from honestdp.release import Constants
+from honestdp.run import Run
+
+_log = logging.getLogger(__name__)
+_CHUNK_SEEDS = 100
+_REHEARSED_STEPS = 1000
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with a checkpoint kept."""
+
+
+class Job:
+    """A population on its way from initial weights to final ones. `intake`, `modules` and `runs` are what it was made
+    from.
+    """
+
+    def __init__(
+        self,
+        *,
+        intake: Intake,
+        modules: list[nn.Module],
+        runs: list[Run],
+        rules: list[Rule],
+        initial: Tensor,
+        factors: Tensor,
+        seed: int | None,
+        secure: bool,
+        path: Path | None,
+        seconds: float,
+    ) -> None:
+        self.intake, self.modules, self.runs = intake, modules, runs
+        self._rules, self._initial = rules, initial
+        self._factors, self._seed, self._secure = factors, seed, secure
+        self._path, self._seconds, self._written = path, seconds, monotonic()
+
+    def work(self, show: bool) -> Tensor:
+        """The final weights of all runs, `[runs, d]`."""
+        kept = None if self._path is None else checkpoints.load(self._path, self._identity(), self._initial.device)
+        todo = kept or checkpoints.Progress(self._identity(), self.chunks())
+        with Bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext() as bar:
+            while len(todo.finished) < len(todo.chunks):
+                self._finish_chunk(todo, bar)
+        weights = torch.empty_like(self._initial)
+        for chunk, found in zip(todo.chunks, todo.finished, strict=True):
+            weights[torch.tensor(chunk, device=weights.device)] = found
+        return weights
+
+    def _finish_chunk(self, todo: checkpoints.Progress, bar: Bar | None) -> None:
+        number = len(todo.finished)
+        chunk = todo.chunks[number]
+        try:
+            found = self._train(chunk, todo, bar)
+        except torch.OutOfMemoryError:
+            if len(chunk) == 1:
+                raise
+            half = len(chunk) // 2
+            _log.warning("out of memory with %d runs together; going on with %d", len(chunk), half)
+            todo.chunks[number : number + 1] = [chunk[:half], chunk[half:]]
+            todo.current = None
+            torch.cuda.empty_cache()
+            return
+        todo.finished.append(found)
+        todo.current = None
+        self._keep(todo, always=True)
+
+    def _train(self, chunk: list[int], todo: checkpoints.Progress, bar: Bar | None) -> Tensor:
+        """The final weights of some runs of one rule, `[runs, d]`."""
+        population = self.population(chunk)
+        if todo.current is not None:
+            population.restore(todo.current)
+        try:
+            while population.step < population.total:
+                todo.current = population.snapshot()
+                self._keep(todo)
+                population.block()
+                if bar is not None:
+                    bar.advance((population.step - todo.current.step) * len(chunk))
+        except KeyboardInterrupt as stop:
+            raise self._interrupted(todo) from stop
+        return population.weights()
+
+    def population(self, chunk: list[int]) -> Population:
+        """The runs of a chunk before their first step."""
+        seed = split_seed(self._seed, _CHUNK_SEEDS + chunk[0])
+        mechanism = self.intake.mechanism(self._constants(chunk), seed=seed, secure=self._secure)
+        return Population(mechanism, self._rule(chunk), self._initial[torch.tensor(chunk)])
+
+    def _keep(self, todo: checkpoints.Progress, always: bool = False) -> None:
+        if self._path is not None and (always or monotonic() - self._written >= self._seconds):
+            checkpoints.save(self._path, todo)
+            self._written = monotonic()
+
+    def _interrupted(self, todo: checkpoints.Progress) -> KeyboardInterrupt:
+        if self._path is None:
+            return KeyboardInterrupt("stopped; nothing was kept, since no checkpoint= was given")
+        self._keep(todo, always=True)
+        step = 0 if todo.current is None else todo.current.step
+        return Interrupted(
+            f"stopped at step {step} of {self.runs[0].steps}; the checkpoint is kept in {self._path}; to resume, call "
+            f"again with the same arguments and checkpoint={str(self._path)!r}"
+        )
+
+    def _constants(self, chunk: list[int]) -> Constants:
+        first = self.runs[0]
+        sigma = [self.runs[i].noise for i in chunk]
+        noise = torch.tensor(sigma, dtype=self.intake.dtype, device=self._initial.device)
+        return Constants(first.records, first.lot, first.steps, noise, self.intake.layout, self._factors)
+
+    def _rule(self, chunk: list[int]) -> Rule:
+        rules = [self._rules[i] for i in chunk]
+        return stack_rules(rules, dtype=self.intake.dtype, device=self._initial.device)
+
+    def chunks(self) -> list[list[int]]:
+        """Which runs to train together, in order."""
+        most = largest_chunk(self.intake.bytes_per_run(self.runs[0]), self._initial.device)
+        # A measured choice would differ from day to day, and the draws with it: a fixed seed takes the same one always.
+        if self._seed is None:
+            most = quickest_chunk(self._rehearse, most=most, runs=len(self.runs), steps=self.runs[0].steps)
+        return plan_chunks(self._rules, most)
+
+    def _rehearse(self, size: int) -> Population:
+        """A population of `size` runs over made-up records."""
+        chunk = [0] * size
+        # Long enough that no rule runs past its last step while it is timed.
+        factors = torch.ones(_REHEARSED_STEPS, dtype=self._factors.dtype, device=self._factors.device)
+        constants = replace(self._constants(chunk), steps=_REHEARSED_STEPS, factors=factors)
+        mechanism = self.intake.rehearsal(constants)
+        return Population(mechanism, self._rule(chunk), self._initial[:1].expand(size, -1).clone())
+
+    def _identity(self) -> dict[str, Any]:
+        """What must agree between a checkpoint and the training that resumes from it."""
+        model = self.intake.question.model
+        trained = set(self.intake.layout.names)
+        fixed = {n: p for n, p in model.state_dict().items() if n not in trained}
+        digest = hashlib.sha256()
+        for name, value in sorted(fixed.items()):
+            digest.update(
+                name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
+        return {
+            "runs": [list(astuple(run)) for run in self.runs],
+            "optimizers": [repr(rule) for rule in self._rules],
+            "schedule": hashlib.sha256(self._factors.cpu().numpy().tobytes()).hexdigest(),
+            "parameters": [list(self.intake.layout.names), [list(shape) for shape in self.intake.layout.shapes]],
+            "frozen parameters": digest.hexdigest(),
+            "device": self._initial.device.type,
+            "noise_seed": self._seed,
+            "secure": self._secure,
+        }

@@ -1,0 +1,72 @@
+"""Losses per example, chosen by the labels, and what must hold of labels and outputs before anything is released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from honestdp.checks import InvalidArgument
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """output `[examples, classes, ...]`, y `[examples, ...]` -> `[examples]`, summed over further dimensions."""
+    if output.dim() == 2 and not output.is_cuda:
+        # With few classes a CPU takes a softmax over the long dimension five times faster than over the short one.
+        return -functional.log_softmax(output.mT.contiguous(), dim=0).gather(0, y[None])[0]
+    each = functional.cross_entropy(output, y, reduction="none")
+    return each if each.dim() == 1 else each.flatten(1).sum(dim=1)
+
+
+def squared_error(output: Tensor, y: Tensor) -> Tensor:
+    """output and y of as many numbers per example -> `[examples]`, summed over an example's numbers."""
+    if output.numel() != y.numel():
+        wanted = f"as many numbers per example as the labels, {tuple(y.shape[1:])}"
+        raise InvalidArgument("the model's output shape", tuple(output.shape[1:]), wanted)
+    return (output.flatten(1) - y.reshape(len(y), -1).to(output.dtype)).square().sum(dim=1)
+
+
+def default_loss(y_dtype: torch.dtype) -> Loss:
+    """Integer labels are classes, floating labels are targets."""
+    return squared_error if y_dtype.is_floating_point else cross_entropy
+
+
+def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
+    """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
+
+    x `[2, ...]`, y `[2, ...]` are zeros of the records' shapes: no record is needed to find a wrong shape.
+    """
+    training = model.training
+    with torch.no_grad():
+        output = model(x)
+    model.train(training)
+    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(x):
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        wanted = f"a tensor of one row per example: two examples of shape {tuple(x.shape[1:])} went in"
+        raise InvalidArgument("the model's output", shape, wanted)
+    classes = None
+    if loss is cross_entropy:
+        if output.dim() != y.dim() + 1 or output.shape[2:] != y.shape[1:]:
+            wanted = (
+                f"[examples, classes, ...] with the dimensions of the labels, {tuple(y.shape[1:])}, after the classes"
+            )
+            raise InvalidArgument("the model's output shape", tuple(output.shape), wanted)
+        classes = output.shape[1]
+    with torch.no_grad():
+        losses = loss(output, y)
+    if losses.shape != (len(x),):
+        wanted = (
+            "one number per example, shape [examples] (reduction='none'): a mean over the lot would mix the records"
+        )
+        raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
+    return classes
+
+
+def check_labels(lowest: int, highest: int, classes: int) -> None:
+    if lowest < 0 or highest >= classes:
+        wanted = f"whole numbers from 0 to {classes - 1}, since the model gives {classes} outputs"
+        raise InvalidArgument("labels", f"from {lowest} to {highest}", wanted)

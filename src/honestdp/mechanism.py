@@ -1,0 +1,251 @@
+"""The privacy boundary: from records to a Release. Nothing after this module sees a record.
+
+One step of a run (Abadi et al. 2016, Algorithm 1, with the divisor a constant): draw a Poisson lot of rate q = L/N;
+with n_i the norm of record i's gradient g_i, weigh it by w_i so that |w_i g_i| <= C; release g~ = (sum_i w_i g_i + N(0,
+(sigma C)^2 I)) / L. Adding or removing one record moves the sum by at most C, so each step is a Poisson-sampled
+Gaussian of multiplier sigma, and that is what is accounted. The rules that make it so:
+- L, N, sigma and q are declared constants. The realised size of a lot is used for nothing but to know which rows are
+  padding.
+- An empty lot is a step like any other: pure noise.
+- Padding and records with a non-finite norm have weight 0, and weight 0 contributes exactly 0 whatever the gradient.
+- The clip is read once, before the lot is touched; the rule cannot change it until the release is made.
+- A second question about the same lot (OSO's direction, the quantile's count) takes part of the noise budget: with
+  multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two Gaussians on one lot
+  with these multipliers are together one Gaussian of multiplier sigma, because their noise can be rotated into each
+  other. The split is made here, never by a rule.
+- Every run has lots and noise of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.checks import InvalidArgument
+from honestdp.data import Records
+from honestdp.gradients import per_example
+from honestdp.losses import Loss
+from honestdp.noise import NoiseSource, noise_source, os_generator, split_seed
+from honestdp.release import Constants, Query, Release
+from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
+
+AUTO_SLACK = 0.01
+"""gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
+
+__all__ = ["Examples", "Lots", "Mechanism", "Question", "clipping_weights", "presence", "release"]
+
+_NOISE, _LOTS = 1, 2
+_EXAMPLES_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, False for padding."""
+
+    x: Tensor
+    y: Tensor
+    present: Tensor
+
+
+@dataclass(frozen=True)
+class Question:
+    """The function whose per-example gradients are released."""
+
+    model: nn.Module
+    loss: Loss
+
+
+def _finite(norms: Tensor) -> Tensor:
+    """Neither infinite nor NaN, in one operation: a norm is never negative."""
+    return norms < math.inf
+
+
+def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
+    """w_i, `[runs, width]`: |w_i g_i| <= C (or < 1 for automatic clipping), and 0 for padding and non-finite norms."""
+    usable = present & _finite(norms)
+    weights = 1 / (norms + AUTO_SLACK) if query.automatic else (query.clip[:, None] / norms).clamp(max=1)
+    return torch.where(usable, weights, 0)
+
+
+def direction_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
+    """1[n > C]/n: the unit vectors of the clipped records."""
+    usable = present & _finite(norms) & (norms > query.clip[:, None])
+    return torch.where(usable, 1 / norms, 0)
+
+
+def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
+    """sum_i (1[n_i <= C] - 1/2), `[runs]`: one record moves it by 1/2."""
+    usable = present & _finite(norms)
+    return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
+
+
+def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
+    """nu_g, `[runs]`: what is left of sigma for the gradient when a second answer takes its share."""
+    if query.extra is None:
+        return sigma
+    assert query.extra_noise is not None
+    own = query.extra_noise if query.extra == "direction" else 2 * query.extra_noise
+    share = torch.where(sigma > 0, sigma / own, 0)
+    return sigma / (1 - share.square()).sqrt()
+
+
+@torch.no_grad()
+def release(
+    lot: Iterable[Examples],
+    params: Tensor,
+    query: Query,
+    *,
+    question: Question,
+    constants: Constants,
+    noise: NoiseSource,
+) -> Release:
+    """One step of a population: the lot (in as many pieces as it takes) to what may leave. params: `[runs, d]`."""
+    views = constants.layout.views(params)
+    gradient, direction = _Sum(constants, params), _Sum(constants, params)
+    count: Tensor | float = 0.0
+    for examples in lot:
+        found = per_example(question.model, question.loss, views, examples.x, examples.y)
+        gradient.add(found.weighted_sum(clipping_weights(found.norms, examples.present, query)))
+        if query.extra == "direction":
+            direction.add(found.weighted_sum(direction_weights(found.norms, examples.present, query)))
+        elif query.extra == "quantile":
+            count = count + centred_count(found.norms, examples.present, query)
+    deviation = gradient_multiplier(constants.noise, query) * query.clip
+    released = gradient.noised(deviation, noise)
+    if query.extra == "direction":
+        assert query.extra_noise is not None
+        return Release(released, direction=direction.noised(query.extra_noise, noise))
+    if query.extra == "quantile":
+        assert query.extra_noise is not None
+        blur = noise.normal(torch.empty_like(query.clip)) * query.extra_noise
+        return Release(released, fraction=(count + blur) / constants.lot + 0.5)
+    return Release(released)
+
+
+class _Sum:
+    """A sum over the pieces of a lot, of parameters' shapes."""
+
+    def __init__(self, constants: Constants, params: Tensor) -> None:
+        self._constants, self._params = constants, params
+        self._parts: dict[str, Tensor] | None = None
+
+    def add(self, piece: dict[str, Tensor]) -> None:
+        mine = self._parts
+        self._parts = piece if mine is None else {name: mine[name] + value for name, value in piece.items()}
+
+    def noised(self, deviation: Tensor, noise: NoiseSource) -> Tensor:
+        """(sum + deviation * N(0, I)) / L, `[runs, d]`. deviation: `[runs]`."""
+        lot = self._constants.lot
+        out = noise.normal(torch.empty_like(self._params)).mul_((deviation / lot)[:, None])
+        if self._parts is not None:
+            for name, view in self._constants.layout.views(out).items():
+                view.add_(self._parts[name], alpha=1 / lot)
+        return out
+
+
+class Mechanism:
+    """The records, lots and noise of one population, block of steps after block of steps."""
+
+    def __init__(
+        self,
+        question: Question,
+        records: Records,
+        constants: Constants,
+        *,
+        seed: int | None = None,
+        secure: bool = False,
+        classes: int | None = None,
+    ) -> None:
+        device = constants.noise.device
+        self.constants = constants
+        self.records = records
+        self._question, self._classes = question, classes
+        self._runs = len(constants.noise)
+        self._rate = constants.lot / constants.records
+        self._noise = noise_source(device, seed=split_seed(seed, _NOISE), secure=secure)
+        self._choice = os_generator(device, split_seed(seed, _LOTS))
+        self._pending: PendingLots | None = None
+        self.block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
+        self.width = self._widest()
+
+    def _widest(self) -> int:
+        """How many examples of each run go through the model at once."""
+        x, _ = self.records.blank()
+        bound = max(1, _EXAMPLES_BYTES // (self._runs * max(1, x[0].numel()) * x.element_size()))
+        usual = expected_width(records=self.constants.records, rate=self._rate, deviations=4.5)
+        return min(usual, bound) if x.is_cuda else bound
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """The generators a captured step draws from."""
+        return self._noise.generators
+
+    @property
+    def drawing(self) -> bool:
+        """Whether the coming block's lots have been begun."""
+        return self._pending is not None
+
+    def start(self, steps: int) -> None:
+        """Begin drawing the lots of the coming `steps` steps."""
+        self._pending = PendingLots(
+            self._choice, records=self.constants.records, rate=self._rate, steps=steps, runs=self._runs
+        )
+
+    def lots(self) -> Lots:
+        """The lots begun with `start`."""
+        if self._pending is None:
+            raise RuntimeError("start() comes before lots()")
+        lots, self._pending = self._pending.finish(), None
+        if not self.records.resident:
+            self.records.expect([i for step in range(len(lots.longest)) for i, _ in self._pieces(lots, step)])
+        return lots
+
+    def _pieces(self, lots: Lots, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Indices and presence of a step's lot, no wider than `width` at a time. None for a step of empty lots."""
+        for first in range(0, lots.longest[step], self.width):
+            last = min(first + self.width, lots.longest[step])
+            yield lots.indices[step, :, first:last], lots.present[step, :, first:last]
+
+    def examples(self, indices: Tensor, present: Tensor) -> Examples:
+        x, y = self.records.fetch(indices)
+        if self._classes is not None and not self.records.resident:
+            self._check_labels(y)
+        return Examples(x, y, present)
+
+    def _check_labels(self, y: Tensor) -> None:
+        assert self._classes is not None
+        if y.numel() and (int(y.min()) < 0 or int(y.max()) >= self._classes):
+            wanted = f"whole numbers from 0 to {self._classes - 1}, since the model gives {self._classes} outputs"
+            raise InvalidArgument("labels", f"from {int(y.min())} to {int(y.max())}", wanted)
+
+    def release(self, lots: Lots, step: int, params: Tensor, query: Query) -> Release:
+        """The release of one step of a block, its lots whole however large they are."""
+        pieces = (self.examples(indices, present) for indices, present in self._pieces(lots, step))
+        return self.release_of(pieces, params, query)
+
+    def release_of(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
+        return release(lot, params, query, question=self._question, constants=self.constants, noise=self._noise)
+
+    def state(self) -> list[Tensor]:
+        """The generators, such that `restore` followed by `start` draws the pending lots again."""
+        before = self._choice.get_state() if self._pending is None else self._pending.before
+        return [before, self._shared_state(), *self._noise.state()]
+
+    def restore(self, state: list[Tensor]) -> None:
+        self._pending = None
+        self._choice.set_state(state[0])
+        device = self.constants.noise.device
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(state[1], device)
+        else:
+            torch.set_rng_state(state[1])
+        self._noise.restore(state[2:])
+
+    def _shared_state(self) -> Tensor:
+        """torch's own generator, which serves a model's dropout and nothing of privacy."""
+        device = self.constants.noise.device
+        return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

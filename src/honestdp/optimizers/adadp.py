@@ -1,0 +1,87 @@
+"""ADADP (Koskela & Honkela 2020, Algorithm 2): step sizes from the difference between one full and two half steps.
+
+Release 1 at theta gives G1, release 2 at theta_half = theta - eta/2 G1 gives G2. With
+theta_full = theta - eta G1 and theta_two = theta_half - eta/2 G2,
+err = || |theta_full - theta_two| / max(1, |theta_full|) ||_2, and eta *= clamp(tau / err, 0.9, 1.1).
+An iteration is two steps, each one release, so the rule is accounted like any other. An odd last step leaves
+theta_half.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from honestdp.checks import InvalidArgument
+from honestdp.optimizers.rule import (
+    Clip,
+    Number,
+    Rule,
+    State,
+    check_clip,
+    check_numbers,
+    column,
+    counter,
+    fixed_query,
+    per_run,
+)
+from honestdp.release import Constants, Query, Release
+
+
+@dataclass(frozen=True)
+class ADADP(Rule):
+    """lr: eta_0. tau: the tolerance, by default sqrt(d / T) for T releases (T/2 iterations).
+
+    accept: restore theta when err > tau. keep: "half" keeps theta_two, "full" keeps theta_full (the letter of Algorithm
+    2).
+    """
+
+    clip: Clip
+    lr: Number = 0.1
+    tau: Number | None = None
+    accept: bool = False
+    keep: Literal["half", "full"] = "half"
+    own_pace: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_numbers(positive={"lr": self.lr} | ({} if self.tau is None else {"tau": self.tau}))
+        check_clip(self.clip)
+        if self.keep not in ("half", "full"):
+            raise InvalidArgument("keep", self.keep, "'half' or 'full'")
+
+    def init(self, params: Tensor, constants: Constants) -> State:
+        return {
+            "step": counter(params),
+            "eta": per_run(self.lr, params),
+            "start": params.clone(),
+            "full": params.clone(),
+        }
+
+    def query(self, state: State, constants: Constants) -> Query:
+        return fixed_query(self.clip, constants)
+
+    def _tolerance(self, constants: Constants) -> Number:
+        if self.tau is not None:
+            return self.tau
+        iterations = max(1, constants.steps // 2)
+        return math.sqrt(constants.layout.total / (2 * iterations))
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        second = state["step"] % 2 == 1
+        turn = second[:, None]
+        eta, start = state["eta"], torch.where(turn, state["start"], params)
+        half_step = params - column(eta / 2) * release.gradient
+        full = torch.where(turn, state["full"], params - column(eta) * release.gradient)
+
+        err = ((full - half_step).abs() / full.abs().clamp(min=1)).norm(dim=1)
+        tau = self._tolerance(constants)
+        kept = half_step if self.keep == "half" else full
+        if self.accept:
+            kept = torch.where((err > tau)[:, None], start, kept)
+        eta = torch.where(second, eta * (tau / err).clamp(0.9, 1.1), eta)
+        state = {"step": state["step"] + 1, "eta": eta, "start": start, "full": full}
+        return torch.where(turn, kept, half_step), state

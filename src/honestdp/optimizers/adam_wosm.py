@@ -1,0 +1,66 @@
+"""DPAdam without the second moment (Mohapatra et al. 2022, Algorithm 2).
+
+Under DP noise Adam's second moment converges to the noise's variance (sigma C / L)^2, which is public. The rule divides
+by that from the first step and keeps the bias-corrected first moment alone: theta -= lr m^ / (sigma C / L + xi), xi =
+1e-8.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from honestdp.optimizers.adam import XI
+from honestdp.optimizers.rule import (
+    Clip,
+    Number,
+    Rule,
+    State,
+    bias_correction,
+    check_clip,
+    check_numbers,
+    column,
+    counter,
+    fixed_query,
+    scheduled,
+    sensitivity,
+)
+from honestdp.release import Constants, Query, Release
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AdamWOSM(Rule):
+    """Adam's first moment with the step size that DPAdam converges to. With clip="auto" nothing is left to tune."""
+
+    clip: Clip
+    lr: Number = 1e-3
+    beta1: Number = 0.9
+
+    def __post_init__(self) -> None:
+        check_numbers(positive={"lr": self.lr}, fractions={"beta1": self.beta1})
+        check_clip(self.clip)
+
+    def check(self, *, lot: float, noise: float) -> None:
+        if noise == 0:
+            _log.warning(
+                "AdamWOSM divides by the noise: at noise 0 its step size is lr / 1e-8; SGD or Adam suit better"
+            )
+
+    def init(self, params: Tensor, constants: Constants) -> State:
+        return {"step": counter(params), "first": torch.zeros_like(params)}
+
+    def query(self, state: State, constants: Constants) -> Query:
+        return fixed_query(self.clip, constants)
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        beta1 = column(self.beta1)
+        first = beta1 * state["first"] + (1 - beta1) * release.gradient
+        step = state["step"] + 1
+        spread = column(constants.noise * sensitivity(self.clip) / constants.lot + XI)
+        pace = scheduled(self.lr, state, constants) / (spread * bias_correction(self.beta1, step, params))
+        return params - pace * first, {"step": step, "first": first}

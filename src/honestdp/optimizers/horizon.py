@@ -1,0 +1,79 @@
+"""Horizon: nothing to tune; every constant follows from the public T, sigma, L and the model's shape.
+
+Clip 1. m = beta m + (1 - beta) g~, beta = 0.9, bias-corrected as in Adam. theta_l -= eta h(t) s_l m^_l with
+eta = 42 / sqrt(T (0.2 + d sigma^2 / L^2)), h(t) = sqrt(1 - t/T) for t = 0..T-1, and for a layer of d_l parameters and
+fan-in f_l the scale s_l = f_l^-1/2 sqrt(d / sum_k d_k/f_k), which is 1 for a single layer.
+
+The release has signal of norm below about sqrt(0.2) and noise of norm sqrt(d) sigma / L, so eta fixes the total travel
+of the weights in units of what moves them, whatever the horizon T: hence the name. `average=True` replaces the decay by
+a running average of the iterates: 28 for 42, h = 1, and avg += 9/(t+8) (theta_t - avg) for t = 1..T is what leaves.
+Decay and averaging touch releases only and cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from honestdp.optimizers.rule import Number, Rule, State, bias_correction, column, counter, fixed_query
+from honestdp.release import Constants, Query, Release
+
+BETA = 0.9
+TRAVEL = 42.0
+TRAVEL_AVERAGED = 28.0
+SIGNAL = 0.2
+
+
+@dataclass(frozen=True)
+class Horizon(Rule):
+    """average: leave with a running average of the weights in place of a decaying step."""
+
+    average: bool = False
+    own_pace: ClassVar[bool] = True
+
+    def init(self, params: Tensor, constants: Constants) -> State:
+        state = {"step": counter(params), "first": torch.zeros_like(params)}
+        scale = torch.tensor(layer_scales(constants), dtype=params.dtype, device=params.device)
+        state["pace"] = column(self._eta(constants)) * scale.repeat_interleave(_sizes(constants, params.device))
+        if self.average:
+            state["average"] = params.clone()
+        return state
+
+    def _eta(self, constants: Constants) -> Tensor:
+        travel = TRAVEL_AVERAGED if self.average else TRAVEL
+        spread = constants.layout.total * (constants.noise / constants.lot).square()
+        return travel / (max(1, constants.steps) * (SIGNAL + spread)).sqrt()
+
+    def query(self, state: State, constants: Constants) -> Query:
+        return fixed_query(1.0, constants)
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        first = BETA * state["first"] + (1 - BETA) * release.gradient
+        step = state["step"] + 1
+        decay = (1 - state["step"].double() / constants.steps).clamp(min=0).sqrt().to(params.dtype)
+        ahead: Number = 1.0 if self.average else column(decay)
+        params = params - ahead / bias_correction(BETA, step, params) * state["pace"] * first
+        new = {"step": step, "first": first, "pace": state["pace"]}
+        if self.average:
+            share = column((9 / (step.double() + 8)).to(params.dtype))
+            new["average"] = state["average"] + share * (params - state["average"])
+        return params, new
+
+    def weights(self, params: Tensor, state: State) -> Tensor:
+        return state["average"] if self.average else params
+
+
+def layer_scales(constants: Constants) -> list[float]:
+    """s_l for each parameter tensor of the model."""
+    layout = constants.layout
+    weight = sum(size / fan for size, fan in zip(layout.layer_sizes, layout.fan_in, strict=True))
+    scales = [math.sqrt(layout.total / weight / fan) for fan in layout.fan_in]
+    return [scales[layer] for layer in layout.layers]
+
+
+def _sizes(constants: Constants, device: torch.device) -> Tensor:
+    return torch.tensor(constants.layout.sizes, device=device)

@@ -1,0 +1,52 @@
+"""Clip at a quantile of the gradient norms (Andrew et al. 2021; the FixedQuantile of Galli et al. 2024).
+
+Besides the clipped gradient a step releases b~, the fraction of the lot with n_i <= C_t, measured as
+(sum_i (1[n_i <= C_t] - 1/2) + N(0, s_b^2)) / L + 1/2. One record moves that sum by 1/2, so its multiplier is 2 s_b and
+nu_g = (sigma^-2 - (2 s_b)^-2)^-1/2: both together cost one Gaussian of multiplier sigma. s_b = L/20.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from honestdp.checks import InvalidArgument
+from honestdp.optimizers.rule import Number, Rule, State, check_clip, check_numbers, counter, per_run, scheduled
+from honestdp.release import Constants, Query, Release
+
+CLIP_PACE = 0.2
+NOISE_SHARE = 20
+
+
+@dataclass(frozen=True)
+class Quantile(Rule):
+    """SGD whose clip moves by C *= exp(-0.2 (b~ - quantile)), b~ held to [0, 1]."""
+
+    lr: Number
+    quantile: Number = 0.5
+    clip: Number = 0.1
+
+    def __post_init__(self) -> None:
+        check_numbers(positive={"lr": self.lr, "quantile": self.quantile}, fractions={"quantile": self.quantile})
+        check_clip(self.clip, auto=False)
+
+    def check(self, *, lot: float, noise: float) -> None:
+        if noise >= lot * 2 / NOISE_SHARE:
+            wanted = f"below lot/10 = {lot / 10:g} for Quantile, whose count of the lot is released with noise lot/20"
+            raise InvalidArgument("noise", noise, wanted)
+
+    def init(self, params: Tensor, constants: Constants) -> State:
+        return {"step": counter(params), "clip": per_run(self.clip, params)}
+
+    def query(self, state: State, constants: Constants) -> Query:
+        spread = torch.full_like(constants.noise, constants.lot / NOISE_SHARE)
+        return Query(clip=state["clip"], extra="quantile", extra_noise=spread)
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        assert release.fraction is not None
+        params = params - scheduled(self.lr, state, constants) * release.gradient
+        below = release.fraction.clamp(0, 1)
+        clip = state["clip"] * torch.exp(-CLIP_PACE * (below - self.quantile))
+        return params, {"step": state["step"] + 1, "clip": clip}

@@ -1,0 +1,32 @@
+"""A progress bar on a terminal that can show one; silent otherwise."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+
+class Bar:
+    """Counts run-steps. Shows nothing that depends on a record: the length of a training is public."""
+
+    def __init__(self, *, total: int) -> None:
+        self._total = total
+        self._shown: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        except ImportError:
+            return self
+        columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._shown = Progress(*columns, transient=True)
+        self._task = self._shown.add_task("training", total=self._total)
+        self._shown.start()
+        return self
+
+    def advance(self, steps: int) -> None:
+        if self._shown is not None:
+            self._shown.advance(self._task, steps)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown.stop()

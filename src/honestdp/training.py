@@ -1,0 +1,210 @@
+"""Train one model or a population of candidates under differential privacy.
+
+Everything private goes through `intake` to the mechanism; what is handled here are releases, weights and public
+constants. A population is split into chunks of runs of one rule that fit the machine; each chunk is one batched
+program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.budget import Budget
+from honestdp.checks import InvalidArgument
+from honestdp.intake import Model, modules_of, take_in
+from honestdp.job import Interrupted, Job
+from honestdp.losses import Loss
+from honestdp.optimizers import Rule
+from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.parameters import stack
+from honestdp.result import Result
+from honestdp.run import Run
+
+__all__ = ["Interrupted", "Result", "assemble", "train", "train_population"]
+
+
+def train(
+    model: Model,
+    data: Any,
+    *,
+    run: Run,
+    optimizer: Rule,
+    delta: float | None = None,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    noise_seed: int | None = None,
+    secure: bool = False,
+    schedule: str | Schedule = "constant",
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    budget: Budget | None = None,
+    workers: int = 2,
+) -> Result:
+    """Train one model; see `train_population` for the arguments."""
+    results = train_population(
+        model,
+        data,
+        run=run,
+        optimizers=[optimizer],
+        delta=delta,
+        loss=loss,
+        device=device,
+        noise_seed=noise_seed,
+        secure=secure,
+        schedule=schedule,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        budget=budget,
+        workers=workers,
+    )
+    return results[0]
+
+
+def train_population(
+    model: Model | Sequence[Model],
+    data: Any,
+    *,
+    run: Run | Sequence[Run],
+    optimizers: Sequence[Rule],
+    delta: float | None = None,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    noise_seed: int | None = None,
+    secure: bool = False,
+    schedule: str | Schedule = "constant",
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    budget: Budget | None = None,
+    workers: int = 2,
+) -> list[Result]:
+    """Train one run for each optimizer, as few batched programs, and return their results in order.
+
+    model: a module (every run starts from a copy of it), a function that makes one (every run has its own initial
+        weights), or a list with one of these for each run. The given module is not changed.
+    data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
+    run: the public constants, or one Run for each optimizer that differ in their noise alone.
+    delta: of the guarantee; needed as soon as an epsilon or a statement is asked for.
+    loss: loss(output, y) -> one number per example; by default cross-entropy for integer labels, else squared error.
+    device: "cpu", "cuda", ...; by default a GPU if there is one.
+    noise_seed: fixes lots and noise to repeat a result, which is then NOT PRIVATE.
+    secure: noise from a cryptographic generator (CPU).
+    schedule: "constant", "decay" (Koskela & Honkela), "cosine", or a function of the step that gives a factor.
+    checkpoint: a file to keep progress in and to resume from; secret, since the noise can be recomputed from it.
+    checkpoint_seconds: how long may pass between two writings of it.
+    budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
+    workers: processes that decode a Dataset; 0 decodes in this one.
+    """
+    job = assemble(
+        model,
+        data,
+        run=run,
+        optimizers=optimizers,
+        loss=loss,
+        device=device,
+        noise_seed=noise_seed,
+        secure=secure,
+        schedule=schedule,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        budget=budget,
+        workers=workers,
+    )
+    weights = job.work(progress)
+    delta = budget.delta if budget is not None and delta is None else delta
+    siblings = [tuple(other for j, other in enumerate(job.runs) if j != i) for i in range(len(job.runs))]
+    return [
+        Result(_loaded(module, job, row), one, rule, delta, noise_seed is not None, rest)
+        for module, row, one, rule, rest in zip(job.modules, weights, job.runs, optimizers, siblings, strict=True)
+    ]
+
+
+def assemble(
+    model: Model | Sequence[Model],
+    data: Any,
+    *,
+    run: Run | Sequence[Run],
+    optimizers: Sequence[Rule],
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    noise_seed: int | None = None,
+    secure: bool = False,
+    schedule: str | Schedule = "constant",
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    budget: Budget | None = None,
+    workers: int = 2,
+) -> Job:
+    """Check everything and make the job that `train_population` does. Nothing is released yet."""
+    runs = _runs(run, len(optimizers), budget)
+    _check(optimizers, runs, schedule)
+    place = _place(device)
+    modules = modules_of(model, len(runs))
+    intake = take_in(modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers)
+    return Job(
+        intake=intake,
+        modules=modules,
+        runs=runs,
+        rules=list(optimizers),
+        initial=stack(modules, intake.layout, place),
+        factors=torch.tensor(factors(schedule, runs[0]), dtype=intake.dtype, device=place),
+        seed=noise_seed,
+        secure=secure,
+        path=None if checkpoint is None else Path(checkpoint),
+        seconds=checkpoint_seconds,
+    )
+
+
+def _place(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = torch.device(device)
+    return torch.device("cuda", torch.cuda.current_device()) if place.type == "cuda" and place.index is None else place
+
+
+def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[Run]:
+    if count == 0:
+        raise InvalidArgument("optimizers", [], "a list of at least one optimizer")
+    runs = [run] * count if isinstance(run, Run) else list(run)
+    if len(runs) != count:
+        raise InvalidArgument("run", f"{len(runs)} runs", f"one Run, or one for each of the {count} optimizers")
+    if len({(one.records, one.lot, one.steps) for one in runs}) > 1:
+        raise InvalidArgument("run", runs, "runs that differ in their noise alone; train others separately")
+    if budget is None:
+        return runs
+    if any(one.noise != 0 for one in runs):
+        raise InvalidArgument(
+            "run.noise", runs[0].noise, "0 when a budget is given: the noise is then calculated from it"
+        )
+    from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
+    from honestdp.selection import Compose
+
+    first, all_of_them = runs[0], Compose(candidates=count)
+    return [least_noise(budget, records=first.records, lot=first.lot, steps=first.steps, selection=all_of_them)] * count
+
+
+def _check(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
+    for rule, run in zip(optimizers, runs, strict=True):
+        if not isinstance(rule, Rule):
+            raise InvalidArgument("optimizer", rule, "one of honestdp.optimizers, such as SGD(lr=0.1, clip=1.0)")
+        rule.check(lot=run.lot, noise=run.noise)
+        if rule.own_pace and schedule != "constant":
+            raise InvalidArgument(
+                "schedule", schedule, f"'constant' for {type(rule).__name__}, which sets its own pace"
+            )
+
+
+def _loaded(module: nn.Module, job: Job, row: Tensor) -> nn.Module:
+    """The module with a run's weights `[d]`."""
+    own = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, value in job.intake.layout.views(row[None]).items():
+            own[name].copy_(value[0])
+    return module

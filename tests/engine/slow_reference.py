@@ -1,0 +1,143 @@
+"""A plain, slow DP training: one run, one record at a time, every formula as the papers print it, in float64.
+
+It draws nothing itself: lots and standard normal noise are handed in, so that it can be compared step by step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def record_gradient(model: nn.Module, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The gradient of one record's loss as one vector."""
+    parts, at = {}, 0
+    for name, value in model.named_parameters():
+        parts[name] = theta[at : at + value.numel()].view(value.shape).clone().requires_grad_()
+        at += value.numel()
+    output = torch.func.functional_call(model, parts, (x[None],))
+    loss = functional.cross_entropy(output, y[None])
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(parts.values()))])
+
+
+@dataclass
+class Slow:
+    """What is known to the reference: the data, the constants, the weights; `memory` is a rule's state."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    theta: Tensor
+    lot: float
+    sigma: float
+    steps: int
+    memory: dict[str, object] = field(default_factory=dict)
+    t: int = 0
+
+    def gradients(self, members: list[int]) -> list[Tensor]:
+        found = [record_gradient(self.model, self.theta, self.x[i], self.y[i]) for i in members]
+        return [g for g in found if bool(torch.isfinite(g).all())]
+
+    def flat(self, members: list[int], clip: float, z: Tensor, sigma: float | None = None) -> Tensor:
+        sigma = self.sigma if sigma is None else sigma
+        total = sum(
+            (g * min(1.0, clip / float(g.norm())) for g in self.gradients(members)), torch.zeros_like(self.theta)
+        )
+        return (total + sigma * clip * z) / self.lot
+
+    def automatic(self, members: list[int], z: Tensor) -> Tensor:
+        total = sum((g / (float(g.norm()) + 0.01) for g in self.gradients(members)), torch.zeros_like(self.theta))
+        return (total + self.sigma * z) / self.lot
+
+
+def sgd(s: Slow, members: list[int], noise: list[Tensor], *, lr: float, clip: float) -> None:
+    s.theta = s.theta - lr * s.flat(members, clip, noise[0])
+
+
+def sgd_automatic(s: Slow, members: list[int], noise: list[Tensor], *, lr: float) -> None:
+    s.theta = s.theta - lr * s.automatic(members, noise[0])
+
+
+def momentum(s: Slow, members: list[int], noise: list[Tensor], *, lr: float, momentum: float, clip: float) -> None:
+    s.memory["v"] = momentum * s.memory.get("v", 0) + s.flat(members, clip, noise[0])
+    s.theta = s.theta - lr * s.memory["v"]
+
+
+def adam(
+    s: Slow, members: list[int], noise: list[Tensor], *, lr: float, beta1: float, beta2: float, clip: float
+) -> None:
+    g, t = s.flat(members, clip, noise[0]), s.t + 1
+    s.memory["m"] = beta1 * s.memory.get("m", 0) + (1 - beta1) * g
+    s.memory["v"] = beta2 * s.memory.get("v", 0) + (1 - beta2) * g * g
+    s.theta = s.theta - lr * (s.memory["m"] / (1 - beta1**t)) / ((s.memory["v"] / (1 - beta2**t)).sqrt() + 1e-8)
+
+
+def adam_wosm(s: Slow, members: list[int], noise: list[Tensor], *, lr: float, beta1: float, clip: float) -> None:
+    s.memory["m"] = beta1 * s.memory.get("m", 0) + (1 - beta1) * s.flat(members, clip, noise[0])
+    s.theta = s.theta - lr / (s.sigma * clip / s.lot + 1e-8) * s.memory["m"] / (1 - beta1 ** (s.t + 1))
+
+
+def adadp(
+    s: Slow, members: list[int], noise: list[Tensor], *, clip: float, lr: float, tau: float, accept: bool, keep: str
+) -> None:
+    eta = s.memory.setdefault("eta", lr)
+    g = s.flat(members, clip, noise[0])
+    if s.t % 2 == 0:
+        s.memory["start"], s.memory["full"] = s.theta, s.theta - eta * g
+        s.theta = s.theta - eta / 2 * g
+        return
+    full, two = s.memory["full"], s.theta - eta / 2 * g
+    err = float(((full - two).abs() / torch.maximum(torch.ones_like(full), full.abs())).norm())
+    s.theta = two if keep == "half" else full
+    if accept and err > tau:
+        s.theta = s.memory["start"]
+    s.memory["eta"] = eta * min(max(tau / err, 0.9), 1.1)
+
+
+def oso(
+    s: Slow, members: list[int], noise: list[Tensor], *, lr: float, clip: float, rho_c: float, rho_r: float
+) -> None:
+    c, rho = s.memory.setdefault("clip", clip), s.memory.setdefault("rho", lr)
+    nu_q = 7.124 * s.sigma
+    nu_g = (s.sigma**-2 - nu_q**-2) ** -0.5
+    g = s.flat(members, c, noise[0], nu_g)
+    big = [v / v.norm() for v in s.gradients(members) if float(v.norm()) > c]
+    q = (sum(big, torch.zeros_like(s.theta)) + nu_q * noise[1]) / s.lot
+    s.theta = s.theta - rho * g
+    if s.t > 0:
+        s.memory["clip"] = c * math.exp(rho_c * float(torch.sign(g @ s.memory["q"])))
+        s.memory["rho"] = rho * math.exp(rho_r * float(torch.sign(g @ s.memory["g"])))
+    s.memory["g"], s.memory["q"] = g, q
+
+
+def quantile(s: Slow, members: list[int], noise: list[Tensor], *, lr: float, quantile: float, clip: float) -> None:
+    c = s.memory.setdefault("clip", clip)
+    s_b = s.lot / 20
+    nu_g = (s.sigma**-2 - (2 * s_b) ** -2) ** -0.5
+    g = s.flat(members, c, noise[0], nu_g)
+    count = sum((1.0 if float(v.norm()) <= c else 0.0) - 0.5 for v in s.gradients(members))
+    b = (count + s_b * float(noise[1])) / s.lot + 0.5
+    s.theta = s.theta - lr * g
+    s.memory["clip"] = c * math.exp(-0.2 * (min(max(b, 0.0), 1.0) - quantile))
+
+
+def horizon(s: Slow, members: list[int], noise: list[Tensor], *, average: bool) -> None:
+    d, big_t = s.theta.numel(), s.steps
+    s.memory["m"] = 0.9 * s.memory.get("m", 0) + 0.1 * s.flat(members, 1.0, noise[0])
+    m_hat = s.memory["m"] / (1 - 0.9 ** (s.t + 1))
+    eta = (28 if average else 42) / math.sqrt(big_t * (0.2 + d * s.sigma**2 / s.lot**2))
+    h = 1.0 if average else math.sqrt(1 - s.t / big_t)
+    layers = [m for m in s.model.modules() if isinstance(m, nn.Linear)]
+    d_l = [m.weight.numel() + m.bias.numel() for m in layers]
+    f_l = [m.in_features for m in layers]
+    spread = sum(a / b for a, b in zip(d_l, f_l, strict=True))
+    scale = torch.cat(
+        [torch.full((a,), b**-0.5 * math.sqrt(d / spread), dtype=torch.float64) for a, b in zip(d_l, f_l, strict=True)]
+    )
+    s.theta = s.theta - eta * h * scale * m_hat
+    before = s.memory.get("average", s.theta)
+    s.memory["average"] = before + 9 / (s.t + 1 + 8) * (s.theta - before)

@@ -1,0 +1,141 @@
+"""What is not finite never reaches a sum, and a norm is never too small."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import drawn, one_at_a_time
+from torch import Tensor, nn
+
+from honestdp.gradients import bookkeeping, materialised, per_example
+from honestdp.gradients.pieces import Dense, Outer, Rows
+
+
+def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none")
+
+
+class EveryPiece(nn.Module):
+    """One position, ghost norm, dense gradients and looked-up rows in one model; the first input is a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.ghost = nn.Embedding(5, 30), nn.Linear(30, 40)
+        self.conv, self.norm, self.head = nn.Conv1d(40, 4, 1), nn.LayerNorm(2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        looked = self.table(x[:, :2].nan_to_num(0, 0, 0).long().clamp(0, 4)) + x[:, 2:].unsqueeze(2)
+        return self.head(self.norm(self.conv(self.ghost(looked).tanh().mT)).flatten(1))
+
+
+MODELS = {
+    "every piece": (EveryPiece, (4,)),
+    "linear": (lambda: nn.Linear(4, 3), (4,)),
+    "materialised": (lambda: nn.Sequential(nn.GRU(4, 3, batch_first=True), First()), (2, 4)),
+}
+
+
+class First(nn.Module):
+    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
+        return pair[0][:, -1]
+
+
+def lots(shape: tuple[int, ...], runs: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(runs, 5, *shape).abs()
+    return x, torch.randint(0, 3, (runs, 5))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e38], ids=str)
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_an_example_that_is_not_finite_is_seen_and_weighs_nothing(name: str, runs: int, bad: float) -> None:
+    make, shape = MODELS[name]
+    model = make()
+    params = drawn(model, runs, torch.float32)
+    x, y = lots(shape, runs)
+    clean = x.clone()
+    x[0, 1, ..., -1] = bad
+    result = per_example(model, cross_entropy, params, x, y)
+    expected = per_example(model, cross_entropy, params, clean, y)
+    seen = ~torch.isfinite(result.norms)
+    weights = torch.where(seen, 0.0, torch.rand(runs, 5) + 0.1)
+    if name == "linear" or bad != 1e38:
+        assert seen.sum() == 1
+        assert seen[0, 1]
+    weights[0, 1] = 0
+    total, wanted = result.weighted_sum(weights), expected.weighted_sum(weights)
+    for key, value in total.items():
+        assert torch.isfinite(value).all(), key
+        torch.testing.assert_close(value, wanted[key])
+
+
+def test_zeros_are_put_in_even_where_finite_norms_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU nobody looks whether the norms are finite; all examples of weight 0 are silenced there."""
+    model = EveryPiece()
+    params = drawn(model, 2, torch.float32)
+    x, y = lots((4,), 2)
+    weights = torch.rand(2, 5)
+    weights[:, 3] = 0
+    result = per_example(model, cross_entropy, params, x, y)
+    assert isinstance(result, bookkeeping.BookKeeping)
+    kinds = {type(piece) for piece in result.pieces.values()}
+    assert kinds == {Dense, Outer, Rows}
+    assert any(isinstance(piece, Outer) and piece.left.shape[2] > 1 for piece in result.pieces.values())
+    for piece in result.pieces.values():
+        torch.testing.assert_close(piece.weighted_sum(weights, finite=False), piece.weighted_sum(weights, finite=True))
+
+
+def test_chunked_gradients_that_are_not_finite_weigh_nothing() -> None:
+    model = nn.Linear(4, 3)
+    params = drawn(model, 2, torch.float32)
+    x, y = lots((4,), 2)
+    x[1, 4] = float("inf")
+    result = materialised.per_example(model, cross_entropy, params, x, y, bytes_per_example=1, memory=4)
+    assert result._chunks == 3
+    assert not torch.isfinite(result.norms[1, 4])
+    weights = torch.ones(2, 5)
+    weights[1, 4] = 0
+    assert all(torch.isfinite(value).all() for value in result.weighted_sum(weights).values())
+
+
+def test_a_gradient_of_1e30_has_its_norm_or_none_that_is_finite() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    x = torch.tensor([[[1e30, 0.0], [1e15, 0.0], [1.0, 0.0]]])
+
+    def output_itself(output: Tensor, y: Tensor) -> Tensor:
+        return output.squeeze(1)
+
+    result = per_example(model, output_itself, {"weight": torch.ones(1, 1, 2)}, x, torch.zeros(1, 3))
+    huge, large, small = result.norms[0].tolist()
+    assert not 0 <= huge < 0.999e30
+    assert large == pytest.approx(1e15)
+    assert small == pytest.approx(1.0)
+
+
+def test_a_tiny_factor_does_not_hide_a_huge_one() -> None:
+    """The square of 1e-24 is zero in float32; with an input of 1e19 the gradient is 1e-5 all the same."""
+    piece = Outer(torch.full((1, 1, 1, 1), 1e-24), torch.full((1, 1, 1, 1), 1e19), (1, 1))
+    assert piece.square_norms().sqrt().item() >= 1e-5
+    nothing = Outer(torch.zeros(1, 1, 1, 3), torch.ones(1, 1, 1, 4), (3, 4))
+    assert nothing.square_norms().item() < 1e-30
+
+
+def test_a_ghost_norm_is_not_lost_where_the_terms_cancel() -> None:
+    """Two positions whose gradients cancel but for one part in ten thousand: their Gram matrices cancel to 1e-8."""
+    left = torch.ones(1, 1, 2, 40)
+    right = torch.ones(1, 1, 2, 40)
+    right[0, 0, 1] = -(1 - 1e-4)
+    piece = Outer(left, right, (40, 40))
+    exact = torch.matmul(left.double().mT, right.double()).flatten(2).norm(dim=-1)
+    torch.testing.assert_close(piece.square_norms().sqrt().double(), exact, rtol=1e-5, atol=0)
+    single = (torch.matmul(left, left.mT) * torch.matmul(right, right.mT)).sum((-2, -1)).clamp(min=0).sqrt()
+    assert (single.double() - exact).abs().item() > 1e-2 * exact.item()
+
+
+def test_norms_of_wild_inputs_are_those_of_plain_autograd() -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    params = drawn(model, 2)
+    scale = 10.0 ** torch.arange(-8, 8, dtype=torch.float64).reshape(1, 16, 1)
+    x, y = torch.randn(2, 16, 6, dtype=torch.float64) * scale, torch.randint(0, 3, (2, 16))
+    result = per_example(model, cross_entropy, params, x, y)
+    _, norms = one_at_a_time(model, cross_entropy, params, x, y)
+    torch.testing.assert_close(result.norms, norms, rtol=1e-10, atol=1e-300)
