@@ -31,6 +31,7 @@ from torch import Tensor
 
 _BLOCK_ELEMENTS = 1 << 22
 _BLOCK_STEPS = 64
+_WHOLE = 8  # blocks are made of whole groups of so many steps, which a GPU replays together
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def expected_width(*, records: int, rate: float, deviations: float) -> int:
 def block_steps(*, records: int, rate: float, runs: int) -> int:
     """How many steps' lots are drawn at once: a bounded amount of memory, and a function of public constants alone."""
     width = expected_width(records=records, rate=rate, deviations=12)
-    return max(1, min(_BLOCK_STEPS, _BLOCK_ELEMENTS // (runs * width)))
+    steps = max(1, min(_BLOCK_STEPS, _BLOCK_ELEMENTS // (runs * width)))
+    return steps - steps % _WHOLE if steps > _WHOLE else steps
 
 
 class PendingLots:

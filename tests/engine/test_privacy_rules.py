@@ -13,7 +13,16 @@ from torch import Tensor, nn
 import honestdp
 from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
-from honestdp.mechanism import Examples, Mechanism, Question, gradient_multiplier, release
+from honestdp.mechanism import (
+    Examples,
+    Mechanism,
+    Question,
+    centred_count,
+    clipping_weights,
+    direction_weights,
+    gradient_multiplier,
+    release,
+)
 from honestdp.noise import TorchNoise
 from honestdp.release import Constants, Query, Release
 from honestdp.run import Run
@@ -304,6 +313,16 @@ def test_rule_7_a_poisoned_record_moves_a_release_no_more_than_another(poison: f
         assert (found.direction - clean.direction).norm().item() <= 1 + 1e-9
     if extra == "quantile":
         assert abs((found.fraction - clean.fraction).item()) <= 0.5
+
+
+def test_rule_7_weights_and_counts_leave_out_what_is_not_finite_and_what_is_padding() -> None:
+    norms = torch.tensor([[0.5, math.inf, math.nan, 4.0, 4.0]]).double()
+    present = torch.tensor([[True, True, True, True, False]])
+    query = flat(1.0)
+    assert clipping_weights(norms, present, query).tolist() == [[1.0, 0.0, 0.0, 0.25, 0.0]]
+    assert direction_weights(norms, present, query).tolist() == [[0.0, 0.0, 0.0, 0.25, 0.0]]
+    assert centred_count(norms, present, query).tolist() == [0.5 - 0.5]
+    assert centred_count(norms, present, flat(9.0)).tolist() == [1.0]
 
 
 def test_rule_7_holds_in_float32_where_1e30_overflows() -> None:

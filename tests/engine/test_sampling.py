@@ -127,6 +127,7 @@ def test_indices_rise_and_counts_agree() -> None:
 def test_blocks_are_bounded_in_memory() -> None:
     assert block_steps(records=60000, rate=250 / 60000, runs=40) == 64
     assert block_steps(records=10**7, rate=0.1, runs=100) == 1
+    assert block_steps(records=60000, rate=1 / 6, runs=30) == 8
 
 
 def test_two_generators_of_the_operating_system_differ() -> None:
