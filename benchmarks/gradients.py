@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from honestdp.gradients import per_example
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from honestdp.gradients import per_example  # noqa: E402
 
 Sums = dict[str, Tensor]
 Step = Callable[[], Sums]

@@ -112,7 +112,8 @@ def counter(params: Tensor) -> Tensor:
 
 def bias_correction(beta: Number, steps: Tensor, like: Tensor) -> Tensor:
     """1 - beta^t after t = `steps` releases, a column of the precision of `like`. Taken in float64: beta^t is near 1."""
-    base = torch.as_tensor(beta, dtype=torch.float64, device=steps.device)
+    # Filled in place and not copied: a captured step may not read the host.
+    base = beta.double() if isinstance(beta, Tensor) else steps.new_full((), beta, dtype=torch.float64)
     return (1 - base**steps)[:, None].to(like.dtype)
 
 
