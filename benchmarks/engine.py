@@ -4,10 +4,11 @@
 
 Every case is DPSGD at lot 250 on data of MNIST's size (60000 records of 784 bytes; the values do not matter to the
 time). All cases run in this process, one after the other, round by round, and each figure is the median over the
-rounds, so that a ratio compares like with like. Every peer gets the lots for free: prepared outside the clock, of the
-expected size, gathered by tensor indexing, while our time includes the drawing of true Poisson lots. Memory is the peak
-above what was held before the first step. Peers are imported from the folder carry/ beside benchmarks/ if they are not
-installed.
+rounds, so that a ratio compares like with like. Every library draws true Poisson lots by its own sampler (Opacus'
+UniformWithReplacementSampler, jax-privacy's CyclicPoissonSampling) and gathers them by tensor indexing. With
+--free-lots the peers get lots of the expected size, prepared outside the clock; ours are drawn all the same. Memory is
+the peak above what was held before the first step. Peers are imported from the folder carry/ beside benchmarks/ if they
+are not installed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import argparse
 import ctypes
 import gc
 import importlib.util
+import itertools
 import json
+import math
 import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,9 +45,10 @@ Step = Callable[[], None]
 
 
 class Data:
-    """Random pixels and labels, and lots of exactly the expected size for the peers."""
+    """Random pixels and labels, and, where the peers' lots are free, some of exactly the expected size."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, free_lots: bool) -> None:
+        self.free_lots = free_lots
         maker = torch.Generator().manual_seed(1)
         self.x = torch.randint(0, 256, (RECORDS, 784), dtype=torch.uint8, generator=maker).to(device)
         self.y = torch.randint(0, 10, (RECORDS,), generator=maker).to(device)
@@ -86,16 +91,22 @@ def opacus_step(mode: str, make: Callable[[], nn.Module], data: Data) -> Step:
         else:
             wrapped = GradSampleModule(module, force_functorch=mode == "functorch")
         optimizer = DPOptimizer(torch.optim.SGD(wrapped.parameters(), lr=LR), **common)
-    turn = iter(range(10**9))
+    lots = itertools.cycle(data.lots) if data.free_lots else map(torch.tensor, _opacus_lots())
 
     def step() -> None:
-        lot = data.lots[next(turn) % len(data.lots)]
+        lot = next(lots).to(data.x.device)
         x, y = data.x.index_select(0, lot).float().mul_(1 / 255), data.y.index_select(0, lot)
         optimizer.zero_grad()
         criterion(wrapped(x), y).backward()
         optimizer.step()
 
     return step
+
+
+def _opacus_lots() -> Iterator[list[int]]:
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+
+    return iter(UniformWithReplacementSampler(num_samples=RECORDS, sample_rate=LOT / RECORDS, steps=10**9))
 
 
 def jax_step(name: str, make: Callable[[], nn.Module], data: Data) -> Step:
@@ -123,7 +134,7 @@ def jax_step(name: str, make: Callable[[], nn.Module], data: Data) -> Step:
 
     def update(params, key, pixels, labels, lot):
         x, y = pixels[lot] * jnp.float32(1 / 255), labels[lot]
-        found = gradient(params, x, y)
+        found = gradient(params, x, y, is_padding_example=lot < 0)
         key, *keys = jax.random.split(key, len(params) + 1)
         blur = NOISE * CLIP / LOT
         noised = [g + blur * jax.random.normal(k, g.shape) for g, k in zip(found, keys, strict=True)]
@@ -131,17 +142,31 @@ def jax_step(name: str, make: Callable[[], nn.Module], data: Data) -> Step:
 
     compiled = jax.jit(update, donate_argnums=(0, 1))
     pixels, labels = jnp.asarray(data.x.cpu().numpy()), jnp.asarray(data.y.cpu().numpy().astype("int32"))
-    lots = [jnp.asarray(lot.cpu().numpy()) for lot in data.lots]
+    prepared = itertools.cycle([jnp.asarray(lot.cpu().numpy().astype("int32")) for lot in data.lots])
+    lots = prepared if data.free_lots else _jax_lots()
     holder = [weights, jax.random.key(1), 0]
 
     def step() -> None:
         weights, key, turn = holder
-        new, key = compiled(weights, key, pixels, labels, lots[turn % len(lots)])
+        new, key = compiled(weights, key, pixels, labels, next(lots))
         holder[:] = [new, key, turn + 1]
         if turn % 16 == 15:
             jax.block_until_ready(new)
 
     return step
+
+
+def _jax_lots() -> Iterator[Any]:
+    """Poisson lots padded to one shape by -1, so that the step is compiled once."""
+    import numpy as np
+    from jax_privacy import batch_selection
+
+    width = LOT + math.ceil(4.5 * math.sqrt(LOT))
+    plan = batch_selection.CyclicPoissonSampling(LOT / RECORDS, 10**9, truncated_batch_size=width)
+    for lot in plan.batch_iterator(RECORDS, rng=1):
+        padded = np.full(width, -1, dtype=np.int32)
+        padded[: len(lot)] = lot
+        yield padded
 
 
 def _jax_cnn(params, x):
@@ -258,13 +283,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=None)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--free-lots", action="store_true", help="give the peers their lots outside the clock")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     device = torch.device(chosen.device)
-    data = Data(device)
+    data = Data(device, free_lots=chosen.free_lots)
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    print(f"torch {torch.__version__} on {where}; lot {LOT}, {RECORDS} records")
+    lots = "lots given to the peers" if chosen.free_lots else "every library draws its own Poisson lots"
+    print(f"torch {torch.__version__} on {where}; lot {LOT}, {RECORDS} records; {lots}")
     everything = {}
     for name in chosen.models:
         rows = measure(name, data, chosen.runs or ([1, 40] if device.type == "cuda" else [1, 16]), chosen.rounds)
@@ -272,7 +299,7 @@ def main() -> None:
         everything[name] = rows
     if chosen.json:
         chosen.json.write_text(
-            json.dumps({"where": where, "torch": torch.__version__, "results": everything}, indent=1)
+            json.dumps({"where": where, "torch": torch.__version__, "lots": lots, "results": everything}, indent=1)
         )
 
 

@@ -9,6 +9,7 @@ survive lack of memory and resume bit for bit.
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import tempfile
@@ -158,6 +159,7 @@ def lots_on_the_gpu_are_poisson() -> str:
 
 
 def lack_of_memory_halves_the_chunk() -> str:
+    gc.collect()
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(CUDA).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, (torch.cuda.memory_reserved() + 400 * 2**20) / total))

@@ -5,6 +5,7 @@ What is handled here are releases, weights and public constants; everything priv
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 from contextlib import nullcontext
@@ -80,15 +81,23 @@ class Job:
         except torch.OutOfMemoryError:
             if len(chunk) == 1:
                 raise
-            half = len(chunk) // 2
-            _log.warning("out of memory with %d runs together; going on with %d", len(chunk), half)
-            todo.chunks[number : number + 1] = [chunk[:half], chunk[half:]]
-            todo.current = None
-            torch.cuda.empty_cache()
+            found = None
+        todo.current = None
+        if found is None:
+            self._halve(todo)
             return
         todo.finished.append(found)
-        todo.current = None
         self._keep(todo, always=True)
+
+    def _halve(self, todo: checkpoints.Progress) -> None:
+        """Split the chunk that did not fit. Nothing of it has left, and its halves begin anew."""
+        number = len(todo.finished)
+        chunk = todo.chunks[number]
+        half = len(chunk) // 2
+        _log.warning("out of memory with %d runs together; going on with %d", len(chunk), half)
+        todo.chunks[number : number + 1] = [chunk[:half], chunk[half:]]
+        gc.collect()  # captured graphs hold their memory until the cycles they are part of are found
+        torch.cuda.empty_cache()
 
     def _train(self, chunk: list[int], todo: checkpoints.Progress, bar: Bar | None) -> Tensor:
         """The final weights of some runs of one rule, `[runs, d]`."""

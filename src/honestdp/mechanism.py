@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -93,6 +94,20 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     return sigma / (1 - share.square()).sqrt()
 
 
+@contextmanager
+def _products(precision: str, device: torch.device) -> Iterator[None]:
+    """Within, float32 products are taken with this precision ("high" is TensorFloat-32), and autocast is off."""
+    before, cast = torch.get_float32_matmul_precision(), torch.is_autocast_enabled(device.type)
+    if before != precision:
+        torch.set_float32_matmul_precision(precision)
+    try:
+        with torch.autocast(device.type, enabled=False) if cast else nullcontext():
+            yield
+    finally:
+        if before != precision:
+            torch.set_float32_matmul_precision(before)
+
+
 @torch.no_grad()
 def release(
     lot: Iterable[Examples],
@@ -104,16 +119,21 @@ def release(
     noise: NoiseSource,
 ) -> Release:
     """One step of a population: the lot (in as many pieces as it takes) to what may leave. params: `[runs, d]`."""
-    views = constants.layout.views(params)
+    views, lot_size = constants.layout.views(params), constants.lot
     gradient, direction = _Sum(constants, params), _Sum(constants, params)
     count: Tensor | float = 0.0
     for examples in lot:
-        found = per_example(question.model, question.loss, views, examples.x, examples.y)
-        gradient.add(found.weighted_sum(clipping_weights(found.norms, examples.present, query)))
-        if query.extra == "direction":
-            direction.add(found.weighted_sum(direction_weights(found.norms, examples.present, query)))
-        elif query.extra == "quantile":
-            count = count + centred_count(found.norms, examples.present, query)
+        # Any function of a record alone may be clipped, so that a GPU may compute the model in TensorFloat-32.
+        with _products("high" if params.is_cuda else "highest", params.device):
+            found = per_example(question.model, question.loss, views, examples.x, examples.y)
+        # A sum with fewer digits than the norms it was clipped by could exceed the clip: here no digit is dropped.
+        with _products("highest", params.device):
+            weights = clipping_weights(found.norms, examples.present, query)
+            gradient.add(found.weighted_sum(weights / lot_size))
+            if query.extra == "direction":
+                direction.add(found.weighted_sum(direction_weights(found.norms, examples.present, query) / lot_size))
+            elif query.extra == "quantile":
+                count = count + centred_count(found.norms, examples.present, query)
     deviation = gradient_multiplier(constants.noise, query) * query.clip
     released = gradient.noised(deviation, noise)
     if query.extra == "direction":
@@ -127,7 +147,7 @@ def release(
 
 
 class _Sum:
-    """A sum over the pieces of a lot, of parameters' shapes."""
+    """A sum over the pieces of a lot divided by L, of parameters' shapes."""
 
     def __init__(self, constants: Constants, params: Tensor) -> None:
         self._constants, self._params = constants, params
@@ -138,12 +158,14 @@ class _Sum:
         self._parts = piece if mine is None else {name: mine[name] + value for name, value in piece.items()}
 
     def noised(self, deviation: Tensor, noise: NoiseSource) -> Tensor:
-        """(sum + deviation * N(0, I)) / L, `[runs, d]`. deviation: `[runs]`."""
-        lot = self._constants.lot
-        out = noise.normal(torch.empty_like(self._params)).mul_((deviation / lot)[:, None])
-        if self._parts is not None:
-            for name, view in self._constants.layout.views(out).items():
-                view.add_(self._parts[name], alpha=1 / lot)
+        """sum + deviation / L * N(0, I), `[runs, d]`, where the sum is already divided by L. deviation: `[runs]`."""
+        out = noise.normal(torch.empty_like(self._params))
+        scale = (deviation / self._constants.lot)[:, None]
+        if self._parts is None:
+            return out.mul_(scale)
+        for name, view in self._constants.layout.views(out).items():
+            own = scale.view(-1, *[1] * (view.dim() - 1))
+            torch.addcmul(self._parts[name], view, own, out=view)
         return out
 
 

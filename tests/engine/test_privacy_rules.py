@@ -434,3 +434,32 @@ def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     assert not found.gradient.requires_grad
     assert isinstance(TorchNoise(CPU).normal(torch.empty(1)), Tensor)
     assert Question.__dataclass_params__.frozen
+
+
+def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clipped sum with fewer digits than its norms could exceed the clip: neither autocast nor a low precision reach it."""
+    from honestdp import mechanism
+
+    seen: list[tuple[str, bool]] = []
+    original = mechanism.clipping_weights
+
+    def spy(*arguments: object) -> torch.Tensor:
+        seen.append((torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu")))
+        return original(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(mechanism, "clipping_weights", spy)
+    x, y = torch.randn(50, 4), torch.zeros(50, dtype=torch.long)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            honestdp.train(
+                torch.nn.Linear(4, 2),
+                (x, y),
+                run=honestdp.Run(records=50, lot=10, steps=3, noise=1.0),
+                optimizer=honestdp.optimizers.SGD(lr=0.1, clip=1.0),
+                device="cpu",
+            )
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert set(seen) == {("highest", False)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, Protocol
 
@@ -98,7 +99,7 @@ class _Known:
         model = self._model()
         assert model is not None
         _not_capturing()
-        with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+        with _all_digits(), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
             refuse_mixing_loss(Trial(model, self._params, self._x), loss, y)
         self._losses.add(same)
 
@@ -120,8 +121,20 @@ def _known(model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Te
     known = _KNOWN.setdefault(model, {})
     if key not in known:
         _not_capturing()
-        known[key] = _Known(model, params, x)
+        with _all_digits():
+            known[key] = _Known(model, params, x)
     return known[key]
+
+
+@contextmanager
+def _all_digits() -> Iterator[None]:
+    """A trial compares two ways to the same numbers, whatever precision the training itself is given."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _not_capturing() -> None:
