@@ -27,6 +27,7 @@ from honestdp import Run  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
 from honestdp.noise import os_generator  # noqa: E402
 from honestdp.population import UNROLL, Population  # noqa: E402
+from honestdp.release import Query  # noqa: E402
 from honestdp.sampling import draw_lots  # noqa: E402
 from honestdp.training import Interrupted, assemble, train_population  # noqa: E402
 from models import MODELS  # noqa: E402
@@ -158,6 +159,29 @@ def lots_on_the_gpu_are_poisson() -> str:
     return f"chi-square {statistic:.0f} for 500 records; variance of the sizes {variance:.3f} of the binomial"
 
 
+def no_record_exceeds_the_clip_in_short_products() -> str:
+    """One record a lot, no noise: L times the release is that record's part of the sum."""
+    runs, clip = 200, 0.5
+    torch.manual_seed(3)
+    maker = MODELS["one hidden layer of 100"]
+    job = assemble(
+        [maker for _ in range(runs)],
+        (torch.randint(0, 256, (runs, 784), dtype=torch.uint8), torch.randint(0, 10, (runs,))),
+        run=Run(records=runs, lot=1, steps=1, noise=0.0),
+        optimizers=[rules.SGD(lr=1.0, clip=clip)] * runs,
+        device=CUDA,
+    )
+    made = job.population(list(range(runs)))
+    mechanism = made._mechanism
+    lots = torch.arange(runs, device=CUDA)[:, None]
+    example = mechanism.examples(lots, torch.ones_like(lots, dtype=torch.bool))
+    released = mechanism.release_of([example], made.params, Query(clip=torch.full((runs,), clip, device=CUDA)))
+    largest = released.gradient.double().norm(dim=1).max().item()
+    assert largest <= clip, largest
+    assert largest > 0.99 * clip, largest
+    return f"largest of {runs} parts: {largest / clip:.5f} of the clip"
+
+
 def lack_of_memory_halves_the_chunk() -> str:
     gc.collect()
     torch.cuda.empty_cache()
@@ -227,6 +251,7 @@ CHECKS: list[Callable[[], str]] = [
     overlong_lots_are_not_truncated,
     replays_need_nothing_of_the_host,
     lots_on_the_gpu_are_poisson,
+    no_record_exceeds_the_clip_in_short_products,
     lack_of_memory_halves_the_chunk,
     a_checkpoint_resumes_bit_for_bit,
 ]

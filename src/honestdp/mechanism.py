@@ -39,17 +39,27 @@ AUTO_SLACK = 0.01
 
 __all__ = ["Examples", "Lots", "Mechanism", "Question", "clipping_weights", "presence", "release"]
 
+SHORT_PRODUCTS = 1 - 2.0**-9
+"""On a GPU products are taken in TensorFloat-32, which keeps 11 digits of each factor. That may enlarge a record's part
+of the sum by a factor of (1 + 2^-11)^2 at most, while its norm was taken with all digits: the weights are made smaller by
+more than that, so that no part exceeds the clip. The model itself may be computed with any precision, for any function of
+a record alone may be clipped."""
+
 _NOISE, _LOTS = 1, 2
 _EXAMPLES_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, False for padding."""
+    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, False for padding.
+
+    finite: whether x is known to hold finite numbers only, as whole numbers do.
+    """
 
     x: Tensor
     y: Tensor
     present: Tensor
+    finite: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,19 +129,19 @@ def release(
     noise: NoiseSource,
 ) -> Release:
     """One step of a population: the lot (in as many pieces as it takes) to what may leave. params: `[runs, d]`."""
-    views, lot_size = constants.layout.views(params), constants.lot
+    views = constants.layout.views(params)
+    share = (SHORT_PRODUCTS if params.is_cuda else 1.0) / constants.lot
     gradient, direction = _Sum(constants, params), _Sum(constants, params)
     count: Tensor | float = 0.0
     for examples in lot:
-        # Any function of a record alone may be clipped, so that a GPU may compute the model in TensorFloat-32.
         with _products("high" if params.is_cuda else "highest", params.device):
-            found = per_example(question.model, question.loss, views, examples.x, examples.y)
-        # A sum with fewer digits than the norms it was clipped by could exceed the clip: here no digit is dropped.
-        with _products("highest", params.device):
+            found = per_example(
+                question.model, question.loss, views, examples.x, examples.y, finite_input=examples.finite
+            )
             weights = clipping_weights(found.norms, examples.present, query)
-            gradient.add(found.weighted_sum(weights / lot_size))
+            gradient.add(found.weighted_sum(weights * share))
             if query.extra == "direction":
-                direction.add(found.weighted_sum(direction_weights(found.norms, examples.present, query) / lot_size))
+                direction.add(found.weighted_sum(direction_weights(found.norms, examples.present, query) * share))
             elif query.extra == "quantile":
                 count = count + centred_count(found.norms, examples.present, query)
     deviation = gradient_multiplier(constants.noise, query) * query.clip
@@ -198,7 +208,7 @@ class Mechanism:
         """How many examples of each run go through the model at once."""
         x, _ = self.records.blank()
         bound = max(1, _EXAMPLES_BYTES // (self._runs * max(1, x[0].numel()) * x.element_size()))
-        usual = expected_width(records=self.constants.records, rate=self._rate, deviations=4.5)
+        usual = expected_width(records=self.constants.records, rate=self._rate, deviations=4)
         return min(usual, bound) if x.is_cuda else bound
 
     @property
@@ -236,7 +246,7 @@ class Mechanism:
         x, y = self.records.fetch(indices)
         if self._classes is not None and not self.records.resident:
             self._check_labels(y)
-        return Examples(x, y, present)
+        return Examples(x, y, present, finite=self.records.finite)
 
     def _check_labels(self, y: Tensor) -> None:
         assert self._classes is not None

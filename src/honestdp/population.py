@@ -9,6 +9,7 @@ replayed, the rare others run eagerly, in as many pieces as their lots need. No 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -120,6 +121,12 @@ class Population:
         return self._rule.weights(self.params, self.state)
 
 
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for every rehearsal and capture on a device: each new one would keep product workspaces of its own."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 class Captured:
     """`UNROLL` steps as one CUDA graph over fixed buffers."""
 
@@ -134,7 +141,7 @@ class Captured:
         self._graph = torch.cuda.CUDAGraph()
         for generator in mechanism.generators:
             self._graph.register_generator_state(generator)
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=_side_stream(params.device)):
             self.load(*self._steps())
 
     def _steps(self) -> tuple[Tensor, State]:
@@ -151,7 +158,7 @@ class Captured:
         given back.
         """
         saved = [generator.get_state() for generator in self._mechanism.generators]
-        side = torch.cuda.Stream(self.params.device)  # type: ignore[no-untyped-call]
+        side = _side_stream(self.params.device)
         side.wait_stream(torch.cuda.current_stream(self.params.device))
         with torch.cuda.stream(side):
             self._steps()

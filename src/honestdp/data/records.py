@@ -29,6 +29,9 @@ class Records(Protocol):
     resident: bool
     """True where a fetch is device work alone, so that it can be captured."""
 
+    finite: bool
+    """True where inputs are known to hold finite numbers only."""
+
     def __len__(self) -> int: ...
 
     def fetch(self, indices: Tensor) -> Pair:
@@ -66,6 +69,7 @@ class DeviceRecords:
 
     def __init__(self, x: Tensor, y: Tensor, *, device: torch.device, dtype: torch.dtype) -> None:
         self._x, self._y, self._dtype = x.to(device).contiguous(), y.to(device).contiguous(), dtype
+        self.finite = not x.dtype.is_floating_point
 
     def __len__(self) -> int:
         return len(self._x)
@@ -91,6 +95,7 @@ class HostRecords:
 
     def __init__(self, x: Any, y: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         self._x, self._y, self._device, self._dtype = _array(x), _array(y), device, dtype
+        self.finite = self._x.dtype.kind in "biu"
 
     def __len__(self) -> int:
         return len(self._x)
@@ -115,6 +120,7 @@ class DatasetRecords:
     """A map-style Dataset of (x, y) pairs, decoded by worker processes a block of steps ahead."""
 
     resident = False
+    finite = False
 
     def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
         self._dataset, self._device, self._dtype = dataset, device, dtype
@@ -229,6 +235,7 @@ class BlankRecords:
 
     def __init__(self, like: Records) -> None:
         self._like, (self._x, self._y) = like, like.blank()
+        self.finite = like.finite
 
     def __len__(self) -> int:
         return len(self._like)

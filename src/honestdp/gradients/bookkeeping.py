@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
@@ -21,7 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import rules
-from honestdp.gradients.pieces import Dense, Piece
+from honestdp.gradients.pieces import Dense, Outer, Piece
 from honestdp.gradients.rules import Rule, Unruled
 
 _STANDING_IN = threading.RLock()
@@ -137,6 +137,8 @@ def per_example(
     params: Mapping[str, Tensor],
     x: Tensor,
     y: Tensor,
+    *,
+    finite_input: bool = False,
 ) -> BookKeeping:
     runs, lot = x.shape[:2]
     with torch.enable_grad():
@@ -148,12 +150,18 @@ def per_example(
     with torch.no_grad():
         for call, grad in zip(calls, grads, strict=True):
             if grad is not None:
+                known = finite_input and _share_memory(call.kept, x)
                 for name, piece in call.gradients(grad, runs=runs).items():
+                    piece = replace(piece, right_finite=True) if known and isinstance(piece, Outer) else piece
                     found.setdefault(name, []).append(piece)
         pieces = {name: _merge(several) for name, several in found.items()}
         squares = [piece.square_norms() for piece in pieces.values()]
         norms = reduce(torch.add, squares).sqrt() if squares else x.new_zeros(runs, lot, dtype=losses.dtype)
     return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def one_each(losses: Tensor, examples: int) -> Tensor:

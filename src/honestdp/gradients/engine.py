@@ -53,6 +53,7 @@ def per_example(
     y: Tensor,
     *,
     memory: int = MEMORY,
+    finite_input: bool = False,
 ) -> PerExample:
     """The per-example gradients of a population: models of one architecture, each run with its own weights and lot.
 
@@ -61,6 +62,7 @@ def per_example(
         number an example.
     params: name -> `[runs, ...]`, for every parameter of the model with requires_grad.
     x, y: `[runs, lot, ...]`; not to be changed in place until the result has been used.
+    finite_input: a promise that x holds finite numbers only, which spares a pass over it.
     memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
 
     The first call for a model and a shape of example tries the model out on random inputs (a few passes over at most
@@ -77,7 +79,7 @@ def per_example(
     known = _known(model, tuple(trainable), params, x)
     known.vet_loss(loss, y)
     if known.plan.layers is not None:
-        return bookkeeping.per_example(model, loss, known.plan.layers, params, x, y)
+        return bookkeeping.per_example(model, loss, known.plan.layers, params, x, y, finite_input=finite_input)
     needed = known.plan.bytes_per_example
     return materialised.per_example(model, loss, params, x, y, bytes_per_example=needed, memory=memory)
 

@@ -74,6 +74,8 @@ class Outer:
     left: Tensor
     right: Tensor
     shape: tuple[int, ...]
+    right_finite: bool = False
+    """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
 
     def square_norms(self) -> Tensor:
         if self.left.shape[2] == 1:
@@ -89,7 +91,8 @@ class Outer:
         if finite:
             right = self.right
         else:
-            scaled, right = silence(scaled, weights), silence(self.right, weights)
+            scaled = silence(scaled, weights)
+            right = self.right if self.right_finite else silence(self.right, weights)
         total = torch.bmm(scaled.flatten(1, 2).mT, right.flatten(1, 2))
         return total.reshape(total.shape[0], *self.shape)
 
