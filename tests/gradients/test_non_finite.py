@@ -139,3 +139,12 @@ def test_norms_of_wild_inputs_are_those_of_plain_autograd() -> None:
     result = per_example(model, cross_entropy, params, x, y)
     _, norms = one_at_a_time(model, cross_entropy, params, x, y)
     torch.testing.assert_close(result.norms, norms, rtol=1e-10, atol=1e-300)
+
+
+def test_a_finite_input_needs_no_zeros_for_a_silenced_example() -> None:
+    """Zeros on the left are enough where the right is known to be finite, whatever the left held."""
+    left = torch.tensor([[[[float("nan"), 1.0]], [[2.0, 3.0]]]])
+    right = torch.ones(1, 2, 1, 3)
+    piece = Outer(left, right, (2, 3), right_finite=True)
+    found = piece.weighted_sum(torch.tensor([[0.0, 1.0]]), finite=False)
+    assert torch.equal(found, torch.tensor([[[2.0] * 3, [3.0] * 3]]))
