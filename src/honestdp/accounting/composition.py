@@ -57,6 +57,25 @@ def discretise(steps: Sequence[GaussianStep], *, grid: float, delta: float) -> l
     return [step.discretised(grid=grid, tail=tail) for step in steps]
 
 
+@dataclass(frozen=True)
+class Window:
+    """The losses that a transform covers, and the tilts that it is taken with: R's tail and bulk, P's bulk and tail."""
+
+    low: float
+    high: float
+    thetas: tuple[float, float, float, float]
+
+
+def window(steps: Sequence[StepMasses], *, delta: float) -> Window:
+    """What leaves out at most OUTSIDE of the mass of each tilted distribution, the tails tilted towards this delta."""
+    up = chernoff(steps, mass=delta).tilt
+    down = chernoff(steps, mass=delta, theta=-1.0, sign=-1).tilt
+    thetas = (-1 - down, -1.0, 0.0, up)
+    low = min(chernoff(steps, mass=OUTSIDE, theta=theta, sign=-1).loss for theta in thetas)
+    high = max(chernoff(steps, mass=OUTSIDE, theta=theta).loss for theta in thetas)
+    return Window(low, high, thetas)
+
+
 def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
     """The pair that dominates all `steps` together, accurate where its delta is of the order of the given one."""
     p_inf = -math.expm1(sum(step.count * math.log1p(-step.p_inf) for step in steps))
@@ -64,16 +83,12 @@ def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
     if len(steps) == 1 and steps[0].count == 1:
         losses, p = steps[0].losses, steps[0].p
         return Pair(losses, p, p * np.exp(-losses), p_inf, r_inf)
-    up = chernoff(steps, mass=delta).tilt
-    down = chernoff(steps, mass=delta, theta=-1.0, sign=-1).tilt
-    thetas = (-1 - down, -1.0, 0.0, up)
-    low = min(chernoff(steps, mass=OUTSIDE, theta=theta, sign=-1).loss for theta in thetas)
-    high = max(chernoff(steps, mass=OUTSIDE, theta=theta).loss for theta in thetas)
-    first = math.floor(low / grid)
-    size = fft.next_fast_len(math.ceil(high / grid) - first + 1, real=True)
+    covered = window(steps, delta=delta)
+    first = math.floor(covered.low / grid)
+    size = fft.next_fast_len(math.ceil(covered.high / grid) - first + 1, real=True)
     losses = (first + np.arange(size, dtype=np.float64)) * grid
     tilted, slacks = [], []
-    for theta in thetas:
+    for theta in covered.thetas:
         masses, error = _tilted_power(steps, theta, first=first, size=size, grid=grid)
         log_moment = sum(step.log_moment(theta) for step in steps)
         tilted.append((masses, log_moment - theta * losses))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import math
 
-from honestdp.accounting.composition import chernoff, compose, discretise
+from honestdp.accounting.composition import chernoff, compose, discretise, window
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.steps import GaussianStep
 
 TOLERANCE = 1e-4  # the part of epsilon that the grid may add
-MOST_CELLS = 2**20
+MOST_CELLS = (
+    2**21
+)  # of one step's losses or of all together; beyond, the grid is coarser and epsilon larger than it need be
 LARGEST_LOSS = 500.0  # of one step, or of all together by Chernoff's bound: beyond it e^loss is no number to trust
 SMALLEST_DELTA = 1e-100
 
@@ -41,6 +43,8 @@ def dominating_pair(steps: tuple[GaussianStep, ...], *, delta: float, tolerance:
             break
     if quantile.loss > LARGEST_LOSS:
         return None
+    coarsest = _coarsest(steps, grid, delta)
+    grid = max(grid, coarsest)
     while True:
         pair = compose(discretise(steps, grid=grid, delta=delta), grid=grid, delta=delta)
         worse = max(pair, pair.reversed, key=lambda direction: direction.epsilon(delta))
@@ -48,9 +52,17 @@ def dominating_pair(steps: tuple[GaussianStep, ...], *, delta: float, tolerance:
         if epsilon == 0 or math.isinf(epsilon):
             return pair
         finer = _grid(epsilon, worse.steepness(epsilon), total, tolerance)
-        if grid <= 1.1 * finer or len(pair.losses) > MOST_CELLS / 2:
+        if grid <= 1.1 * max(finer, coarsest):
             return pair
-        grid = finer
+        grid = max(finer, coarsest)
+
+
+def _coarsest(steps: tuple[GaussianStep, ...], grid: float, delta: float) -> float:
+    """The grid on which the losses of all steps together take MOST_CELLS."""
+    if sum(step.count for step in steps) == 1:
+        return 0.0
+    covered = window(discretise(steps, grid=grid, delta=delta), delta=delta)
+    return (covered.high - covered.low) / MOST_CELLS
 
 
 def _grid(epsilon: float, tilt: float, steps: int, tolerance: float) -> float:

@@ -140,7 +140,7 @@ def expected(pair: Pair, lines: Lines, epsilon: float) -> float:
 
 def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: float) -> float:
     """The least epsilon, rounded up, at which a non-increasing bound on delta is met; the search begins at `start`."""
-    start = start if math.isfinite(start) else 1.0
+    start = min(start, LARGEST_LOSS / 2) if math.isfinite(start) else 1.0
     if delta_of(start) <= delta:
         low, high = 0.0, start
         if delta_of(0.0) <= delta:
@@ -148,9 +148,9 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: fl
     else:
         low, high = start, max(2 * start, 1e-3)
         while delta_of(high) > delta:
-            low, high = high, 2 * high
-            if high > LARGEST_LOSS:
+            if high >= LARGEST_LOSS:
                 return math.inf
+            low, high = high, min(2 * high, LARGEST_LOSS)
     while high - low > PRECISION * high:
         middle = (low + high) / 2
         if delta_of(middle) <= delta:

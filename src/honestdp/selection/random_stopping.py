@@ -87,10 +87,11 @@ class RandomStopping:
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
         pair = accounting.privacy_loss(event, delta=delta / max(1.0, self.count.mean), tolerance=2e-5)
-        if pair is None:
-            return self._fall_back(event, delta)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
-        return max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
+        found = math.inf
+        if pair is not None:
+            found = max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
+        return found if math.isfinite(found) else self._fall_back(event, delta)
 
     def _fall_back(self, event: DpEvent, delta: float) -> float:
         warnings.warn(
