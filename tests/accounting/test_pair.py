@@ -164,7 +164,7 @@ def test_infinite_losses_add_up_in_both_directions() -> None:
 
 def test_what_lies_beyond_the_window_is_charged_as_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composition, "OUTSIDE", 1e-2)
-    masses = discretise(STEPS, grid=1e-3, delta=1e-2)
+    masses = [STEPS[0].discretised(grid=1e-3, tail=1e-30)]
     pair = compose(masses, grid=1e-3, delta=1e-2)
     least_up = min(float(slack.above(pair.losses[-1:])[0]) for slack in pair.upper)
     least_down = min(float(slack.above(-pair.losses[:1])[0]) for slack in pair.lower)
