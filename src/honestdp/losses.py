@@ -17,7 +17,8 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
     """output `[examples, classes, ...]`, y `[examples, ...]` -> `[examples]`, summed over further dimensions."""
     if output.dim() == 2 and not output.is_cuda:
         # With few classes a CPU takes a softmax over the long dimension five times faster than over the short one.
-        return -functional.log_softmax(output.mT.contiguous(), dim=0).gather(0, y[None])[0]
+        logs = functional.log_softmax(output.mT.contiguous(), dim=0)
+        return functional.nll_loss(logs.mT, y, reduction="none")
     each = functional.cross_entropy(output, y, reduction="none")
     return each if each.dim() == 1 else each.flatten(1).sum(dim=1)
 

@@ -52,6 +52,11 @@ def test_a_restored_source_goes_on_where_it_was(source: NoiseSource) -> None:
 
 def test_noise_drawn_ahead_is_the_noise_that_would_have_been_drawn() -> None:
     """Shapes in any order, saved and restored anywhere: the numbers are those of the bare generators."""
+
+    def drawn(part: torch.Tensor, generator: torch.Generator) -> None:
+        first, second = (torch.empty_like(part).normal_(std=0.5**0.5, generator=generator) for _ in range(2))
+        part.copy_(first + second)
+
     source, bare = TorchNoise(CPU, 9), [os_generator(CPU, split_seed(9, stream)) for stream in range(2)]
     for shape in ((4, 10_000), (4, 10_000), (7,), (2, 100_000), (4, 10_000), (3,), (2, 100_000), (2, 100_000)):
         kept = [part.clone() for part in source.state()]
@@ -59,9 +64,9 @@ def test_noise_drawn_ahead_is_the_noise_that_would_have_been_drawn() -> None:
         expected = torch.empty(shape)
         if expected.numel() >= 1 << 17:
             for part, generator in zip(expected.view(-1).tensor_split(2), bare, strict=True):
-                part.normal_(generator=generator)
+                drawn(part, generator)
         else:
-            expected.normal_(generator=bare[0])
+            drawn(expected, bare[0])
         assert found.equal(expected)
         after = [part.clone() for part in source.state()]
         source.restore(kept)
@@ -91,6 +96,36 @@ def test_the_whole_state_of_the_twister_comes_from_the_operating_system() -> Non
     assert differing == 624
     seeded = os_generator(CPU, 1).get_state()
     assert seeded.equal(torch.Generator().manual_seed(1).get_state())
+
+
+def _twister_of_ones() -> torch.Tensor:
+    """A state from which the Mersenne twister gives 624 words of 32 one-bits: its tempering, undone."""
+    mask = 2**32 - 1
+    word = mask
+    for undo in (
+        lambda y, x: y ^ (x >> 18),
+        lambda y, x: y ^ ((x << 15) & 0xEFC60000),
+        lambda y, x: y ^ ((x << 7) & 0x9D2C5680),
+        lambda y, x: y ^ (x >> 11),
+    ):
+        tempered = word
+        for _ in range(32):
+            word = undo(tempered, word) & mask
+    state = torch.Generator().manual_seed(1).get_state()
+    state[8:12].view(torch.int32)[0] = 624  # words left before the state is renewed
+    state[24 : 24 + 8 * 624].view(torch.int64)[:] = word
+    return state
+
+
+def test_the_largest_noise_lies_beyond_eight_deviations() -> None:
+    """The extreme uniforms are planted in the generator; one draw alone stops at 5.77."""
+    source = TorchNoise(CPU, 1)
+    source.generators[0].set_state(_twister_of_ones())
+    assert torch.rand(16, generator=source.generators[0]).min() == 1 - 2.0**-24
+    source.generators[0].set_state(_twister_of_ones())
+    assert 5.7 < torch.empty(16).normal_(generator=source.generators[0]).max() < 5.8
+    source.generators[0].set_state(_twister_of_ones())
+    assert 8.1 < source.normal(torch.empty(16)).max() < 8.2
 
 
 def test_torch_seed_does_not_reach_the_noise() -> None:

@@ -9,6 +9,7 @@ population). Layers that are frozen run as they are, on the whole batch.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,8 +70,9 @@ class BookKeeping:
     params: Mapping[str, Tensor]
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        # Finite norms mean finite pieces. Asking would make a GPU wait for the host; there the zeros are always put in.
-        finite = not weights.is_cuda and bool(torch.isfinite(self.norms).all())
+        # Finite norms mean finite pieces, and norms of a finite sum are finite. Asking would make a GPU wait for the
+        # host; there the zeros are always put in.
+        finite = not weights.is_cuda and math.isfinite(self.norms.sum().item())
         return {
             name: self.pieces[name].weighted_sum(weights, finite=finite)
             if name in self.pieces

@@ -100,9 +100,9 @@ def per_run(value: Number, params: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=params.dtype, device=params.device).expand(params.shape[0]).clone()
 
 
-def scheduled(lr: Number, state: State, constants: Constants) -> Number:
+def scheduled(lr: Number, state: State, constants: Constants) -> Tensor:
     """The step size of the coming update, a column: lr times the schedule's factor at t = 0, 1, ..."""
-    return column(lr * constants.factors.index_select(0, state["step"]))
+    return (lr * constants.factors.index_select(0, state["step"]))[:, None]
 
 
 def counter(params: Tensor) -> Tensor:

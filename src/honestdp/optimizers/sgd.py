@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from honestdp.optimizers.rule import (
@@ -38,5 +39,5 @@ class SGD(Rule):
         return fixed_query(self.clip, constants)
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        params = params - scheduled(self.lr, state, constants) * release.gradient
+        params = torch.addcmul(params, scheduled(self.lr, state, constants), release.gradient, value=-1)
         return params, {"step": state["step"] + 1}

@@ -15,7 +15,9 @@ from honestdp.gradients.pieces import Piece, outer
 from honestdp.gradients.rules import Rule, rule
 
 NARROW = 16
-"""On a CPU, a product with so few output features is twice as fast the other way round."""
+"""On a CPU, a product with so few output features is twice as fast the other way round. Its gradient would then reach
+the layer before with the examples last in memory, where everything costs more than was gained, so this is for the first
+layer with parameters alone."""
 
 
 @rule(nn.Linear)
@@ -23,7 +25,7 @@ class Linear(Rule):
     def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = params["weight"], params.get("bias")
         rows = x.flatten(1, -2)
-        if weight.shape[1] <= NARROW and not x.is_cuda:
+        if weight.shape[1] <= NARROW and not x.requires_grad and not x.is_cuda:
             flat = torch.bmm(weight, rows.mT) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, rows.mT)
             return flat.mT.reshape(*x.shape[:-1], -1), x
         if len(x) == 1:
