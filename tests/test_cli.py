@@ -199,3 +199,66 @@ def test_bad_input_to_the_other_commands(arguments: list[str]) -> None:
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+def test_the_options_of_plan_reach_the_planner() -> None:
+    small = [
+        "--records",
+        "2000",
+        "--lot",
+        "100",
+        "--steps",
+        "20",
+        "--delta",
+        "1e-5",
+        "--candidates",
+        "6",
+        "--noise",
+        "3",
+    ]
+    found = as_json("plan", *small, "--coverage", "0.5", "--max-runs", "7", "--published")
+    recommended, statement = found["recommended"], found["statement"]
+    assert isinstance(recommended, dict)
+    assert isinstance(statement, dict)
+    assert found["coverage"] == 0.5
+    assert recommended["runs"] <= 7
+    assert recommended["coverage"] >= 0.5 - 1e-9
+    assert statement["published"] is None  # a published bound needs none beside it
+    assert "within 7 runs" in recommended["reason"]
+    assert statement["delta"] == found["delta"] == 1e-5
+    assert statement["epsilon"] == recommended["epsilon"]
+    assert any(m["equal"] == "coverage" and m["coverage"] == pytest.approx(0.5) for m in found["methods"])  # type: ignore[attr-defined]
+
+
+def test_identical_candidates_cost_less_than_different_ones() -> None:
+    winner = ["--selection", "winner", "--candidates", "10"]
+    found = as_json("epsilon", *RUN, *winner, "--identical")["epsilon"]
+    assert isinstance(found, float)
+    assert 1.19 < found < 1.32
+
+
+def test_an_accountant_s_warning_becomes_a_note_of_the_statement() -> None:
+    tiny = [
+        "--records",
+        "1e6",
+        "--lot",
+        "1",
+        "--steps",
+        "10",
+        "--noise",
+        "100",
+        "--delta",
+        "1e-9",
+        "--accountant",
+        "rdp",
+    ]
+    done = honestdp("epsilon", *tiny, "--json")
+    assert done.stderr == ""
+    assert "edge of the orders" in json.loads(done.stdout)["notes"][0]
+    assert "edge of the orders" in honestdp("epsilon", *tiny).stdout
+
+
+def test_output_that_is_cut_off_is_no_error_of_ours() -> None:
+    command = f"{Path(sys.executable).with_name('honestdp')} epsilon {' '.join(RUN)} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr
