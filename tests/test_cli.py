@@ -262,3 +262,22 @@ def test_output_that_is_cut_off_is_no_error_of_ours() -> None:
     command = f"{Path(sys.executable).with_name('honestdp')} epsilon {' '.join(RUN)} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        (
+            ["--selection", "envelope", "--candidates", "9", "--runs", "3", "--shape", "0"],
+            "how",
+            "logarithmic, 3 on average",
+        ),
+        (["--selection", "winner", "--candidates", "3", "--identical"], "basis", "Theorem 2R"),
+        (["--candidates", "3", "--accountant", "moments"], "accountant", "moments"),
+    ],
+)
+def test_the_options_of_noise_reach_the_selection(options: list[str], field: str, value: str) -> None:
+    found = as_json("noise", *BASE, "--steps", "300", "--epsilon", "1", *options)
+    assert value in str(found[field])
+    again = as_json("epsilon", *BASE, "--steps", "300", "--noise", repr(found["noise"]), *options)
+    assert again["epsilon"] == found["epsilon"]
