@@ -86,7 +86,7 @@ def captured_agrees_with_eager_without_noise() -> str:
                 continue  # its step size is undefined without noise
             pair = [finish(population([rule] * 3, noise=0.0, steps=40, captured=c, model=model)) for c in (True, False)]
             worst = max(worst, ((pair[0] - pair[1]).norm() / pair[1].norm()).item())
-    assert worst < 1e-3, worst
+    assert worst < 5e-3, worst  # the model's products keep 11 binary digits, and shapes decide how they are rounded
     return f"weights after 40 steps differ by {worst:.1e} relative at most"
 
 
