@@ -463,3 +463,15 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(monkeypa
     finally:
         torch.set_float32_matmul_precision("highest")
     assert set(seen) == {("highest", False)}
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0])
+def test_the_mechanism_splits_noise_as_the_accounting_says(sigma: float) -> None:
+    """Rule 6, from both sides: what the mechanism leaves to the gradient is what the joint cost of one Gaussian leaves."""
+    from honestdp.joint import OSO_FACTOR, oso_split, quantile_split
+
+    noise, clip = torch.tensor([sigma], dtype=torch.float64), torch.ones(1)
+    direction = Query(clip=clip, extra="direction", extra_noise=OSO_FACTOR * noise)
+    assert gradient_multiplier(noise, direction).item() == pytest.approx(oso_split(sigma)[0], rel=1e-12)
+    count = Query(clip=clip, extra="quantile", extra_noise=torch.tensor([12.5], dtype=torch.float64))
+    assert gradient_multiplier(noise, count).item() == pytest.approx(quantile_split(sigma, count_noise=12.5), rel=1e-12)

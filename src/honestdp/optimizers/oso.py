@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from honestdp.joint import OSO_FACTOR
 from honestdp.optimizers.rule import (
     Number,
     Rule,
@@ -24,8 +25,6 @@ from honestdp.optimizers.rule import (
     scheduled,
 )
 from honestdp.release import Constants, Query, Release
-
-NU_Q = 7.124
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class OSO(Rule):
         }
 
     def query(self, state: State, constants: Constants) -> Query:
-        return Query(clip=state["clip"], extra="direction", extra_noise=NU_Q * constants.noise)
+        return Query(clip=state["clip"], extra="direction", extra_noise=OSO_FACTOR * constants.noise)
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         assert release.direction is not None
