@@ -30,6 +30,7 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/engine.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info plan.png
