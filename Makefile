@@ -26,7 +26,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 bench: $(READY)
 	$(BIN)/python benchmarks/accounting.py
