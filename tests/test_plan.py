@@ -11,6 +11,7 @@ from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.plan import Method, Plan, crossovers, mean_for_coverage, plan, statement
 from honestdp.report import chart
+from honestdp.selection import named
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,23 @@ def test_few_runs_are_respected_and_their_want_of_coverage_is_said() -> None:
     assert made.recommended.selection.runs <= 8
     lacking = plan(noise=3.0, max_runs=8, coverage=0.999, **{**SMALL, "candidates": 8})
     assert lacking.recommended.coverage == 1
-    with pytest.raises(InvalidArgument, match="max_runs must be at least 8"):
+    few = plan(noise=3.0, max_runs=3, **SMALL)
+    assert few.recommended.selection.runs <= 3 * (1 + 1e-9)
+    assert "no method has a coverage of 0.9 within 3 runs" in few.reason
+    with pytest.raises(InvalidArgument, match="max_runs must be a finite number of at least 1"):
         plan(noise=3.0, max_runs=0.5, **SMALL)
+
+
+def test_a_method_that_no_noise_helps_does_not_end_the_plan() -> None:
+    """liu-talwar asks for three times an epsilon at a delta of 1e-18, which Renyi orders up to 512 cannot make small."""
+    made = plan(epsilon=0.1, **{**SMALL, "delta": 1e-6, "candidates": 3})
+    assert any("liu-talwar" in method for method in made.unreachable)
+    assert made.recommended.epsilon <= 0.1
+
+
+def test_a_plan_without_noise_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="every method's epsilon is infinite"):
+        plan(noise=0.0, **SMALL)
 
 
 def test_at_a_budget_every_method_gets_its_own_noise() -> None:
@@ -117,7 +133,7 @@ def test_the_chart_is_drawn_with_a_name_at_each_line(tmp_path: Path, suffix: str
 def test_a_statement_says_everything_that_an_epsilon_needs(mnist: Plan) -> None:
     """Rule 14: delta, the relation, the accountant, the selection, what may leave, the assumptions; our proof by name."""
     best = mnist.recommended
-    said = str(statement(best.selection, mnist.run, delta=1e-6, epsilon=best.epsilon))
+    said = str(statement(best.selection, mnist.run, delta=1e-6))
     for words in (
         "delta 1e-06",
         "add or remove one record",
@@ -139,3 +155,38 @@ def test_a_printed_epsilon_is_never_below_the_computed_one() -> None:
     for value in (0.45631, 0.45639, 9.9996, 10.3225, 1.0, 1e-7, 123456.7):
         assert float(rounded_up(value)) >= value * (1 - 1e-12)
         assert float(rounded_up(value)) <= value * 1.001
+
+
+RUN = Run(records=2000, lot=100, steps=200, noise=3.0)
+
+
+def test_one_run_on_average_is_not_one_run() -> None:
+    """A Poisson number of mean 1 may be 0 or 5: the winner alone leaves, and the count stays secret."""
+    said = statement(named("envelope", runs=1, shape="poisson"), RUN, delta=1e-5)
+    assert "winner alone" in said.leaves
+    assert said.published is not None
+    sure = statement(named("envelope", runs=1), RUN, delta=1e-5)
+    assert "the one run" in sure.leaves
+
+
+def test_a_statement_carries_the_notes_of_its_own_number_only() -> None:
+    """The published bound beside a number may warn; that is not said of the number itself."""
+    tiny = Run(records=60000, lot=250, steps=10, noise=400.0)
+    assert statement(named("winner", candidates=3), tiny, delta=1e-9).notes == ()
+
+
+def test_after_a_fall_back_the_statement_names_what_the_number_rests_on() -> None:
+    loud = Run(records=60000, lot=250, steps=10000, noise=0.01)
+    said = statement(named("envelope", runs=3), loud, delta=1e-6)
+    assert said.accountant == "rdp"
+    assert said.basis == "Papernot & Steinke 2022, Theorem 2"
+    assert "papernot-steinke bound" in said.notes[0]
+    assert statement(named("compose", candidates=3), loud, delta=1e-6).accountant == "rdp"
+
+
+@pytest.mark.filterwarnings("ignore::honestdp.accounting.AccountingWarning")
+def test_envelope_never_charges_more_than_the_published_bound() -> None:
+    run = Run(records=6196, lot=3.8828, steps=8573, noise=42.68)
+    for shape, runs in (("poisson", 10000), (-0.95, 40)):
+        published = named("papernot-steinke", runs=runs, shape=shape).epsilon(run.event, delta=1e-9)
+        assert named("envelope", runs=runs, shape=shape).epsilon(run.event, delta=1e-9) <= published

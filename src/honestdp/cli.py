@@ -120,19 +120,17 @@ def epsilon(
     from honestdp.plan import statement
     from honestdp.selection import named
 
-    with _notes() as notes:
-        run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
-        checks.probability(delta=delta)
-        chosen = named(
-            selection,
-            candidates=candidates,
-            runs=runs,
-            shape=_shape(shape, selection),
-            accountant=accountant,
-            identical=identical,
-        )
-        result = statement(chosen, run, delta=delta)
-    _print_statement(result.with_notes(notes), run, candidates=candidates, as_json=as_json)
+    run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
+    checks.probability(delta=delta)
+    chosen = named(
+        selection,
+        candidates=candidates,
+        runs=runs,
+        shape=_shape(shape, selection),
+        accountant=accountant,
+        identical=identical,
+    )
+    _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
 
 @app.command()
@@ -158,19 +156,18 @@ def noise(
     from honestdp.plan import statement
     from honestdp.selection import named
 
-    with _notes() as notes:
-        budget = honestdp.Budget(epsilon, delta)
-        chosen = named(
-            selection,
-            candidates=candidates,
-            runs=runs,
-            shape=_shape(shape, selection),
-            accountant=accountant,
-            identical=identical,
-        )
+    budget = honestdp.Budget(epsilon, delta)
+    chosen = named(
+        selection,
+        candidates=candidates,
+        runs=runs,
+        shape=_shape(shape, selection),
+        accountant=accountant,
+        identical=identical,
+    )
+    with _quiet():
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
-        result = statement(chosen, run, delta=delta)
-    _print_statement(result.with_notes(notes), run, candidates=candidates, as_json=as_json)
+    _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
 
 @app.command()
@@ -203,7 +200,7 @@ def plan(
 
     if plot is not None:
         chart.check(plot)
-    with _notes() as notes, _progress("comparing methods") as tick:
+    with _quiet(), _progress("comparing methods") as tick:
         made = planner.plan(
             records=records,
             lot=lot,
@@ -219,9 +216,7 @@ def plan(
         )
         recommended = made.run_of(made.recommended)
         crossings = planner.crossovers(recommended, delta=delta, coverage=coverage)
-        best = made.recommended
-        result = planner.statement(best.selection, recommended, delta=delta, epsilon=best.epsilon)
-    result = result.with_notes(notes)
+        result = planner.statement(made.recommended.selection, recommended, delta=delta)
     if plot is not None:
         with _progress("drawing") as tick:
             chart.draw(recommended, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
@@ -250,13 +245,11 @@ def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidate
 
 
 @contextmanager
-def _notes() -> Iterator[list[str]]:
-    """Collects the accountants' warnings, which belong into the statement."""
-    notes: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield notes
-    notes.extend(dict.fromkeys(str(warning.message) for warning in caught))
+def _quiet() -> Iterator[None]:
+    """Keeps to itself what the accountants say of numbers that are only tried out; a statement says what is said of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager
@@ -279,6 +272,9 @@ def main() -> None:
         sys.exit(130)
     except checks.InvalidArgument as error:
         _fail(f"--{error.argument.replace('_', '-')} must be {error.wanted}; got {error.value}")
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        sys.exit(0)
     except click.UsageError as error:
         _fail(error.format_message())
     except (checks.HonestdpError, OSError) as error:

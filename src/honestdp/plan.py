@@ -8,6 +8,7 @@ winner-only grid run every candidate, so that their coverage is 1.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,8 @@ from functools import partial
 from scipy import optimize
 
 from honestdp import checks
-from honestdp.accounting.calibration import least_noise
+from honestdp.accounting import AccountingWarning, FallBack
+from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner
@@ -58,6 +60,7 @@ class Plan:
 
     run: what one run with the whole budget to itself would be; every method's own run differs in its noise alone.
     budget: what the noises were calibrated to, where they were.
+    unreachable: methods that no noise brings within the budget.
     """
 
     run: Run
@@ -69,6 +72,7 @@ class Plan:
     methods: tuple[Method, ...]
     recommended: Method
     reason: str
+    unreachable: tuple[str, ...] = ()
 
     def run_of(self, method: Method) -> Run:
         return replace(self.run, noise=method.noise)
@@ -81,34 +85,47 @@ def shape_of(selection: Selection) -> float | str | None:
     return None
 
 
-def statement(selection: Selection, run: Run, *, delta: float, epsilon: float | None = None) -> Statement:
-    """What the selection guarantees for this run; `epsilon` spares a calculation already made."""
-    if epsilon is None:
+def statement(selection: Selection, run: Run, *, delta: float) -> Statement:
+    """What the selection guarantees for this run, with the notes that belong to this number and no other."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AccountingWarning)
         epsilon = selection.epsilon(run.event, delta=delta)
-    published, notes = None, []
-    other = selection.published
-    if other is not None and math.isfinite(epsilon) and selection.runs != 1:
-        published = (
-            other.basis if other.name != "compose" else "composition of all runs",
-            other.epsilon(run.event, delta=delta),
-        )
+    notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
+    fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
+    published, other = None, selection.published
+    if other is not None and math.isfinite(epsilon) and not is_one_run(selection):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AccountingWarning)
+            published = (other.basis, other.epsilon(run.event, delta=delta))
     if isinstance(selection, LiuTalwar) and selection.gamma == 1:
         one = Compose(candidates=1, accountant=selection.accountant).epsilon(run.event, delta=delta)
         notes.append(
             f"at gamma 1 the search is one run, whose own cost is epsilon {one:.4g}: the theorem is not tight there"
         )
+    basis = (
+        other.basis if other is not None and (fell_back or (published and epsilon == published[1])) else selection.basis
+    )
     return Statement(
         epsilon=epsilon,
         delta=delta,
-        accountant=selection.accountant,
+        accountant="rdp" if fell_back else selection.accountant,
         selection=selection.name,
         how=_in_words(selection),
         runs=selection.runs,
-        leaves="the model of the one run, and everything computed from it" if selection.runs == 1 else selection.leaves,
-        basis=selection.basis,
+        leaves="the model of the one run, and everything computed from it"
+        if is_one_run(selection)
+        else selection.leaves,
+        basis=basis,
         published=published,
         notes=tuple(notes),
     )
+
+
+def is_one_run(selection: Selection) -> bool:
+    """Whether the search is a single run for sure, and not only on average."""
+    if isinstance(selection, RandomStopping):
+        return selection.count.always_one
+    return selection.runs == 1
 
 
 def _in_words(selection: Selection) -> str:
@@ -141,19 +158,19 @@ def mean_for_coverage(wanted: float, *, candidates: int, shape: float | str) -> 
     return mean * (1 + 1e-9)  # on the side where the coverage is reached
 
 
-def selections(candidates: int, wanted: float) -> Iterator[tuple[str, Selection]]:
+def selections(candidates: int, wanted: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
     """Every selection worth comparing, with the footing it is on: all candidates, equal runs or equal coverage."""
     for accountant in ("moments", "rdp", "pld"):
         yield "all", Compose(candidates=candidates, accountant=accountant)
     yield "all", Winner(candidates=candidates)
     geometric = mean_for_coverage(wanted, candidates=candidates, shape=1.0)
-    for equal, mean in (("runs", float(candidates)), ("coverage", geometric)):
+    for equal, mean in (("runs", mean_runs), ("coverage", geometric)):
         if mean is not None:
             for accountant in ("moments", "rdp"):
                 yield equal, LiuTalwar(gamma=1 / mean, accountant=accountant)
     for shape in SHAPES:
         reached = mean_for_coverage(wanted, candidates=candidates, shape=shape)
-        for equal, mean in (("runs", float(candidates)), ("coverage", reached)):
+        for equal, mean in (("runs", mean_runs), ("coverage", reached)):
             if mean is not None:
                 for bound in BOUNDS:
                     yield equal, RandomStopping(count=count_of(runs=mean, shape=shape), bound=bound)
@@ -183,27 +200,35 @@ def plan(
         raise checks.InvalidArgument("noise", noise, "given, or --epsilon in its place, and not both")
     checks.whole(least=1, candidates=candidates)
     checks.probability(coverage=coverage, delta=delta)
-    if max_runs is not None:
-        checks.positive(max_runs=max_runs)
+    if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
+        raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
+    if noise == 0:
+        raise checks.InvalidArgument("noise", noise, "above 0, since without noise every method's epsilon is infinite")
     budget = None if epsilon is None else Budget(epsilon, delta)
     given = Run(records=records, lot=lot, steps=steps, noise=1.0 if noise is None else noise)
 
     def method(equal: str, selection: Selection) -> Method:
         run = given
-        if budget is not None:
-            run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
-        spent = selection.epsilon(run.event, delta=delta)
+        with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
+            warnings.simplefilter("ignore", AccountingWarning)
+            if budget is not None:
+                run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
+            spent = selection.epsilon(run.event, delta=delta)
         return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
 
-    listed = [*selections(candidates, coverage)]
-    methods = []
+    one = method("all", Compose(candidates=1))
+    listed = [*selections(candidates, coverage, min(candidates, max_runs or math.inf))]
+    methods, unreachable = [], []
     for done, (equal, selection) in enumerate(listed):
         progress(done, len(listed))
-        methods.append(method(equal, selection))
+        try:
+            methods.append(method(equal, selection))
+        except OverBudget:
+            unreachable.append(f"{selection.name} ({selection.accountant}), {_in_words(selection)}")
     progress(len(listed), len(listed))
     best, reason = _recommend(methods, coverage, max_runs, published, by_noise=budget is not None)
-    one = method("all", Compose(candidates=1))
-    return Plan(replace(given, noise=one.noise), budget, delta, candidates, coverage, one, tuple(methods), best, reason)
+    base = replace(given, noise=one.noise)
+    return Plan(base, budget, delta, candidates, coverage, one, tuple(methods), best, reason, tuple(unreachable))
 
 
 def _recommend(
@@ -212,16 +237,16 @@ def _recommend(
     allowed = [m for m in methods if not published or m.selection.published is None]
     affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
     if not affordable:
-        wanted = f"at least {min(m.selection.runs for m in allowed):.4g}, the fewest runs of any method here"
-        raise checks.InvalidArgument("max_runs", max_runs, wanted)
+        raise OverBudget("no method meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
     covering = [m for m in affordable if m.coverage >= coverage - 1e-9]
     what = "noise" if by_noise else "epsilon"
     limit = "" if max_runs is None else f" within {max_runs:g} runs on average"
     reason = f"the least {what} of all methods with a coverage of at least {coverage:g}{limit}"
     if not covering:
         most = max(m.coverage for m in affordable)
-        covering = [m for m in affordable if m.coverage >= most - 1e-9]
-        reason = f"no method has a coverage of {coverage:g}{limit}; of those with the most, {most:.2g}, it has the least {what}"
+        covering = [m for m in affordable if m.coverage >= most / 2]
+        enough = f"half of the most, {most:.2g}, or more"
+        reason = f"no method has a coverage of {coverage:g}{limit}; the least {what} of those with {enough}"
 
     def cost(method: Method) -> float:
         return method.noise if by_noise else method.epsilon

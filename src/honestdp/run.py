@@ -15,6 +15,8 @@ from honestdp import checks
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+LEAST_NOISE, MOST_NOISE = 1e-6, 1e9  # beyond these no float could hold a loss
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -39,6 +41,8 @@ class Run:
             raise checks.InvalidArgument("lot", self.lot, wanted)
         checks.whole(least=0, steps=self.steps)
         checks.non_negative(noise=self.noise)
+        if self.noise != 0 and not LEAST_NOISE <= self.noise <= MOST_NOISE:
+            raise checks.InvalidArgument("noise", self.noise, f"0, or from {LEAST_NOISE:g} to {MOST_NOISE:g}")
 
     @property
     def rate(self) -> float:

@@ -15,13 +15,14 @@ from honestdp import checks
 from honestdp.accounting.events import UnknownEvent, gaussian_steps
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
-from honestdp.accounting.rdp import AccountingWarning, RenyiCurve, moments_epsilon, renyi_curve
+from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, moments_epsilon, renyi_curve
 
 ACCOUNTANTS = ("pld", "rdp", "moments")
 
 __all__ = [
     "ACCOUNTANTS",
     "AccountingWarning",
+    "FallBack",
     "Pair",
     "RenyiCurve",
     "UnknownEvent",
@@ -48,9 +49,9 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     if math.isfinite(tight):
         return tight
     warnings.warn(
-        f"losses above {LARGEST_LOSS:g} or a delta below {SMALLEST_DELTA:g} are beyond the pld accountant's numbers: "
-        f"this is a Renyi bound, sound but looser",
-        AccountingWarning,
+        f"losses above {LARGEST_LOSS:g} or next to nothing, or a delta below {SMALLEST_DELTA:g}, are beyond the pld accountant's "
+        f"numbers: this is a Renyi bound, sound but looser",
+        FallBack,
         stacklevel=2,
     )
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.budget import Budget
-from honestdp.run import Run
+from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
 CLOSE = 1e-3  # how far below its target a calibrated epsilon may lie, relative
 MOST = 10**9  # beyond which counts of steps, candidates and runs are not searched
@@ -52,16 +52,18 @@ def _crossing(excess: Callable[[float], float]) -> float:
     at_low = at_high = excess(0.0)
     while at_low <= 0:
         high, at_high = low, at_low
-        low += min(at_low, -0.1)
+        low = max(low + min(at_low, -0.1), math.log(LEAST_NOISE))
         at_low = excess(low)
-        if low < -30:
+        if low <= math.log(LEAST_NOISE):
             return high
     while at_high > 0:
         low, at_low = high, at_high
-        high += max(at_high, 0.1)
+        if high >= math.log(MOST_NOISE):
+            raise OverBudget(
+                f"no noise up to {MOST_NOISE:g} meets this budget: raise epsilon or delta, or ask for fewer steps or candidates"
+            )
+        high = min(high + max(at_high, 0.1), math.log(MOST_NOISE))
         at_high = excess(high)
-        if high > 60:
-            raise OverBudget("no noise meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
     aim = -CLOSE / 3
     previous, latest = (low, at_low), (high, at_high)
     for _ in range(100):

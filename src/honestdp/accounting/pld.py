@@ -19,6 +19,7 @@ MOST_CELLS = (
     2**21
 )  # of one step's losses or of all together; beyond, the grid is coarser and epsilon larger than it need be
 LARGEST_LOSS = 500.0  # of one step, or of all together by Chernoff's bound: beyond it e^loss is no number to trust
+SMALLEST_LOSS = 1e-13  # below it a loss is no number to trust either
 SMALLEST_DELTA = 1e-100
 
 
@@ -31,7 +32,7 @@ def dominating_pair(steps: tuple[GaussianStep, ...], *, delta: float, tolerance:
     total = sum(step.count for step in steps)
     tail = delta * 1e-6 / total
     reach = max(high - low for low, high in (step.loss_range(tail) for step in steps))
-    if reach > LARGEST_LOSS:
+    if not SMALLEST_LOSS < reach < LARGEST_LOSS:
         return None
     grid = reach / 500
     for _ in range(6):

@@ -37,6 +37,10 @@ class AccountingWarning(UserWarning):
     """A number that is a sound bound, and not the best that could be had."""
 
 
+class FallBack(AccountingWarning):
+    """The number comes from another, published bound, since the one asked for is beyond what floats can hold."""
+
+
 @dataclass(frozen=True)
 class RenyiCurve:
     """Renyi divergences `values` at `orders` above one."""

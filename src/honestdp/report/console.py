@@ -33,8 +33,11 @@ def print_plan(plan: Plan, crossovers: list[Crossover], statement: Statement) ->
             table.add_row(*_row(method, plan, method.selection.name), style="bold green" if best else "")
     console.print(table)
     console.print()
+    for name in plan.unreachable:
+        console.print(f"no noise meets the budget: {name}", highlight=False)
     for crossing in crossovers:
-        console.print(f"from {crossing.candidates} candidates on, {crossing.cheaper} costs less than {crossing.dearer}")
+        text = f"from {crossing.candidates} candidates on, {crossing.cheaper} costs less than {crossing.dearer}"
+        console.print(text, highlight=False)
     console.print(f"\n[bold]recommended[/bold] {_name(plan.recommended)}: {plan.reason}.\n", highlight=False)
     console.print(str(statement), highlight=False, markup=False, soft_wrap=True)
 
@@ -89,6 +92,7 @@ def plan_as_dict(plan: Plan, crossovers: list[Crossover], statement: Statement, 
         "one_run": _as_dict(plan.one_run),
         "methods": [_as_dict(method) for method in plan.methods],
         "recommended": {**_as_dict(plan.recommended), "reason": plan.reason},
+        "unreachable": list(plan.unreachable),
         "crossovers": [vars(crossing) for crossing in crossovers],
         "statement": statement.as_dict(),
         "plot": None if plot is None else str(plot),

@@ -91,13 +91,15 @@ def named(
         checks.positive(runs=runs)
     if runs is not None and name in ("compose", "winner") and runs != candidates:
         raise checks.InvalidArgument("runs", runs, f"left out for {name}, which runs every candidate once")
+    if identical and name != "winner":
+        raise checks.InvalidArgument("identical", identical, f"left out for {name}: it is for winner")
     if name == "compose":
-        return Compose(candidates=candidates, accountant=accountant or "pld")
+        return Compose(candidates=candidates, accountant="pld" if accountant is None else accountant)
     if name == "liu-talwar":
         mean = candidates if runs is None else runs
         if mean < 1:
             raise checks.InvalidArgument("runs", mean, "at least 1 for liu-talwar")
-        return LiuTalwar(gamma=1 / mean, accountant=accountant or "rdp")
+        return LiuTalwar(gamma=1 / mean, accountant="rdp" if accountant is None else accountant)
     selection: Selection
     if name == "winner":
         selection = Winner(candidates=candidates, identical=identical)

@@ -16,6 +16,8 @@ from scipy import optimize
 from honestdp import checks
 from honestdp.accounting.steps import Array
 
+MOST_SHAPE = 1000.0  # beyond it the law is hardly to be told from Poisson's, and its numbers lose their digits
+
 
 class Count(Protocol):
     """A law of the number of runs."""
@@ -100,10 +102,9 @@ class TruncatedNegativeBinomial:
 
 
 def _check_shape(shape: float) -> None:
-    if not (math.isfinite(shape) and shape > -1):
-        raise checks.InvalidArgument(
-            "shape", shape, "a finite number above -1 (0 logarithmic, 1 geometric), or poisson"
-        )
+    if not (math.isfinite(shape) and -1 < shape <= MOST_SHAPE):
+        wanted = f"a number above -1 (0 logarithmic, 1 geometric) and at most {MOST_SHAPE:g}, or poisson"
+        raise checks.InvalidArgument("shape", shape, wanted)
 
 
 def _mean(shape: float, gamma: float) -> float:

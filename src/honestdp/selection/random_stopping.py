@@ -14,6 +14,8 @@ One procedure, three accountings of it, by name:
   where e^-mu, the chance of no run at all, is ours to add: without it the bound would fall below zero for mu < 1.
 - profile: delta(e1 + e2) <= E K delta_Q(e1), the form of Koskela, Redberg & Wang 2024 (docs/theory.md, Theorem 1).
 - envelope: docs/theory.md, Theorem 2; never worse than profile.
+
+All three bound one procedure, so that profile and envelope charge papernot-steinke's number where it is the lesser one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import AccountingWarning, RenyiCurve
+from honestdp.accounting import AccountingWarning, FallBack, RenyiCurve
 from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage
 from honestdp.selection.envelope import envelope_epsilon, profile_epsilon
 
@@ -62,7 +64,7 @@ class RandomStopping:
             theorem = "Theorem 6" if isinstance(self.count, Poisson) else "Theorem 2"
             return f"Papernot & Steinke 2022, {theorem}"
         theorem = "Theorem 1, the form of Koskela, Redberg & Wang 2024" if self.bound == "profile" else "Theorem 2"
-        return f"docs/theory.md, {theorem} (our own proof, not externally reviewed)"
+        return f"docs/theory.md, {theorem} (our own proof, not externally reviewed), or the published bound where that is less"
 
     @property
     def published(self) -> RandomStopping | None:
@@ -86,21 +88,27 @@ class RandomStopping:
             return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
+        published = self._published_epsilon(event, delta)
         pair = accounting.privacy_loss(event, delta=delta / max(1.0, self.count.mean), tolerance=2e-5)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
         found = math.inf
         if pair is not None:
             found = max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
-        return found if math.isfinite(found) else self._fall_back(event, delta)
+        if math.isinf(found):
+            warnings.warn(
+                f"one run's losses are beyond the numbers of the {self.bound} bound: "
+                f"this is the papernot-steinke bound, sound but looser",
+                FallBack,
+                stacklevel=2,
+            )
+        return min(found, published)
 
-    def _fall_back(self, event: DpEvent, delta: float) -> float:
-        warnings.warn(
-            f"one run's losses are beyond the numbers of the {self.bound} bound: "
-            f"this is the papernot-steinke bound, sound but looser",
-            AccountingWarning,
-            stacklevel=3,
-        )
-        return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
+    def _published_epsilon(self, event: DpEvent, delta: float) -> float:
+        if self.published is None:
+            return math.inf
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AccountingWarning)
+            return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
 
 
 def repeated_curve(curve: RenyiCurve, count: Count) -> RenyiCurve:
