@@ -101,7 +101,14 @@ def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
     # The window leaves out at most OUTSIDE of each tilted mass, which every error already counts.
     p_inf += float(min(slack.above(losses[-1:])[0] for slack in upper))
     r_inf += float(min(slack.above(-losses[:1])[0] for slack in lower))
-    return Pair(losses, p, p * np.exp(-losses), p_inf, r_inf, upper=upper, lower=lower)
+    return Pair(losses, p, _untilted(p, losses), p_inf, r_inf, upper=upper, lower=lower)
+
+
+def _untilted(p: Array, losses: Array) -> Array:
+    """r = p e^-loss, by logarithms: e^-loss alone may be no float where p is nothing."""
+    with np.errstate(divide="ignore"):
+        r: Array = np.exp(np.log(p) - losses)
+    return r
 
 
 def _tilted_power(
