@@ -8,6 +8,7 @@ from typing import ClassVar
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
+from honestdp.selection.profile import Profiles, of_event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +37,7 @@ class Compose:
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         composed = SelfComposedDpEvent(event, self.candidates)
         return accounting.epsilon(composed, delta=delta, accountant=self.accountant)
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """By the tight accountant, whichever one the epsilon was asked of."""
+        return of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)
