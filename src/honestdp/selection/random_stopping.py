@@ -30,7 +30,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting import AccountingWarning, FallBack, RenyiCurve
-from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage
+from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage, with_replacement
 from honestdp.selection.envelope import envelope_epsilon, profile_epsilon
 
 BOUNDS = ("papernot-steinke", "profile", "envelope")
@@ -78,6 +78,10 @@ class RandomStopping:
 
     def coverage(self, candidates: int) -> float:
         return coverage(self.count, candidates)
+
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """K first, then K candidates, independently and with replacement."""
+        return with_replacement(self.count.draw(generator), generator, candidates)
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)
