@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import checks
@@ -65,6 +66,9 @@ class Selection(Protocol):
 
     def coverage(self, candidates: int) -> float:
         """The chance that a given one of so many candidates is run at all."""
+
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """Which of the candidates are run, drawn before any run from randomness that depends on no record."""
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         """What the whole search spends at this delta, if one run spends what the event says."""

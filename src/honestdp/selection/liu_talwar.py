@@ -19,6 +19,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting.atoms import Profile
+from honestdp.selection.counts import with_replacement
 from honestdp.selection.profile import BEND, TAIL, Profiles, constant, quiet
 
 DELTA2 = 1e-20
@@ -56,12 +57,21 @@ class LiuTalwar:
         x = 1 - 1 / candidates
         return 1 - self.gamma * x / (1 - (1 - self.gamma) * x)
 
+    @property
+    def most_runs(self) -> float:
+        """Y, where the hard stop is."""
+        return math.log(1 / DELTA2) / self.gamma
+
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """A run and a coin, again and again, until the coin falls or Y is reached: K = min(geometric, Y)."""
+        runs = min(int(generator.geometric(self.gamma)), math.floor(self.most_runs))
+        return with_replacement(runs, generator, candidates)
+
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)
         if delta <= 2 * DELTA2:
             raise checks.InvalidArgument("delta", delta, f"above {2 * DELTA2:g} for liu-talwar")
-        most_runs = math.log(1 / DELTA2) / self.gamma
-        root = (delta - DELTA2) / most_runs  # sqrt(2 delta1)
+        root = (delta - DELTA2) / self.most_runs  # sqrt(2 delta1)
         epsilon1 = accounting.epsilon(event, delta=root**2 / 2, accountant=self.accountant)
         return 3 * epsilon1 + 3 * root
 

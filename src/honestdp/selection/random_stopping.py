@@ -31,7 +31,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting import AccountingWarning, FallBack, RenyiCurve
-from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage
+from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage, with_replacement
 from honestdp.selection.envelope import envelope_delta, envelope_epsilon, profile_delta, profile_epsilon
 from honestdp.selection.profile import Profiles, constant, of_curve, of_event, quiet, sampled
 
@@ -80,6 +80,10 @@ class RandomStopping:
 
     def coverage(self, candidates: int) -> float:
         return coverage(self.count, candidates)
+
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """K first, then K candidates, independently and with replacement."""
+        return with_replacement(self.count.draw(generator), generator, candidates)
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)

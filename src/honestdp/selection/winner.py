@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
@@ -50,6 +51,12 @@ class Winner:
 
     def coverage(self, candidates: int) -> float:
         return min(1.0, self.candidates / candidates)
+
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """Every candidate once."""
+        if candidates != self.candidates:
+            raise checks.InvalidArgument("candidates", candidates, f"the {self.candidates} that were charged")
+        return [*range(candidates)]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
