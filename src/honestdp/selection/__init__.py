@@ -15,6 +15,7 @@ from honestdp import checks
 from honestdp.selection.compose import Compose
 from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of
 from honestdp.selection.liu_talwar import LiuTalwar
+from honestdp.selection.profile import Profiles
 from honestdp.selection.random_stopping import BOUNDS, RandomStopping
 from honestdp.selection.winner import Winner
 
@@ -28,6 +29,7 @@ __all__ = [
     "Count",
     "LiuTalwar",
     "Poisson",
+    "Profiles",
     "RandomStopping",
     "Selection",
     "TruncatedNegativeBinomial",
@@ -70,6 +72,9 @@ class Selection(Protocol):
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         """What the whole search spends at this delta, if one run spends what the event says."""
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """What it spends at every epsilon, the record added and removed, followed to well below this delta."""
 
 
 def named(

@@ -9,6 +9,7 @@ import numpy as np
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
+from honestdp.selection.profile import Profiles, of_event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +44,7 @@ class Compose:
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         composed = SelfComposedDpEvent(event, self.candidates)
         return accounting.epsilon(composed, delta=delta, accountant=self.accountant)
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """By the tight accountant, whichever one the epsilon was asked of."""
+        return of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)

@@ -11,14 +11,16 @@ delta1 comes out at 1e-16 and below, under the floor of accountants that work by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
+from honestdp.accounting.atoms import Profile
 from honestdp.selection.counts import with_replacement
+from honestdp.selection.profile import BEND, TAIL, Profiles, constant, quiet
 
 DELTA2 = 1e-20
 
@@ -72,3 +74,17 @@ class LiuTalwar:
         root = (delta - DELTA2) / self.most_runs  # sqrt(2 delta1)
         epsilon1 = accounting.epsilon(event, delta=root**2 / 2, accountant=self.accountant)
         return 3 * epsilon1 + 3 * root
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """The theorem at deltas from one half downwards, by Renyi curves, whichever accountant the epsilon was asked of."""
+        checks.probability(delta=delta)
+        by_renyi = replace(self, accountant="rdp")
+        least = max(TAIL * delta, 4 * DELTA2)
+        deltas = np.geomspace(0.5, least, 1 + math.ceil(math.log(0.5 / least) / BEND))
+        with quiet():
+            epsilons = np.array([by_renyi.epsilon(event, delta=each) for each in deltas.tolist()])
+        reached = np.isfinite(epsilons)
+        if not reached.any():
+            return constant(1.0)
+        profile = Profile(np.append(0.0, epsilons[reached]), np.append(1.0, deltas[reached]))
+        return profile, profile
