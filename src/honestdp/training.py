@@ -141,13 +141,19 @@ def assemble(
     checkpoint_seconds: float = 30.0,
     budget: Budget | None = None,
     workers: int = 2,
+    by_coin: bool = False,
 ) -> Job:
-    """Check everything and make the job that `train_population` does. Nothing is released yet."""
+    """Check everything and make the job that `train_population` does. Nothing is released yet.
+
+    by_coin: see `take_in`.
+    """
     runs = _runs(run, len(optimizers), budget)
     _check(optimizers, runs, schedule)
     place = _place(device)
     modules = modules_of(model, len(runs))
-    intake = take_in(modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers)
+    intake = take_in(
+        modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers, by_coin=by_coin
+    )
     return Job(
         intake=intake,
         modules=modules,

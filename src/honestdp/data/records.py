@@ -23,6 +23,10 @@ from honestdp.checks import InvalidArgument
 Pair = tuple[Tensor, Tensor]
 
 
+class WorkerDied(RuntimeError):
+    """A process that decodes a Dataset has ended; no record's fault need be behind it."""
+
+
 class Records(Protocol):
     """N records that can be fetched by number."""
 
@@ -157,7 +161,7 @@ class DatasetRecords:
             if "DataLoader worker" not in str(trouble):
                 raise
             wanted = "run again from the checkpoint, with workers=0 to see the error in this process"
-            raise RuntimeError(
+            raise WorkerDied(
                 f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from "
                 f"them; {wanted}"
             ) from trouble
