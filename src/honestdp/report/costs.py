@@ -15,8 +15,8 @@ from dp_accounting import DpEvent
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.budget import Budget
-from honestdp.plan import Plan, is_one_run, selections, shape_of
-from honestdp.selection import Compose, RandomStopping, Selection
+from honestdp.plan import Plan, is_one_run, mean_for_coverage, shape_of
+from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +75,8 @@ def compare(
     if plan.candidates == 1 and is_one_run(selection):
         return (cost(selection),)
     one = Compose(candidates=1)
-    others = {listed: cost(listed) for listed in (*_representatives(plan, selection), selection) if listed != one}
-    return (cost(one), *sorted(others.values(), key=lambda made: (-made.epsilon, made.method, made.accountant)))
+    others = [cost(listed) for listed in (*_representatives(plan, selection), selection) if listed != one]
+    return (cost(one), *sorted(others, key=lambda made: (-made.epsilon, made.method, made.accountant)))
 
 
 def _noise(plan: Plan, budget: Budget, selection: Selection) -> float | None:
@@ -92,30 +92,22 @@ def _noise(plan: Plan, budget: Budget, selection: Selection) -> float | None:
 
 
 def _representatives(plan: Plan, used: Selection) -> list[Selection]:
-    """Each method once: those that run every candidate, and of the others those with the asked coverage."""
-    listed = [*selections(plan.candidates, plan.coverage, plan.candidates)]
-    footing = "coverage" if any(equal == "coverage" for equal, _ in listed) else "runs"
-    if isinstance(used, RandomStopping):
-        count = used.count
-    elif isinstance(plan.recommended.selection, RandomStopping):
-        count = plan.recommended.selection.count
-    else:
-        shapes = {shape_of(made): made for equal, made in listed if equal == footing}
-        geometric = shapes.get(1.0)
-        count = geometric.count if isinstance(geometric, RandomStopping) else None
-    chosen: list[Selection] = []
-    for equal, made in listed:
-        if isinstance(made, RandomStopping):
-            continue
-        if made.accountant == "rdp" and made.name == "compose":  # between the moments and the PLD, and used by few
-            continue
-        if made.accountant == "moments" and made.name == "liu-talwar":  # the same theorem, converted less well
-            continue
-        if equal in ("all", footing):
-            chosen.append(made)
-    if count is not None:
-        chosen += [RandomStopping(count=count, bound=bound) for bound in ("papernot-steinke", "profile", "envelope")]
-    return chosen
+    """Each method once, but for the one that was used.
+
+    Composition by Rényi orders lies between the two that are shown. Liu & Talwar's is taken with the better of its conversions.
+    """
+    k = plan.candidates
+    mean = mean_for_coverage(plan.coverage, candidates=k, shape=1.0) or float(k)
+    counts = [made.count for made in (used, plan.recommended.selection) if isinstance(made, RandomStopping)]
+    count = counts[0] if counts else count_of(runs=mean, shape=1.0)
+    listed: list[Selection] = [
+        Compose(candidates=k, accountant="moments"),
+        Compose(candidates=k),
+        Winner(candidates=k),
+        LiuTalwar(gamma=1 / mean),
+        *(RandomStopping(count=count, bound=bound) for bound in BOUNDS),
+    ]
+    return [made for made in listed if not is_one_run(made) and _name(made) != _name(used)]
 
 
 def _name(selection: Selection) -> str:

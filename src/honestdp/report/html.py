@@ -77,16 +77,22 @@ class Balance:
 
 def render(view: SearchView) -> str:
     """The whole HTML file as text, the same for the same view."""
-    return _templates().get_template("report.html.j2").render(
-        view=view,
-        statement=view.statement,
-        spent=_spent(view),
-        needed=_needed(view),
-        interval=None if view.score is None else _interval(view.score),
-        score=None if view.score is None else _score(view.score),
-        balance=None if view.ledger is None else _balance(view.ledger),
-        reason=_reason(view),
-        unreachable=[cost.method for cost in view.costs if cost.noise is None] if view.plan and view.plan.budget else [],
+    return (
+        _templates()
+        .get_template("report.html.j2")
+        .render(
+            view=view,
+            statement=view.statement,
+            spent=_spent(view),
+            needed=_needed(view),
+            interval=None if view.score is None else _interval(view.score),
+            score=None if view.score is None else _score(view.score),
+            balance=None if view.ledger is None else _balance(view.ledger),
+            reason=_reason(view),
+            unreachable=[cost.method for cost in view.costs if cost.noise is None]
+            if view.plan and view.plan.budget
+            else [],
+        )
     )
 
 

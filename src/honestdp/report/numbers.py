@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from honestdp.budget import rounded_up
 
-
 ACCOUNTANTS = {
     "pld": "pld: the distribution of the privacy loss, composed numerically with every error charged",
     "rdp": "rdp: Rényi differential privacy, converted to epsilon and delta",
@@ -66,7 +65,7 @@ def likelihood(epsilon: float) -> str:
 
 
 def surest_guess(epsilon: float, delta: float) -> str:
-    """The chance of whoever guesses whether a record is in the data, both being as likely beforehand: (e^eps + delta)/(e^eps + 1).
+    """How surely anyone can tell whether a record is in the data, if both were as likely: (e^eps + delta)/(e^eps + 1).
 
     It is half of one plus the greatest distance between the two laws, (e^eps - 1 + 2 delta)/(e^eps + 1).
     """
