@@ -16,12 +16,20 @@ from honestdp.spending import Spending
 
 
 @dataclass(frozen=True)
+class Charge:
+    """An entry that spends, and what it spends."""
+
+    entry: Entry
+    spending: Spending
+
+
+@dataclass(frozen=True)
 class Account:
     """The entries of one dataset, read: its budget and its charges, in order."""
 
     dataset: str
     budget: Budget | None
-    charges: tuple[tuple[Entry, Spending], ...]
+    charges: tuple[Charge, ...]
 
     @classmethod
     def of(cls, dataset: str, entries: Sequence[Entry]) -> Account:
@@ -30,15 +38,15 @@ class Account:
             if entry.dataset == dataset and entry.kind == BUDGET:
                 budget = read_budget(entry)
             elif entry.dataset == dataset:
-                charges.append((entry, read_spending(entry)))
+                charges.append(Charge(entry, read_spending(entry)))
         return cls(dataset, budget, tuple(charges))
 
     @property
     def spendings(self) -> list[Spending]:
-        return [spending for _, spending in self.charges]
+        return [charge.spending for charge in self.charges]
 
     def with_key(self, key: str) -> Spending | None:
-        return next((spending for entry, spending in self.charges if entry.key == key), None)
+        return next((charge.spending for charge in self.charges if charge.entry.key == key), None)
 
 
 def read_budget(entry: Entry) -> Budget:
@@ -87,17 +95,17 @@ def check_contents(entries: Sequence[Entry]) -> None:
 
 
 def check_name(**names: str) -> None:
-    check_text(**names)
     for name, value in names.items():
-        if not value.strip() or len(value) > 200 or not value.isprintable():
-            raise checks.InvalidArgument(name, value, "one line of text of at most 200 characters, and not empty")
+        if not _one_line(value, most=200) or not value.strip():
+            raise checks.InvalidArgument(name, value, "one line of printable text, of 1 to 200 characters")
 
 
 def check_text(**texts: str) -> None:
     for name, value in texts.items():
-        if not isinstance(value, str) or "\0" in value or len(value) > 10_000 or not _encodable(value):
-            raise checks.InvalidArgument(name, value, "text of at most 10000 characters")
+        if not _one_line(value, most=1000):
+            raise checks.InvalidArgument(name, value, "one line of printable text, of at most 1000 characters")
 
 
-def _encodable(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def _one_line(text: object, *, most: int) -> bool:
+    """Nothing that would break a table, move a terminal's cursor or be no Unicode."""
+    return isinstance(text, str) and len(text) <= most and text.isprintable()

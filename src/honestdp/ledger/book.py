@@ -21,7 +21,7 @@ from pathlib import Path
 
 from honestdp import checks
 from honestdp.budget import Budget, number, rounded_up
-from honestdp.ledger.account import Account, check_contents, check_name, check_text
+from honestdp.ledger.account import Account, Charge, check_contents, check_name, check_text
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, Entry, canonical
 from honestdp.ledger.errors import (
     BrokenChain,
@@ -168,6 +168,10 @@ class Ledger:
         """The entries of a dataset, or all of them, verified."""
         return [entry for entry in self._store.entries() if dataset in (None, entry.dataset)]
 
+    def charges(self, dataset: str) -> tuple[Charge, ...]:
+        """What was charged to a dataset, in order."""
+        return self._account(dataset).charges
+
     def datasets(self) -> list[str]:
         """The datasets that have a budget, in the order in which they were given one."""
         return [entry.dataset for entry in self._store.entries() if entry.kind == BUDGET]
@@ -190,14 +194,15 @@ class Ledger:
             )
         return entries[-1].hash
 
-    def export(self) -> dict[str, object]:
-        """Everything, for JSON: the entries, the head hash, and where each dataset stands."""
+    def export(self, dataset: str | None = None) -> dict[str, object]:
+        """Everything, for JSON: the entries, the head hash, and where each dataset stands, or one of them."""
         head = self.verify()
         entries = self.entries()
+        names = self.datasets() if dataset is None else [dataset]
         return {
             "head": head,
             "entries": [{**entry.as_dict(), "content": json.loads(entry.content)} for entry in entries],
-            "balances": [self.balance(dataset).as_dict() for dataset in self.datasets()],
+            "balances": [self.balance(name).as_dict() for name in names],
         }
 
     def _entries(self) -> list[Entry]:

@@ -157,7 +157,7 @@ class Store:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if not self.path.exists():
-            raise NoLedger(f"{self.path} does not exist: there is no ledger there")
+            raise NoLedger(f"{self.path} does not exist: `honestdp ledger set-budget` begins a ledger")
         if not self.path.is_file():
             raise NotALedger(f"{self.path} is not a file")
         address = self.path.absolute().as_uri() + "?mode=rw"
