@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.data import BlankRecords, Records, open_records
+from honestdp.data.records import blank
 from honestdp.gradients import per_example
 from honestdp.losses import Loss, check_labels, check_output, default_loss
 from honestdp.mechanism import Mechanism, Question
@@ -93,6 +94,12 @@ def take_in(
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
     return Intake(Question(working, loss), layout, dtype, source, classes)
+
+
+def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:
+    """Two made-up examples in the shape of arrays or tensors x and y, as the module reads them. No record is read."""
+    parameter = next(module.parameters())
+    return blank(x[:0], y[:0], dtype=parameter.dtype, device=parameter.device)
 
 
 def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:

@@ -212,6 +212,5 @@ class Validation:
         model.eval()
         if len(self._x) == 0:
             return 0
-        parts = [(model(x), y) for x, y in zip(self._x.split(self._batch), self._y.split(self._batch), strict=True)]
-        output = torch.cat([out for out, _ in parts])
+        output = torch.cat([model(x) for x in torch.split(self._x, self._batch)])
         return self._metric.total(output, self._y, self._loss(output, self._y))

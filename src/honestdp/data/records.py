@@ -200,6 +200,11 @@ def _blank(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
     return prepared(two_x, dtype), prepared_labels(two_y, dtype)
 
 
+def blank(x: Any, y: Any, *, dtype: torch.dtype, device: torch.device) -> Pair:
+    """Two made-up examples from arrays or tensors x `[0, ...]` and y `[0, ...]`."""
+    return _blank(_tensor(x).to(device), _tensor(y).to(device), dtype)
+
+
 def open_records(data: Any, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
     """Records from what a user has: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset."""
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:

@@ -60,10 +60,9 @@ def split(data: Any, held_out: Coins) -> tuple[Any, Any]:
     if pair is not None and isinstance(pair[0], np.memmap):
         data, pair = _Rows(*pair), None
     if pair is None:
-        training, validation = (Subset(data, [int(i) for i in side]) for side in sides)
-        return training, validation
-    training, validation = ((_rows(pair[0], side), _rows(pair[1], side)) for side in sides)
-    return training, validation
+        return Subset(data, sides[0].tolist()), Subset(data, sides[1].tolist())
+    x, y = pair
+    return (_rows(x, sides[0]), _rows(y, sides[0])), (_rows(x, sides[1]), _rows(y, sides[1]))
 
 
 def _rows(values: Any, side: np.ndarray[Any, Any]) -> Any:

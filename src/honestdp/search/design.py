@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from dp_accounting import ComposedDpEvent, DpEvent
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
@@ -68,6 +68,11 @@ class Design:
 
     def run_of(self, candidate: Candidate) -> Run:
         return next(run for run in self.runs if (run.lot, run.steps) == (candidate.lot, candidate.steps))
+
+    @property
+    def base(self) -> DpEvent:
+        """What one run is, at worst."""
+        return _base(self.runs)
 
     @property
     def spending(self) -> Spending:
@@ -136,7 +141,9 @@ def design(
         warnings.simplefilter("ignore", AccountingWarning)
         runs = _calibrated(budget, training, shapes, selection)
         spent = selection.epsilon(_base(runs), delta=budget.delta)
-        multiplier, choice = (None, None) if fraction == 0 or metric is None else _scored(selection, spent, budget, metric)
+        multiplier, choice = (
+            (None, None) if fraction == 0 or metric is None else _scored(selection, spent, budget, metric)
+        )
     return Design(
         budget=budget,
         records=records,
@@ -220,7 +227,7 @@ def _cheapest(
     return selection, reason
 
 
-def _base(runs: tuple[Run, ...]) -> Any:
+def _base(runs: tuple[Run, ...]) -> DpEvent:
     events = tuple(run.event for run in runs)
     return events[0] if len(events) == 1 else WorstOfDpEvent(events)
 
@@ -246,9 +253,8 @@ def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) 
     """(multiplier, epsilon of the choice): the validation side costs what the training side costs, or less."""
     aim = Budget(spent, budget.delta)
     if isinstance(selection, Compose) and selection.candidates > 1:
-        from dp_accounting import ComposedDpEvent
 
-        def both(scale: float) -> Any:
+        def both(scale: float) -> DpEvent:
             score = DiscreteGaussianDpEvent(scale / SHARE, metric.sensitivity)
             return ComposedDpEvent([PureDpEvent(1 / scale), score])
 

@@ -97,7 +97,9 @@ class Standing:
 class Execution:
     """All runs of one search, over the given records."""
 
-    def __init__(self, design: Design, secret: Secret, setting: Setting, data: Any, *, records: int, folder: Path) -> None:
+    def __init__(
+        self, design: Design, secret: Secret, setting: Setting, data: Any, *, records: int, folder: Path
+    ) -> None:
         self._design, self._secret, self._setting, self._folder = design, secret, setting, folder
         if design.fraction:
             self._training, held = split(data, secret.held_out(records, design.fraction))

@@ -5,28 +5,28 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from honestdp.accounting import AccountingWarning, WorstOfDpEvent
+from honestdp.accounting import AccountingWarning
 from honestdp.budget import ASSUMPTIONS, Statement, rounded_up
 from honestdp.plan import is_one_run, statement
 from honestdp.search.design import Design
 from honestdp.selection import Compose
 
 CLOCK = (
-    "how long the search took, and what else the operator of the machine sees of it: that tells of the number of runs, and is for "
-    "the operator alone"
+    "how long the search took, and what else the operator of the machine sees of it: that tells of the number of runs, and "
+    "is for the operator alone"
 )
 
 
 def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
     """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data."""
-    events = tuple(run.event for run in design.runs)
-    base = events[0] if len(events) == 1 else WorstOfDpEvent(events)
-    made = statement(design.selection, base, delta=design.budget.delta)
+    made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
     if not is_one_run(design.selection):
         notes.append(f"the selection was chosen because: {design.reason}")
-    if len(events) > 1:
-        notes.append("candidates differ in lot or steps: each has noise of its own, and the worst of their curves is charged")
+    if len(design.runs) > 1:
+        notes.append(
+            "candidates differ in lot or steps: each has noise of its own, and the worst of their curves is charged"
+        )
     return replace(
         made,
         leaves=_leaves(design, made.leaves),
@@ -34,7 +34,10 @@ def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
         uncovered="" if is_one_run(design.selection) else CLOCK,
         assumptions=_assumptions(design, declared),
         notes=tuple(notes),
-        not_private=(*made.not_private, *(["the seed was fixed, and whoever knows it can subtract the noise"] if seeded else [])),
+        not_private=(
+            *made.not_private,
+            *(["the seed was fixed, and whoever knows it can subtract the noise"] if seeded else []),
+        ),
     )
 
 
@@ -56,7 +59,8 @@ def _scores(design: Design) -> str:
         cost = rounded_up(spending.base.epsilon(spending.validation, delta=design.budget.delta))
     noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
     if design.choice is not None:
-        how = f"the best run by the exponential mechanism at epsilon {design.choice:.4g}, and its {design.metric.name} with {noise}"
+        choice = f"the best run by the exponential mechanism at epsilon {design.choice:.4g}"
+        how = f"{choice}, and its {design.metric.name} with {noise}"
     elif is_one_run(design.selection):
         how = f"the run's {design.metric.name}, with {noise}"
     else:
@@ -71,7 +75,11 @@ def _assumptions(design: Design, declared: bool) -> tuple[str, ...]:
     first = "the lot, the steps, the noise and the split's fraction are public constants"
     size = f"the number of records, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
-    trust = [] if design.metric is None or design.metric.name in ("accuracy", "loss") else ["one record moves the metric by no more than was declared"]
+    trust = (
+        []
+        if design.metric is None or design.metric.name in ("accuracy", "loss")
+        else ["one record moves the metric by no more than was declared"]
+    )
     secret = []
     if not (isinstance(design.selection, Compose)):
         secret.append("nobody has read the search's secret state: its number of runs, its losers, its generators")

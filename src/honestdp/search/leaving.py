@@ -8,7 +8,6 @@ what was secret erased: a search that is killed in between writes the same files
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,8 @@ from honestdp.checkpoint import replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
 from honestdp.scores import Score
+from honestdp.search.design import Design
+from honestdp.search.execution import fresh
 
 MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
     "model.safetensors",
@@ -96,7 +97,10 @@ def serialised(model: nn.Module) -> bytes:
     """Weights as safetensors: never a pickle, which could run code when read."""
     from safetensors.torch import save
 
-    return save({name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}, {"format": "pt"})
+    return save(
+        {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()},
+        {"format": "pt"},
+    )
 
 
 def load_weights(model: nn.Module, path: Path) -> nn.Module:
@@ -106,6 +110,32 @@ def load_weights(model: nn.Module, path: Path) -> nn.Module:
     return model
 
 
-def read_result(folder: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((folder / RESULT).read_text())
-    return found
+def read(folder: Path, model: Any, statement: Statement, design: Design) -> TuneResult:
+    """The result that `write` wrote. model: what the search was made with."""
+    found = json.loads((folder / RESULT).read_text())
+    score, ledger = found["score"], found["ledger"]
+    if score is not None:
+        score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
+    if ledger is not None:
+        ledger = {name: ledger[name] for name in ("dataset", "before", "spent", "charges", "charged", "head")} | {
+            "budget": Budget(**ledger["budget"])
+        }
+
+    def made(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
+        return load_weights(fresh(model, width=hyperparameters.get("width"), start=0), path).eval()
+
+    every = tuple(
+        Trained(hyperparameters=one, model=made(one, folder / CANDIDATES / f"{i:04d}.safetensors"))
+        for i, one in enumerate(found["candidates"])
+    )
+    return TuneResult(
+        model=made(found["hyperparameters"], folder / MODEL),
+        hyperparameters=found["hyperparameters"],
+        score=score,
+        budget=design.budget,
+        run=Run(**found["run"]),
+        statement=statement,
+        candidates=every,
+        balance=None if ledger is None else Balance(**ledger),
+        report=folder / REPORT,
+    )

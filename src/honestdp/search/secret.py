@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,11 +57,7 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
     """Draw everything. seed: a user's, whose result is NOT PRIVATE; None takes the operating system's randomness."""
     generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
     numbers = design.selection.draws(generator, design.count)
-    candidates: Sequence[Candidate]
-    if design.candidates:
-        candidates = [design.candidates[i] for i in numbers]
-    else:
-        candidates = [design.space.draw(generator) for _ in numbers]
+    candidates = [design.candidates[i] if design.candidates else design.space.draw(generator) for i in numbers]
     noise: list[int] = []
     if design.metric is not None and design.multiplier is not None:
         noise = score_noise(
@@ -91,10 +86,13 @@ def load(folder: Path) -> Secret:
     try:
         kept = json.loads((folder / STATE).read_text())
         candidates = tuple(
-            Candidate(one["optimizer"], tuple((n, v) for n, v in one["numbers"]), one["lot"], one["steps"], one["width"])
+            Candidate(
+                one["optimizer"], tuple((n, v) for n, v in one["numbers"]), one["lot"], one["steps"], one["width"]
+            )
             for one in kept.pop("candidates")
         )
-        return Secret(candidates, *(tuple(kept[name]) for name in ("noise", "ties", "starts")), kept["split"], kept["seed"])
+        lists = {name: tuple(kept[name]) for name in ("noise", "ties", "starts")}
+        return Secret(candidates=candidates, split=kept["split"], seed=kept["seed"], **lists)
     except (OSError, ValueError, KeyError, TypeError) as trouble:
         raise HonestdpError(
             f"the secret state in {folder} cannot be read ({type(trouble).__name__}): this search cannot go on; what it was "

@@ -1,8 +1,9 @@
 """The front door to a search: tune a model under one budget, and stand behind the epsilon.
 
-The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything random is
-drawn (`search.secret`). Then the ledger is charged, durably. Only then is a record read, split by its coin, and trained on or scored
-(`search.execution`). At the end the winner and the statement leave (`search.leaving`) and what was secret is erased.
+The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
+random is drawn (`search.secret`). Then the ledger is charged, durably. Only then is a record read, split by its coin, and
+trained on or scored (`search.execution`). At the end the winner and the statement leave (`search.leaving`) and what was
+secret is erased.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import honestdp
@@ -40,7 +42,7 @@ from honestdp.search.guarantee import guarantee
 from honestdp.search.leaving import Trained, TuneResult
 from honestdp.selection import Selection
 from honestdp.space import Candidate, space_of
-from honestdp.training import place_of
+from honestdp.training import check_rules, place_of
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -60,7 +62,7 @@ def tune(
     space: Mapping[str, Any] | None = None,
     selection: str | Selection = "auto",
     coverage: float = 0.9,
-    lot: float = 250,
+    lot: float | None = None,
     steps: int = 1000,
     records: int | None = None,
     validation: float = 0.2,
@@ -93,7 +95,7 @@ def tune(
         a dictionary of these by optimizer. Left out, the papers' grid of each optimizer.
     selection: compose, winner, liu-talwar, papernot-steinke, profile, envelope; auto takes the one with the least noise per run.
     coverage: the chance that a given candidate is run, for selections that draw them.
-    lot, steps: of every run, where the space does not have them.
+    lot, steps: of every run, where the space does not have them. The lot is 250 unless told, or a quarter of few records.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
     metric: Accuracy for classes; honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, bound).
@@ -117,7 +119,7 @@ def tune(
         budget=budget,
         records=size,
         fraction=float(validation),
-        space=space_of(optimizer, space, lot=min(lot, size) if lot == 250 else lot, steps=steps),
+        space=space_of(optimizer, space, lot=_lot(lot, size, validation), steps=steps),
         selection=selection,
         coverage=coverage,
         max_runs=max_runs,
@@ -130,8 +132,9 @@ def tune(
         model=model, loss=loss, schedule=schedule, device=place_of(device), secure=secure, workers=workers
     )
     classes = _rehearsed(made, setting, data)
-    public = _configuration(made, setting, declared=records is not None, seed=noise_seed, ledger=ledger, dataset=dataset)
-    said = guarantee(made, seeded=noise_seed is not None, declared=records is not None)
+    declared = records is not None
+    public = _configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
+    said = guarantee(made, seeded=noise_seed is not None, declared=declared)
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed, reproduce)
     with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
         return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
@@ -163,8 +166,13 @@ class Search:
                 result = self._run(data, folder, hidden, balance, kept)
         except KeyboardInterrupt:
             stopped = True
+        except SearchFailed:
+            secret.erase(hidden)
+            raise
         if stopped:  # raised here and not there: what the interrupted training says of itself stays behind
-            way = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
+            way = (
+                f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
+            )
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
         secret.erase(hidden)
         return result
@@ -194,7 +202,9 @@ class Search:
             known = json.loads(path.read_text())
             key = str(known.pop("key"))
         except (OSError, ValueError, KeyError, AttributeError) as trouble:
-            raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
+            raise HonestdpError(
+                f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on"
+            ) from trouble
         differing = sorted(name for name in {*known, *self.public} if known.get(name) != self.public.get(name))
         if differing:
             raise InvalidArgument(
@@ -207,16 +217,16 @@ class Search:
         if self.ledger is None:
             return None
         if self.seed is not None:
-            raise InvalidArgument("noise_seed", self.seed, "left out with a ledger: a fixed seed is not private at any price")
+            raise InvalidArgument(
+                "noise_seed", self.seed, "left out with a ledger: a fixed seed is not private at any price"
+            )
         what = f"honestdp tune, {self.design.selection.name}"
         return Ledger(self.ledger).charge(str(self.dataset), self.design.spending, key=key, what=what)
 
     def _run(self, data: Any, folder: Path, hidden: Path, balance: Balance | None, kept: bool) -> TuneResult:
         self._check_data(data, hidden)
         drawn = secret.load(hidden)
-        execution = Execution(
-            self.design, drawn, self.setting, data, records=self.design.records, folder=hidden
-        )
+        execution = Execution(self.design, drawn, self.setting, data, records=self.design.records, folder=hidden)
         standing = execution.finish()
         result = self._result(execution, drawn, standing, balance)
         if kept:
@@ -245,9 +255,7 @@ class Search:
             for run, weights in sorted(standing.kept.items())
         )
         winner = drawn.candidates[standing.best]
-        return self._leaving(
-            execution.model(standing.best, standing.weights), winner, standing.noisy, balance, every
-        )
+        return self._leaving(execution.model(standing.best, standing.weights), winner, standing.noisy, balance, every)
 
     def _leaving(
         self,
@@ -284,7 +292,17 @@ class Search:
 
     def _over(self, folder: Path) -> TuneResult:
         """The result of a search that is over, from its files. Nothing is charged, trained or read."""
-        raise NotImplementedError
+        try:
+            return leaving.read(folder, self.setting.model, self.said, self.design)
+        except (OSError, ValueError, KeyError, TypeError) as trouble:
+            wanted = (
+                f"the folder of a search that can go on or is over; its files are missing ({type(trouble).__name__})"
+            )
+            raise InvalidArgument("out", str(folder), wanted) from trouble
+
+
+def _lot(lot: float | None, records: int, validation: float) -> float:
+    return min(250.0, max(1.0, records * (1 - validation) / 4)) if lot is None else lot
 
 
 def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | None:
@@ -297,13 +315,44 @@ def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | Non
 
 
 def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
-    """Everything that can go wrong without a record goes wrong here: models, losses, rules. The number of classes."""
-    for name, each in made.space.dimensions:
-        for run in made.runs:
-            first = made.candidates[0] if made.candidates else None
-            del name, each, first
-            break
-    raise NotImplementedError
+    """What can go wrong without a record goes wrong here: rules, models and losses. The number of classes, where known."""
+    some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
+    check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
+    pair, classes = as_pair(data), None
+    for one in {candidate.width: candidate for candidate in some}.values():
+        module = setting.module(one, 0).to(setting.device)
+        if pair is not None:
+            x, y = blank_of(*pair, module=module)
+            classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
+    return classes
+
+
+def _configuration(
+    made: Design, setting: Setting, data: Any, *, declared: bool, seed: int | None, dataset: str | None
+) -> dict[str, Any]:
+    """Everything public that decides what a search does: what is compared when it is resumed, and shown in the report."""
+    some = made.candidates[0] if made.candidates else made.space.draw(np.random.default_rng(0))
+    pair = as_pair(data)
+    return {
+        "honestdp": honestdp.__version__,
+        "code": _code(),
+        "torch": torch.__version__,
+        "dataset": dataset,
+        "records": made.records,
+        "declared": declared,
+        "data": None if pair is None else [f"{list(part.shape[1:])} {part.dtype}" for part in pair],
+        "budget": {"epsilon": made.budget.epsilon, "delta": made.budget.delta},
+        "validation": made.fraction,
+        "metric": None if made.metric is None else f"{type(made.metric).__name__}, {made.metric.name}",
+        "space": made.space.as_dict(),
+        "spending": made.spending.as_dict(),
+        "model": str(setting.module(some, 0)),
+        "loss": None if setting.loss is None else getattr(setting.loss, "__qualname__", repr(setting.loss)),
+        "schedule": setting.schedule if isinstance(setting.schedule, str) else repr(setting.schedule),
+        "device": setting.device.type,
+        "secure": setting.secure,
+        "noise_seed": seed,
+    }
 
 
 @lru_cache(maxsize=1)
