@@ -46,7 +46,7 @@ from honestdp.training import check_rules, place_of
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
-SEARCH, DATA = "search.json", "data.sha256"
+DATA = "data.sha256"
 
 
 class SearchStopped(KeyboardInterrupt):
@@ -105,6 +105,7 @@ def tune(
     out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
     resume: go on with the search in `out`, with the same arguments; nothing is charged again.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
+    reproduce: for the report, the command or code that made the search.
     """
     size = count(data)
     checks.whole(least=1, records=size if records is None else records)
@@ -134,8 +135,9 @@ def tune(
     classes = _rehearsed(made, setting, data)
     declared = records is not None
     public = _configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
+    public["reproduce"] = reproduce
     said = guarantee(made, seeded=noise_seed is not None, declared=declared)
-    search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed, reproduce)
+    search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
     with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
         return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
 
@@ -152,7 +154,6 @@ class Search:
     ledger: str | Path | None
     dataset: str | None
     seed: int | None
-    reproduce: str
 
     def carry_out(self, data: Any, folder: Path, *, kept: bool, resume: bool, show: bool) -> TuneResult:
         key = self._begin(folder, resume=resume)
@@ -179,7 +180,7 @@ class Search:
 
     def _begin(self, folder: Path, *, resume: bool) -> str:
         """The search's key, after its public side and its secrets are on the disk."""
-        path = folder / SEARCH
+        path = folder / leaving.SEARCH
         if path.exists():
             return self._known(path, resume)
         if resume:
@@ -231,7 +232,7 @@ class Search:
         result = self._result(execution, drawn, standing, balance)
         if kept:
             result = replace(result, report=folder / leaving.REPORT)
-            result.write(folder, self._report(result, str(json.loads((folder / SEARCH).read_text())["key"])))
+            result.write(folder, self._report(result, str(json.loads((folder / leaving.SEARCH).read_text())["key"])))
         return result
 
     def _check_data(self, data: Any, hidden: Path) -> None:
@@ -288,7 +289,7 @@ class Search:
     def _report(self, result: TuneResult, key: str) -> str:
         from honestdp.report.search import report_of
 
-        return report_of(result, self.design, self.public, dataset=self.dataset, key=key, reproduce=self.reproduce)
+        return report_of(result, self.design, self.public, dataset=self.dataset, key=key)
 
     def _over(self, folder: Path) -> TuneResult:
         """The result of a search that is over, from its files. Nothing is charged, trained or read."""

@@ -15,16 +15,14 @@ from honestdp.search.design import Design
 from honestdp.search.leaving import TuneResult
 
 
-def report_of(
-    result: TuneResult, design: Design, public: Mapping[str, Any], *, dataset: str | None, key: str, reproduce: str
-) -> str:
+def report_of(result: TuneResult, design: Design, public: Mapping[str, Any], *, dataset: str | None, key: str) -> str:
     """One HTML file. key: of the charge in the ledger."""
     plan = replace(design.plan(), budget=Budget(design.budget.epsilon, design.budget.delta))
     costs = compare(
         plan, event=design.base, delta=design.budget.delta, selection=design.selection, noise=design.runs[0].noise
     )
     name = dataset or "the given records"
-    shown = {k: v for k, v in public.items() if k not in ("spending", "code")}
+    shown = {k: v for k, v in public.items() if k not in ("spending", "code", "reproduce")}
     return render(
         SearchView(
             title=f"honestdp tune: {name}",
@@ -36,7 +34,7 @@ def report_of(
             costs=costs,
             ledger=_ledger(result, key),
             configuration={**shown, "run": vars(result.run)},
-            reproduce=reproduce or "honestdp.tune(...) with the configuration above",
+            reproduce=public["reproduce"] or "honestdp.tune(...) with the configuration above",
             version=honestdp.__version__,
         )
     )

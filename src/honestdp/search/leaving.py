@@ -8,6 +8,7 @@ what was secret erased: a search that is killed in between writes the same files
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,9 +21,11 @@ from honestdp.checkpoint import replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
 from honestdp.scores import Score
+from honestdp.search import secret
 from honestdp.search.design import Design
 from honestdp.search.execution import fresh
 
+SEARCH = "search.json"
 MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
     "model.safetensors",
     "statement.json",
@@ -91,6 +94,10 @@ class TuneResult:
         replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
         replace_file(folder / REPORT, report.encode(), mode=0o644)
         replace_file(folder / RESULT, self._text, mode=0o644)
+        begun = (folder / SEARCH).stat().st_mtime_ns
+        for path in folder.rglob("*"):  # files that travel do not say how long the search took
+            if secret.FOLDER not in path.parts:
+                os.utime(path, ns=(begun, begun))
 
 
 def serialised(model: nn.Module) -> bytes:
