@@ -86,6 +86,7 @@ def test_without_a_search_there_is_one_cost() -> None:
     (cost,) = compare(alone, event=RUN.event, delta=1e-5, selection=Compose(candidates=1))
     assert cost.used
     assert cost.method == "one run"
+    assert cost.leaves == "the model of the one run"
 
 
 def test_at_a_budget_each_method_has_the_noise_that_meets_it(planned: Plan) -> None:
