@@ -66,7 +66,7 @@ def compare(
             shape=shape_of(listed),
             runs=listed.runs,
             coverage=listed.coverage(plan.candidates),
-            leaves=listed.leaves,
+            leaves="the model of the one run" if is_one_run(listed) else listed.leaves,
             epsilon=epsilon,
             noise=needed,
             used=listed == selection,
