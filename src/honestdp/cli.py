@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import honestdp
-from honestdp import checks, ledger_cli
+from honestdp import checks, ledger_cli, tune_cli
 from honestdp.budget import rounded_up
 from honestdp.options import (
     Accountant,
@@ -38,13 +38,14 @@ from honestdp.options import (
 app = typer.Typer(
     help=(
         "Differentially private training whose reported epsilon includes the hyperparameter search.\n\n"
-        "Start with **plan**: it compares what a search would cost under every selection. **epsilon** and **noise** answer for "
-        "one selection. **ledger** keeps what a dataset may spend and has spent."
+        "**tune** searches and trains within one budget. **plan** compares what a search would cost under every selection; "
+        "**epsilon** and **noise** answer for one. **ledger** keeps what a dataset may spend and has spent."
     ),
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
 )
+app.command()(tune_cli.tune)
 app.add_typer(ledger_cli.app, name="ledger")
 
 
@@ -221,7 +222,9 @@ def main() -> None:
         code = typer.main.get_command(app).main(prog_name="honestdp", standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if str(stop):
+            print(f"honestdp: {stop}", file=sys.stderr)
         sys.exit(130)
     except checks.InvalidArgument as error:
         _fail(f"--{error.argument.replace('_', '-')} must be {error.wanted}; got {error.value}")

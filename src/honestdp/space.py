@@ -152,12 +152,12 @@ class Space:
 
     def shapes(self) -> list[tuple[float, int]]:
         """Every (lot, steps) that a candidate may have: what its privacy depends on besides the noise."""
-        found = {
-            (float(lot), int(steps))
-            for _, each in self.dimensions
-            for lot in each["lot"]
-            for steps in each["steps"]  # type: ignore[union-attr]
-        }
+        found = set()
+        for _, each in self.dimensions:
+            lots, steps = each["lot"], each["steps"]
+            assert isinstance(lots, tuple)
+            assert isinstance(steps, tuple)
+            found |= {(float(lot), int(count)) for lot in lots for count in steps}
         return sorted(found)
 
     def as_dict(self) -> dict[str, Any]:

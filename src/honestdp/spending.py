@@ -77,6 +77,13 @@ class Spending:
         return all(run.noise > 0 or run.steps == 0 for run, _ in self.runs)
 
     @property
+    def base(self) -> Selection:
+        """What prices a side's event: for compose, whose events hold every run, nothing more than composition."""
+        if isinstance(self.selection, Compose):
+            return Compose(candidates=1, accountant=self.selection.accountant)
+        return self.selection
+
+    @property
     def training(self) -> DpEvent:
         """What a training record pays: every run for compose, the worst of them as the base run of other selections."""
         if isinstance(self.selection, Compose):
@@ -97,12 +104,11 @@ class Spending:
 
     def profiles(self, *, delta: float) -> Profiles:
         """Bounds on delta(e) of the whole search, the record added and removed, followed to well below this delta."""
-        base: Selection = Compose(candidates=1) if isinstance(self.selection, Compose) else self.selection
         with quiet():
-            training = base.profiles(self.training, delta=delta)
+            training = self.base.profiles(self.training, delta=delta)
             if self.validation is None:
                 return training
-            return worst(training, base.profiles(self.validation, delta=delta))
+            return worst(training, self.base.profiles(self.validation, delta=delta))
 
     def steps(self, *, delta: float) -> tuple[Step, ...]:
         """What the accountant composes: every query of composed runs, one step known by its profile for anything else."""
@@ -151,6 +157,8 @@ def total_epsilon(spendings: Iterable[Spending], *, delta: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
+    if sum(count for _, count in spendings) == 1:
+        return _alone(spendings[0][0], delta)
     gaussian: Counter[tuple[float, float]] = Counter()
     others: list[Step] = []
     for spending, count in spendings:
@@ -174,6 +182,15 @@ def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
             return accounting.epsilon(ComposedDpEvent(events), delta=delta)
     pair = dominating_pair(tuple(steps), delta=delta)
     return math.inf if pair is None else pair.worst_epsilon(delta)
+
+
+def _alone(spending: Spending, delta: float) -> float:
+    """One spending by itself: the selection's own epsilon, which no sampling of its profile has rounded up."""
+    if not spending.private:
+        return math.inf
+    sides = [side for side in (spending.training, spending.validation) if side is not None]
+    with quiet():
+        return max(spending.base.epsilon(side, delta=delta) for side in sides)
 
 
 @functools.lru_cache(maxsize=256)

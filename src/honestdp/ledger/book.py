@@ -229,9 +229,11 @@ class Ledger:
             raise KeyReused(
                 f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
             )
+        if known is not None:  # the balance is that of the charge, as it was then
+            place = [charge.entry.key for charge in account.charges].index(key)
+            before, after = (total_epsilon(account.spendings[:end], delta=budget.delta) for end in (place, place + 1))
+            return budget, before, after, True
         before = total_epsilon(account.spendings, delta=budget.delta)
-        if known is not None:
-            return budget, before, before, True
         after = total_epsilon([*account.spendings, spending], delta=budget.delta)
         if math.isinf(after):
             raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
