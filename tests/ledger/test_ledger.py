@@ -8,6 +8,7 @@ import shlex
 import signal
 import sqlite3
 import stat
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,13 +90,17 @@ def test_a_budget_is_met_exactly_and_not_exceeded_by_a_rounding(tmp_path: Path) 
 
 def test_a_key_charges_once(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path)
+    ledger.charge("a", spending(), key="search-0")
     first = ledger.charge("a", spending(), key="search-1")
+    ledger.charge("a", spending(), key="search-2")
+    ledger.path.chmod(0o400)
     again = ledger.charge("a", spending(), key="search-1", what="resumed")
+    assert replace(again, charged=True) == first  # the balance of its charge, as it was then
     assert not again.charged
-    assert (again.before, again.spent, again.charges, again.head) == (first.spent, first.spent, 1, first.head)
+    ledger.path.chmod(0o600)
     with pytest.raises(KeyReused, match="search-1"):
         ledger.charge("a", spending(noise=7.0), key="search-1")
-    assert len(ledger.entries()) == 2
+    assert len(ledger.entries()) == 4
 
 
 def test_a_key_is_honoured_when_the_budget_is_spent(tmp_path: Path) -> None:
@@ -185,18 +190,18 @@ def test_a_charge_that_comes_in_between_is_counted(tmp_path: Path, monkeypatch: 
     """Another process takes the last of the budget while this one computes."""
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.set_budget("a", Budget(total_epsilon([spending()], delta=DELTA), DELTA))
-    quote = Ledger._quote
+    quote = book._quote
     calls = 0
 
-    def interrupted(self: Ledger, *arguments: Any) -> Any:
+    def interrupted(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        found = quote(self, *arguments)
+        found = quote(*arguments)
         if calls == 1:
             Ledger(ledger.path).charge("a", spending(), key="another's")
         return found
 
-    monkeypatch.setattr(Ledger, "_quote", interrupted)
+    monkeypatch.setattr(book, "_quote", interrupted)
     with pytest.raises(BudgetExceeded):
         ledger.charge("a", spending(), key="mine")
     assert [entry.key for entry in ledger.entries("a")] == ["", "another's"]
@@ -218,9 +223,31 @@ def test_a_charge_that_loses_every_race_still_comes_to_an_end(tmp_path: Path, mo
 
     monkeypatch.setattr(Ledger, "_account", overtaken)
     balance = ledger.charge("a", spending(), key="mine")
-    assert rivals == book.PATIENCE
+    assert rivals == book.PATIENCE + 1
     assert balance.charges == rivals + 1
     assert balance.spent == total_epsilon([spending()] * (rivals + 1), delta=DELTA)
+
+
+def test_a_key_that_another_process_charges_meanwhile_charges_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = ledger_of(tmp_path)
+    quote, calls = book._quote, 0
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        found = quote(*arguments)
+        if calls == 1:
+            assert Ledger(ledger.path).charge("a", spending(), key="the search").charged
+        return found
+
+    monkeypatch.setattr(book, "_quote", interrupted)
+    for patience in (book.PATIENCE, 0):
+        monkeypatch.setattr(book, "PATIENCE", patience)
+        calls = 0
+        assert not ledger.charge("a", spending(), key="the search").charged
+    assert ledger.balance("a").charges == 1
 
 
 def test_a_charge_to_another_dataset_is_no_reason_to_compute_again(
@@ -228,16 +255,16 @@ def test_a_charge_to_another_dataset_is_no_reason_to_compute_again(
 ) -> None:
     ledger = ledger_of(tmp_path)
     ledger.set_budget("b", BUDGET)
-    quote, calls = Ledger._quote, 0
+    quote, calls = book._quote, 0
 
-    def counted(self: Ledger, *arguments: Any) -> Any:
+    def counted(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 1:
             Ledger(ledger.path).charge("b", spending(), key="b")
-        return quote(self, *arguments)
+        return quote(*arguments)
 
-    monkeypatch.setattr(Ledger, "_quote", counted)
+    monkeypatch.setattr(book, "_quote", counted)
     ledger.charge("a", spending(), key="a")
     assert calls == 2
     ledger.verify()

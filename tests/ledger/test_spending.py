@@ -199,3 +199,13 @@ def test_no_noise_is_infinite_and_no_step_nothing() -> None:
         assert spending.epsilon(delta=DELTA) == math.inf
         assert total_epsilon([Spending(selection, ((RUN.with_steps(0), 1),))], delta=DELTA) == 0
     assert total_epsilon([], delta=DELTA) == 0
+
+
+@pytest.mark.parametrize(
+    "selection", [Compose(candidates=1, accountant="moments"), LiuTalwar(gamma=0.1, accountant="moments")]
+)
+def test_a_second_charge_never_makes_the_total_less(selection: Any) -> None:
+    """Whichever accountant the first one's statement names, the total is by the one that composes, but for its grid."""
+    first = Spending(selection, ((RUN, 1),))
+    nothing = Spending(Compose(candidates=1), ((RUN.with_noise(1e4).with_steps(1), 1),))
+    assert total_epsilon([first, nothing], delta=DELTA) >= first.epsilon(delta=DELTA) * (1 - accounting.pld.TOLERANCE)
