@@ -293,6 +293,19 @@ def test_killed_at_the_commit_it_is_all_or_nothing(tmp_path: Path, moment: str) 
     assert ledger.balance("a").charges == 2
 
 
+def test_an_error_after_writing_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path)
+
+    def write_and_fail() -> None:
+        with ledger._store.writing() as transaction:
+            transaction.append(dataset="a", kind="charge", key="1", what="", content=canonical(spending().as_dict()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_fail()
+    assert len(ledger.entries()) == 1
+
+
 def test_killed_while_the_file_is_half_written_it_is_as_it_was(tmp_path: Path) -> None:
     """Pages already overwritten and the journal still there, as a power loss leaves them."""
     ledger = ledger_of(tmp_path)
@@ -361,6 +374,8 @@ def test_what_is_no_ledger_is_named_and_left_alone(tmp_path: Path) -> None:
             with pytest.raises(NotALedger, match=str(path)):
                 ask()
         assert before is None or path.read_bytes() == before
+    with pytest.raises(NotALedger, match="an SQLite file, but not a ledger"):
+        Ledger(database).verify()
     with pytest.raises(NotALedger, match="empty"):
         Ledger(empty).verify()
     with pytest.raises(NoBudget):

@@ -56,7 +56,9 @@ def _end(delta_of: Callable[[float], float], floor: float) -> float:
     low, high = 0.0, 1e-3
     while delta_of(high) > floor:
         low, high = high, min(2 * high, LARGEST_LOSS)
-    while high > 1.05 * low:
+    for _ in range(60):
+        if high <= 1.05 * low:
+            break
         middle = (low + high) / 2
         low, high = (low, middle) if delta_of(middle) <= floor else (middle, high)
     return high
