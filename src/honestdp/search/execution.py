@@ -224,7 +224,7 @@ class Execution:
             totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(_CHOICE)
         )
         standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
-        standing.weights = standing.kept[runs[chosen]]
+        standing.weights = standing.kept[runs[chosen]].clone()  # of its own: a file has no room for shared tensors
 
     def _save(self, standing: Standing) -> None:
         from safetensors.torch import save as serialise
