@@ -26,6 +26,7 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
 from honestdp.data.split import gathered, split
 from honestdp.intake import Model
+from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.parameters import layout_of
@@ -115,7 +116,11 @@ class Execution:
         return Validation(x, y, loss=self._setting.loss or default_loss(y.dtype), metric=self._design.metric)
 
     def finish(self) -> Standing:
-        """Train and score what is left of the search, and find its winner."""
+        """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
+        with silence():
+            return self._finish()
+
+    def _finish(self) -> Standing:
         standing = self._load()
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
