@@ -38,6 +38,8 @@ from honestdp.training import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
+NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
+"""What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
 _CHOICE, _BATCH_SEEDS = 1, 1000
 
 
@@ -166,9 +168,9 @@ class Execution:
         """The weights of each run; None for one that failed."""
         try:
             return self._population(batch, "batch.safetensors")
-        except (torch.OutOfMemoryError, WorkerDied):
+        except NOT_THE_RUN:
             raise
-        except (ArithmeticError, RuntimeError):
+        except Exception:  # whatever it is: its kind and its words may come from the records, or tell which run it was
             pass
         if len(batch) == 1:
             return [None]
@@ -179,7 +181,9 @@ class Execution:
     def _alone(self, run: int) -> Tensor | None:
         try:
             return self._population([run], f"batch-{run}.safetensors")[0]
-        except (ArithmeticError, RuntimeError):
+        except NOT_THE_RUN:
+            raise
+        except Exception:
             return None
 
     def _population(self, batch: list[int], name: str) -> list[Tensor | None]:
