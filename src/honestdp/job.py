@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import logging
 from contextlib import nullcontext
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from honestdp import checkpoint as checkpoints
 from honestdp.chunks import largest_chunk, plan_chunks, quickest_chunk
 from honestdp.intake import Intake
+from honestdp.logs import logger
 from honestdp.noise import split_seed
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
@@ -28,7 +28,7 @@ from honestdp.progress import Bar
 from honestdp.release import Constants
 from honestdp.run import Run
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _CHUNK_SEEDS = 100
 _REHEARSED_STEPS = 1000
 

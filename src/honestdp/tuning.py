@@ -30,7 +30,7 @@ from honestdp.checkpoint import replace_file
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.split import as_pair, count, fingerprint
 from honestdp.intake import Model, blank_of, try_out
-from honestdp.ledger import Balance, Ledger
+from honestdp.ledger import Balance, Ledger, LedgerError
 from honestdp.losses import Loss, check_labels, default_loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.progress import Spinner
@@ -114,6 +114,9 @@ def tune(
         raise InvalidArgument("records", records, wanted)
     if (ledger is None) != (dataset is None):
         raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
+    if ledger is not None and noise_seed is not None:
+        wanted = "left out with a ledger: a fixed seed is not private at any price"
+        raise InvalidArgument("noise_seed", noise_seed, wanted)
     if resume and out is None:
         raise InvalidArgument("out", out, "the folder of the search to resume")
     made = design(
@@ -160,7 +163,12 @@ class Search:
         hidden = folder / secret.FOLDER
         if not hidden.exists():
             return self._over(folder)
-        balance = self._charge(key)
+        try:
+            balance = self._charge(key)
+        except LedgerError:
+            if not resume:
+                self._undo(folder)
+            raise
         stopped = False
         try:
             with Spinner("searching") if show else nullcontext():
@@ -168,15 +176,19 @@ class Search:
         except KeyboardInterrupt:
             stopped = True
         except SearchFailed:
-            secret.erase(hidden)
+            self._end(folder, hidden)
             raise
         if stopped:  # raised here and not there: what the interrupted training says of itself stays behind
             way = (
                 f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
             )
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
-        secret.erase(hidden)
+        self._end(folder, hidden)
         return result
+
+    def _end(self, folder: Path, hidden: Path) -> None:
+        secret.erase(hidden)
+        leaving.backdate(folder)
 
     def _begin(self, folder: Path, *, resume: bool) -> str:
         """The search's key, after its public side and its secrets are on the disk."""
@@ -194,6 +206,11 @@ class Search:
         key = uuid.uuid4().hex
         replace_file(path, (json.dumps({"key": key, **self.public}, indent=2) + "\n").encode(), mode=0o644)
         return key
+
+    def _undo(self, folder: Path) -> None:
+        """A search that was refused has not begun: its folder is empty again."""
+        secret.erase(folder / secret.FOLDER)
+        (folder / leaving.SEARCH).unlink()
 
     def _known(self, path: Path, resume: bool) -> str:
         if not resume:
@@ -217,10 +234,6 @@ class Search:
         """Durably, before a record is read. The same key is charged once, however often the search is resumed."""
         if self.ledger is None:
             return None
-        if self.seed is not None:
-            raise InvalidArgument(
-                "noise_seed", self.seed, "left out with a ledger: a fixed seed is not private at any price"
-            )
         what = f"honestdp tune, {self.design.selection.name}"
         return Ledger(self.ledger).charge(str(self.dataset), self.design.spending, key=key, what=what)
 

@@ -7,7 +7,6 @@ inputs and weights, norms and sums have to come out as plain autograd gives them
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,8 +20,9 @@ from honestdp.gradients.pieces import Dense
 from honestdp.gradients.rules import Unruled
 from honestdp.gradients.trial import LOT, Trial, flat, project, without_dropout
 from honestdp.gradients.vetting import RefusedModel, refuse_by_name, refuse_mixing
+from honestdp.logs import logger
 
-log = logging.getLogger("honestdp.gradients")
+log = logger("honestdp.gradients")
 
 
 @dataclass(frozen=True)

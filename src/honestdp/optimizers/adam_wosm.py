@@ -7,12 +7,12 @@ by that from the first step and keeps the bias-corrected first moment alone: the
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from honestdp.logs import logger
 from honestdp.optimizers.adam import XI
 from honestdp.optimizers.rule import (
     Clip,
@@ -30,7 +30,7 @@ from honestdp.optimizers.rule import (
 )
 from honestdp.release import Constants, Query, Release
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
 from honestdp.data.split import gathered, split
 from honestdp.intake import Model
+from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.parameters import layout_of
@@ -37,6 +38,8 @@ from honestdp.training import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
+NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
+"""What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
 _CHOICE, _BATCH_SEEDS = 1, 1000
 
 
@@ -115,7 +118,11 @@ class Execution:
         return Validation(x, y, loss=self._setting.loss or default_loss(y.dtype), metric=self._design.metric)
 
     def finish(self) -> Standing:
-        """Train and score what is left of the search, and find its winner."""
+        """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
+        with silence():
+            return self._finish()
+
+    def _finish(self) -> Standing:
         standing = self._load()
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
@@ -161,9 +168,9 @@ class Execution:
         """The weights of each run; None for one that failed."""
         try:
             return self._population(batch, "batch.safetensors")
-        except (torch.OutOfMemoryError, WorkerDied):
+        except NOT_THE_RUN:
             raise
-        except (ArithmeticError, RuntimeError):
+        except Exception:  # whatever it is: its kind and its words may come from the records, or tell which run it was
             pass
         if len(batch) == 1:
             return [None]
@@ -174,7 +181,9 @@ class Execution:
     def _alone(self, run: int) -> Tensor | None:
         try:
             return self._population([run], f"batch-{run}.safetensors")[0]
-        except (ArithmeticError, RuntimeError):
+        except NOT_THE_RUN:
+            raise
+        except Exception:
             return None
 
     def _population(self, batch: list[int], name: str) -> list[Tensor | None]:
@@ -224,7 +233,7 @@ class Execution:
             totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(_CHOICE)
         )
         standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
-        standing.weights = standing.kept[runs[chosen]]
+        standing.weights = standing.kept[runs[chosen]].clone()  # of its own: a file has no room for shared tensors
 
     def _save(self, standing: Standing) -> None:
         from safetensors.torch import save as serialise

@@ -94,10 +94,15 @@ class TuneResult:
         replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
         replace_file(folder / REPORT, report.encode(), mode=0o644)
         replace_file(folder / RESULT, self._text, mode=0o644)
-        begun = (folder / SEARCH).stat().st_mtime_ns
-        for path in folder.rglob("*"):  # files that travel do not say how long the search took
-            if secret.FOLDER not in path.parts:
-                os.utime(path, ns=(begun, begun))
+        backdate(folder)
+
+
+def backdate(folder: Path) -> None:
+    """Give the folder and its files the time at which the search began: files that travel do not say how long it took."""
+    begun = (folder / SEARCH).stat().st_mtime_ns
+    for path in (*folder.rglob("*"), folder):
+        if secret.FOLDER not in path.parts:
+            os.utime(path, ns=(begun, begun))
 
 
 def serialised(model: nn.Module) -> bytes:
