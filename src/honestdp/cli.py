@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import honestdp
-from honestdp import checks
+from honestdp import checks, papers_cli
 from honestdp.budget import rounded_up
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(papers_cli.app, name="papers")
 
 
 def _whole(text: str) -> int:
