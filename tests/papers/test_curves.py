@@ -11,7 +11,7 @@ from honestdp.data.named import NamedDataset
 from honestdp.intake import take_in
 from honestdp.optimizers import SGD, Adam
 from honestdp.papers import curves
-from honestdp.papers.curves import Plan, Exam, accuracies, population_of
+from honestdp.papers.curves import Exam, Plan, accuracies, population_of
 from honestdp.parameters import stack
 from honestdp.run import Run
 
