@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from honestdp.checks import InvalidArgument
-from honestdp.papers.registry import PAPERS, Item, Paper, lookup, paper
+from honestdp.papers.parts import is_done
+from honestdp.papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder
 
 app = typer.Typer(
     help=(
@@ -32,6 +33,7 @@ Out = Annotated[Path, typer.Option(help="Where results, figures and parts are ke
 Quick = Annotated[bool, typer.Option("--quick", help="A small version of the same shape: minutes on two cores.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RESULTS = Path("results/papers")
+LONG = 10.0  # seconds on a large GPU from which on a CPU is a poor idea
 
 
 @app.command("list")
@@ -74,6 +76,8 @@ def run(
     place = _device(device)
     results = []
     for item in items:
+        if place == "cpu":
+            _warn(found, item, out=out, quick=quick)
         with _progress(f"{found.name}/{item.name}") as tell:
             results.append(reproduce(found, item, out=out, quick=quick, device=place, tell=tell))
         if not as_json:
@@ -127,6 +131,18 @@ def _device(device: str | None) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise InvalidArgument("device", device, "cpu here: torch finds no GPU")
     return device
+
+
+def _warn(found: Paper, item: Item, *, out: Path, quick: bool) -> None:
+    """That work made for a GPU is about to begin without one."""
+    folder = parts_folder(out, found.name, quick)
+    seconds = sum(part.weight for part in item.parts(quick) if not is_done(part, folder))
+    if seconds > LONG:
+        typer.echo(
+            f"note: {found.name}/{item.name} in full takes some {seconds / 60:.0f} minutes on a large GPU and a hundred times "
+            "that here; --quick takes minutes. It can be stopped and goes on where it was.",
+            err=True,
+        )
 
 
 @contextmanager

@@ -86,3 +86,11 @@ def test_progress_counts_the_work_that_is_left(tmp_path: Path) -> None:
         [work.part(n) for n in "abc"], tmp_path, "cpu", tell=lambda name, done, total: told.append((name, done, total))
     )
     assert told == [("b", 0.0, 2.0), ("b", 0.5, 2.0), ("c", 1.0, 2.0), ("c", 1.5, 2.0)]
+
+
+def test_a_command_is_told_without_paths_of_this_machine() -> None:
+    told = module.as_seen(
+        ["/opt/x/honestdp/papers/run_device.py", "mohapatra2022/figure4", "--out", "/tmp/o", "--device", "cuda"]
+    )
+    assert told == "python -m honestdp.papers.run_device mohapatra2022/figure4 --device cuda"
+    assert module.as_seen(["/usr/bin/honestdp", "papers", "run", "a/b"]) == "honestdp papers run a/b"

@@ -76,6 +76,8 @@ def accuracies(
             tell((number + (look + 1) / looks) / len(chunks))
         del population
         gc.collect()  # captured steps hold their memory until the cycles they are part of are found
+        if place.type == "cuda":
+            torch.cuda.empty_cache()
     return found.reshape(plan.repeats, len(plan.rules), looks)
 
 

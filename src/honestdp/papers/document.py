@@ -62,8 +62,9 @@ def _section(result: dict[str, Any], figure: str) -> list[str]:
         lines += ["", *(f"- {note}" for note in result["notes"])]
     made = result["made"]
     how = f"`{made['command']}`"
-    if made["parts by"]:
-        how += f", training by `{made['parts by']}`"
+    others = [command for command in made["training by"] if command != made["command"]]
+    if others:
+        how += ", trained by " + ", ".join(f"`{command}`" for command in others)
     seconds = made["seconds of training"] + made["seconds of the rest"]
     packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines += ["", f"Made by {how} on {', '.join(made['device'])} in {seconds:.0f} s ({packages}; {made['on']})."]

@@ -40,3 +40,13 @@ def named(axes: Any, title: str, x: str, y: str) -> None:
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(labelsize=8)
+
+
+def logarithmic(axis: Any) -> None:
+    """An axis of a plot (`axes.xaxis`, `axes.yaxis`) by powers of ten, labelled in plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())

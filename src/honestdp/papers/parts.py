@@ -30,7 +30,7 @@ Tell = Callable[[float], None]
 class Part:
     """A piece of work. identity: everything its numbers depend on; a file with another identity is made anew.
 
-    weight: its share of the work, in run-steps or the like.
+    weight: its share of the work, as seconds on a large GPU, roughly.
     """
 
     name: str
@@ -74,6 +74,7 @@ def make(part: Part, folder: Path, device: str, tell: Tell = lambda done: None) 
         "identity": part.identity,
         "seconds": round(time.perf_counter() - began, 3),
         "device": device_name(device),
+        "command": as_seen(),
         "versions": versions(),
     }
     packed = io.BytesIO()
@@ -141,6 +142,10 @@ def versions() -> dict[str, str]:
 
 
 def as_seen(command: Sequence[str] | None = None) -> str:
-    """The command line, with the program's name in place of its path."""
+    """The command line as a reader can repeat it: the program's name without its path, and without the folder of results."""
     first, *rest = command or sys.argv
-    return " ".join([Path(first).name, *rest])
+    if "--out" in rest:
+        place = rest.index("--out")
+        rest[place : place + 2] = []
+    name = Path(first).name
+    return " ".join(["python -m honestdp.papers.run_device" if name == "run_device.py" else name, *rest])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def reproduce(
         **outcome.as_dict(),
         "made": {
             "command": as_seen(),
-            "parts by": f"python -m honestdp.papers.run_device {paper.name}/{item.name}" if abouts else None,
+            "training by": sorted({about["command"] for about in abouts}),
             "device": sorted({about["device"] for about in abouts}) or [device_name("cpu")],
             "seconds of training": round(sum(about["seconds"] for about in abouts), 1),
             "seconds of the rest": round(time.perf_counter() - began, 1),
@@ -45,8 +46,14 @@ def reproduce(
         picture.parent.mkdir(parents=True, exist_ok=True)
         outcome.draw(picture)
         result["figure"] = picture.name
-    write_whole(file, (json.dumps(result, indent=1) + "\n").encode())
+    write_whole(file, readable(result).encode())
     return result
+
+
+def readable(result: dict[str, Any]) -> str:
+    """JSON with every list of numbers on one line."""
+    text = json.dumps(result, indent=1)
+    return re.sub(r"\[\s+([-+\d.,\seEIN]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
 
 def kept_result(paper: Paper, item: Item, *, out: Path, quick: bool) -> dict[str, Any] | None:

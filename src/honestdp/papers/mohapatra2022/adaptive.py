@@ -14,7 +14,7 @@ import numpy as np
 from honestdp.papers.claims import Outcome, Table, judged
 from honestdp.papers.look import COLOURS, named, panels
 from honestdp.papers.mohapatra2022.setting import CLIPS, LOT, MODELS, TASKS, Pair, grid, model_of, pair_title, pairs
-from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name, training_part
+from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name, trained_notes, training_part
 from honestdp.papers.parts import Array, Arrays, Part, Tell
 from honestdp.papers.registry import Finished
 
@@ -99,8 +99,7 @@ def _compared(parts: Finished, noise: float, quick: bool) -> Outcome:
         ),
     ]
     notes = [
-        "Test-set accuracies, repeats averaged: evaluation on public data, covered by no budget.",
-        "Gisette is the stand-in made from MNIST, not Gisette itself.",
+        *trained_notes(quick),
         "ADADP takes two releases for one iteration and is given as many releases as the others; tau is sqrt(d / 2T) for T "
         "iterations; the step that used both releases is kept and none is rejected.",
     ]
@@ -159,7 +158,7 @@ def parts_theorem3(quick: bool) -> list[Part]:
         def work(device: str, tell: Tell, task: Any = task) -> Arrays:
             return {"ratio": _step_sizes(task, steps, every, device, tell), "every": np.array(every)}
 
-        made.append(Part(f"theorem3/{task.name}-LR", identity, 4 * steps, work))
+        made.append(Part(f"theorem3/{task.name}-LR", identity, 4e-6 * len(CLIPS) * steps, work))
     return made
 
 

@@ -41,7 +41,7 @@ def parts2(quick: bool) -> list[Part]:
     def work(device: str, tell: Tell) -> Arrays:
         return {"loss": _losses(device, repeats, tell)}
 
-    return [Part("figure2/grid", identity, len(VALUES) ** 2 * STEPS * repeats, work)]
+    return [Part("figure2/grid", identity, 4e-6 * len(VALUES) ** 2 * STEPS * repeats, work)]
 
 
 def _losses(device: str, repeats: int, tell: Tell) -> Array:

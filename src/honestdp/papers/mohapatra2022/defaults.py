@@ -15,7 +15,7 @@ from honestdp.optimizers import Adam
 from honestdp.papers.claims import Outcome, Table, judged
 from honestdp.papers.look import named, panels
 from honestdp.papers.mohapatra2022.setting import pair_name, pair_title, pairs
-from honestdp.papers.mohapatra2022.training import mean_accuracy, training_part
+from honestdp.papers.mohapatra2022.training import mean_accuracy, trained_notes, training_part
 from honestdp.papers.parts import Part
 from honestdp.papers.registry import Finished
 
@@ -84,8 +84,7 @@ def figure3(parts: Finished, quick: bool) -> Outcome:
         "accuracy": {title: found.round(3).tolist() for title, found in final.items()},
     }
     notes = [
-        "Test-set accuracies, repeats averaged: evaluation on public data, covered by no budget.",
-        "Gisette is the stand-in made from MNIST, not Gisette itself.",
+        *trained_notes(quick),
         f"The paper does not name the noise of this figure; here sigma is {NOISE:g}.",
     ]
     table = Table("Test accuracy, per cent", header, rows, digits=1)

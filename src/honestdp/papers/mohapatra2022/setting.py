@@ -60,9 +60,9 @@ Pair = tuple[Task, str]
 
 
 def pairs(quick: bool) -> list[Pair]:
-    """Every task with every model; quickly, without the two networks that take two cores longest."""
-    slow = {("enron", "TLNN"), ("gisette-standin", "TLNN")}
-    return [(task, model) for model in MODELS for task in TASKS if not (quick and (task.name, model) in slow)]
+    """Every task with every model; quickly, those that two cores train in minutes."""
+    fast = {("adult-202", "LR"), ("adult-202", "TLNN"), ("mnist", "LR")}
+    return [(task, model) for model in MODELS for task in TASKS if not quick or (task.name, model) in fast]
 
 
 def pair_name(pair: Pair) -> str:
@@ -88,7 +88,7 @@ def grid(optimizer: str, quick: bool = False) -> list[rules.Rule]:
     """The candidates of Table 3, or a few of them that span the same ranges."""
     sizes = STEP_SIZES[::3] if quick else STEP_SIZES
     clips = (CLIPS[0], CLIPS[-1]) if quick else CLIPS
-    momenta = (MOMENTA[0], MOMENTA[4]) if quick else MOMENTA
+    momenta = (MOMENTA[4],) if quick else MOMENTA
     if optimizer == "DPSGD":
         return [rules.SGD(lr=lr, clip=clip) for lr in sizes for clip in clips]
     if optimizer == "DPMomentum":
