@@ -120,6 +120,25 @@ def test_figure_5_judges_what_it_is_given(level: dict[str, float], verdicts: lis
     assert [claim.verdict for claim in found.claims] == verdicts
 
 
+def test_adadp_below_except_on_adult_is_judged_by_its_best_candidate() -> None:
+    parts = curves(4.0, adaptive.OPTIMIZERS, {"DPAdam": 90, "DPAdamWOSM": 90, "ADADP": 80})
+    for name, kept in parts.items():
+        if "adult" in name and name.endswith("ADADP"):
+            kept["right"][:, 0] += 120  # the best alone: the median stays below
+    claim = adaptive.figure5(parts, False).claims[3]
+    assert claim.verdict == HOLDS
+    assert "+2.0 (Adult, LR)" in claim.found
+    assert "-10.0 (MNIST, LR)" in claim.found
+
+
+def test_a_draw_is_the_best_of_four_allowed_candidates_at_every_look() -> None:
+    accuracy = np.array([[1.0, 9], [2, 8], [3, 7], [4, 6], [100, 100]])
+    assert (comparison._drawn(accuracy, [0, 1, 2, 3]) == [4, 9]).all()
+    draws = comparison._drawn(accuracy, [0, 1, 2, 3, 4])
+    assert draws.shape == (100, 2)
+    assert 60 <= (draws[:, 0] == 100).sum() <= 95  # 80 expected; 5 standard deviations
+
+
 def test_figure_3_judges_what_it_is_given() -> None:
     tried = defaults.settings(False)
     assert len(tried) == 180
