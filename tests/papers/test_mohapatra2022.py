@@ -13,7 +13,7 @@ import pytest
 from honestdp.papers.claims import FAILS, HOLDS, IN_PART, judged
 from honestdp.papers.mohapatra2022 import PAPER, adaptive, comparison, costs, coupling, defaults, table1
 from honestdp.papers.mohapatra2022.setting import TASKS, grid, pairs
-from honestdp.papers.mohapatra2022.training import part_name
+from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name
 from honestdp.papers.parts import Arrays
 from tests.data.places import FOLDER, needs_files
 
@@ -137,6 +137,12 @@ def test_a_draw_is_the_best_of_four_allowed_candidates_at_every_look() -> None:
     draws = comparison._drawn(accuracy, [0, 1, 2, 3, 4])
     assert draws.shape == (100, 2)
     assert 60 <= (draws[:, 0] == 100).sum() <= 95  # 80 expected; 5 standard deviations
+
+
+def test_accuracies_are_averaged_over_repeats_in_per_cent_of_the_test_records() -> None:
+    part = {"right": np.array([[[10, 40]], [[30, 60]]]), "tests": np.array(200), "every": np.array(100)}
+    assert mean_accuracy({"a": part}, "a").tolist() == [[10.0, 25.0]]
+    assert looks({"a": part}, "a").tolist() == [100, 200]
 
 
 def test_figure_3_judges_what_it_is_given() -> None:
