@@ -26,7 +26,7 @@ VALUES = tuple(float(f"{m}e{e}") for e in range(-4, 2) for m in (1, 2, 4, 5, 8))
 DIMENSIONS, RECORDS, LOT, STEPS, NOISE = 10, 10000, 250, 100, 4.0
 BEST = 1.0
 """A loss of at most this counts as one of the best: the paper's logarithmic scale ends at 0. Untrained weights have 2600."""
-SLOPE_TOLERANCE = 0.2
+SLOPE_TOLERANCE = 0.15
 
 
 def _regression(records: int, seed: int) -> tuple[Array, Array]:
@@ -78,9 +78,10 @@ def figure2(parts: Finished, quick: bool) -> Outcome:
     claims = [
         judged(
             "The best (step size, clip) pairs lie on a diagonal that shows an inverse relation",
-            [abs(slope + 1) < SLOPE_TOLERANCE],
-            f"{int(best.sum())} of 900 pairs reach a loss of {BEST:g} or less; the best step size falls with the clip "
-            f"with a slope of {slope:.2f} on logarithmic axes",
+            [abs(slope + 1) < SLOPE_TOLERANCE, abs(strict + 1) < SLOPE_TOLERANCE],
+            f"{int(best.sum())} of 900 pairs reach a loss of {BEST:g} or less; along them the best step size falls with the clip "
+            f"with a slope of {slope:.2f} on logarithmic axes; along the {int((loss <= 2 * loss.min()).sum())} pairs within "
+            f"twice the least loss with {strict:.2f}",
         ),
         judged(
             "Not every clip and not every step size has a best partner",
@@ -105,9 +106,9 @@ def figure2(parts: Finished, quick: bool) -> Outcome:
     }
     notes = [
         f"The paper does not give the number of records ({RECORDS} here) nor the lot ({LOT}).",
-        f"Which pairs count as best is a choice: the {int((loss <= 2 * loss.min()).sum())} pairs within twice the least loss, "
-        f"{loss.min():.4f}, have a slope of {strict:.2f}. The threshold, and the tolerance of {SLOPE_TOLERANCE:g} on the "
-        "slope, were set with this figure in view.",
+        "Which pairs count as best is a choice that the paper does not spell out, and the verdict depends on it. So two readings "
+        f"are judged: within twice the least loss ({loss.min():.4f}), and a loss of {BEST:g}, where the paper's log scale "
+        "ends. The second was added after the first had been seen to fail.",
     ]
     return Outcome(claims, numbers, notes=notes, draw=lambda file: _draw2(file, logs))
 
