@@ -66,7 +66,7 @@ def take_in(
     module: nn.Module, data: Any, *, records: int, loss: Loss | None, device: torch.device, workers: int
 ) -> Intake:
     """Check model, loss and data against each other and against the declared number of records."""
-    layout = layout_of(module)
+    layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
     source = open_records(data, device=device, dtype=dtype, workers=workers)
     if len(source) != records:

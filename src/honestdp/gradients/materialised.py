@@ -111,15 +111,22 @@ class Materialised:
             yield self.batch.gradients(first, first + self.chunk)
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        if self._kept is not None:
-            return {name: Dense(value).weighted_sum(weights, finite=False) for name, value in self._kept.items()}
         totals = {name: torch.zeros_like(value) for name, value in self.batch.params.items()}
+        self.add_weighted_sum(totals, weights)
+        return totals
+
+    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        if self._kept is not None:
+            _add(totals, self._kept, weights)
+            return
         with _replayed(self._states, self.batch.x.device):
             for number, (gradients, _) in enumerate(self._made()):
-                part = weights[:, number * self.chunk : (number + 1) * self.chunk]
-                for name, value in gradients.items():
-                    totals[name] += Dense(value).weighted_sum(part, finite=False)
-        return totals
+                _add(totals, gradients, weights[:, number * self.chunk : (number + 1) * self.chunk])
+
+
+def _add(totals: Mapping[str, Tensor], gradients: Mapping[str, Tensor], weights: Tensor) -> None:
+    for name, value in gradients.items():
+        Dense(value).add_weighted_sum([totals[name]], weights, finite=False)
 
 
 RandomStates = tuple[Tensor, Tensor | None]
