@@ -18,7 +18,11 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/honestdp plan --records 56000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --plot plan.png
+	rm -rf demo
+	mkdir demo
+	$(BIN)/honestdp ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
+	$(BIN)/honestdp tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 \
+		--lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -33,4 +37,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/engine.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info plan.png
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info demo

@@ -51,6 +51,8 @@ class Statement:
     leaves: what may leave under this guarantee.
     basis: the theorem that the number rests on, and where it is proved.
     published: for a bound of our own, (name, epsilon) of the published bound for the same runs.
+    scores: what was asked of validation records, and what it costs.
+    uncovered: what the guarantee does not speak of, and who sees it.
     not_private: reasons why nothing is guaranteed at all.
     """
 
@@ -63,6 +65,8 @@ class Statement:
     leaves: str
     basis: str
     published: tuple[str, float] | None = None
+    scores: str = ""
+    uncovered: str = ""
     assumptions: tuple[str, ...] = ASSUMPTIONS
     notes: tuple[str, ...] = ()
     not_private: tuple[str, ...] = ()
@@ -84,12 +88,17 @@ class Statement:
             ("may leave", self.leaves),
             ("rests on", self.basis),
         ]
+        if self.scores:
+            rows.append(("scores", self.scores))
         if self.published:
             name, epsilon = self.published
             rows.append(("published", f"epsilon {rounded_up(epsilon)} by {name}, for the same runs"))
+        if self.uncovered:
+            rows.append(("not covered", self.uncovered))
         rows += [("assumes" if i == 0 else "", text) for i, text in enumerate(self.assumptions)]
         rows += [("note" if i == 0 else "", text) for i, text in enumerate(self.notes)]
-        return "\n".join([*lines, *(f"{label:<11}{text}" for label, text in rows)])
+        width = max(len(label) for label, _ in rows) + 1
+        return "\n".join([*lines, *(f"{label:<{width}}{text}" for label, text in rows)])
 
     def with_notes(self, notes: Iterable[str]) -> Statement:
         return replace(self, notes=(*self.notes, *notes))
@@ -110,6 +119,8 @@ class Statement:
             "leaves": self.leaves,
             "basis": self.basis,
             "published": published,
+            "scores": self.scores or None,
+            "uncovered": self.uncovered or None,
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
             "private": not self.not_private,

@@ -50,13 +50,13 @@ def save(path: Path, progress: Progress) -> None:
         tensors |= {f"generator.{i}": value for i, value in enumerate(progress.current.generators)}
         about |= {"step": progress.current.step, "generators": len(progress.current.generators)}
     own = {name: value.detach().contiguous().cpu().clone() for name, value in tensors.items()}
-    _replace(path, serialise(own, {"honestdp": json.dumps(about)}))
+    replace_file(path, serialise(own, {"honestdp": json.dumps(about)}))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """After this returns the new content is on the disk; before, the old one is whole."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -16,77 +16,37 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import honestdp
-from honestdp import checks
+from honestdp import checks, ledger_cli, tune_cli
 from honestdp.budget import rounded_up
+from honestdp.options import (
+    Accountant,
+    Candidates,
+    Delta,
+    Identical,
+    Json,
+    Lot,
+    Noise,
+    Records,
+    Runs,
+    SelectionName,
+    ShapeOption,
+    Steps,
+    shape_for,
+    whole_number,
+)
 
 app = typer.Typer(
     help=(
         "Differentially private training whose reported epsilon includes the hyperparameter search.\n\n"
-        "Start with **plan**: it compares what a search would cost under every selection. **epsilon** and **noise** answer for "
-        "one selection."
+        "**tune** searches and trains within one budget. **plan** compares what a search would cost under every selection; "
+        "**epsilon** and **noise** answer for one. **ledger** keeps what a dataset may spend and has spent."
     ),
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
 )
-
-
-def _whole(text: str) -> int:
-    """A whole number, 1e6 included."""
-    try:
-        number = float(text)
-        if number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise typer.BadParameter(f"{text!r} is not a whole number")
-
-
-def _shape_of_count(text: str) -> float | str:
-    named: dict[str, float | str] = {"geometric": 1.0, "logarithmic": 0.0, "poisson": "poisson"}
-    try:
-        return named[text] if text in named else float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number above -1, geometric, logarithmic or poisson") from None
-
-
-Records = Annotated[
-    int, typer.Option(parser=_whole, metavar="INTEGER", help="N: how many records there are, a public constant.")
-]
-Lot = Annotated[float, typer.Option(help="L: the expected size of a Poisson lot; the rate is lot/records.")]
-Steps = Annotated[int, typer.Option(parser=_whole, metavar="INTEGER", help="T: noisy queries in one run.")]
-Noise = Annotated[float, typer.Option(help="sigma: the noise multiplier. 0 is no privacy at all.")]
-Delta = Annotated[float, typer.Option(help="delta, well below 1/records.")]
-Candidates = Annotated[
-    int,
-    typer.Option(
-        parser=_whole,
-        metavar="INTEGER",
-        help="K: the runs that are composed, or the grid with one winner; gamma = 1/K for liu-talwar; the mean number of runs of "
-        "random stopping unless --runs is given.",
-    ),
-]
-SelectionName = Annotated[
-    str,
-    typer.Option(help="How the winner is found: compose, winner, liu-talwar, papernot-steinke, profile or envelope."),
-]
-Runs = Annotated[float | None, typer.Option(help="The mean number of runs of random stopping.")]
-ShapeOption = Annotated[
-    Any,
-    typer.Option(
-        parser=_shape_of_count,
-        metavar="NUMBER|poisson",
-        help="Of the number of runs: above -1 (0 logarithmic, 1 geometric), or poisson. Geometric if left out.",
-    ),
-]
-Identical = Annotated[
-    bool, typer.Option("--identical", help="For winner: all candidates are one setting with different seeds.")
-]
-Accountant = Annotated[
-    str | None,
-    typer.Option(help="pld (tight), rdp or moments (what the papers print). Each selection has its own default."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app.command()(tune_cli.tune)
+app.add_typer(ledger_cli.app, name="ledger")
 
 
 @app.callback(invoke_without_command=True)
@@ -126,7 +86,7 @@ def epsilon(
         selection,
         candidates=candidates,
         runs=runs,
-        shape=_shape(shape, selection),
+        shape=shape_for(shape, selection),
         accountant=accountant,
         identical=identical,
     )
@@ -161,7 +121,7 @@ def noise(
         selection,
         candidates=candidates,
         runs=runs,
-        shape=_shape(shape, selection),
+        shape=shape_for(shape, selection),
         accountant=accountant,
         identical=identical,
     )
@@ -177,7 +137,7 @@ def plan(
     steps: Steps,
     delta: Delta,
     candidates: Annotated[
-        int, typer.Option(parser=_whole, metavar="INTEGER", help="How many candidates the search has.")
+        int, typer.Option(parser=whole_number, metavar="INTEGER", help="How many candidates the search has.")
     ],
     noise: Annotated[float | None, typer.Option(help="Compare epsilons at this noise; or give --epsilon.")] = None,
     epsilon: Annotated[
@@ -228,12 +188,6 @@ def plan(
         typer.echo(f"\nchart       {plot}")
 
 
-def _shape(shape: float | str | None, selection: str) -> float | str:
-    if shape is not None and selection in ("compose", "winner", "liu-talwar"):
-        raise checks.InvalidArgument("shape", shape, f"left out for {selection}, whose number of runs has no shape")
-    return 1.0 if shape is None else shape
-
-
 def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:
     constants = {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise}
     if as_json:
@@ -268,7 +222,9 @@ def main() -> None:
         code = typer.main.get_command(app).main(prog_name="honestdp", standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if str(stop):
+            print(f"honestdp: {stop}", file=sys.stderr)
         sys.exit(130)
     except checks.InvalidArgument as error:
         _fail(f"--{error.argument.replace('_', '-')} must be {error.wanted}; got {error.value}")

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.data import BlankRecords, Records, open_records
+from honestdp.data.records import blank
 from honestdp.gradients import per_example
 from honestdp.losses import Loss, check_labels, check_output, default_loss
 from honestdp.mechanism import Mechanism, Question
@@ -63,13 +64,23 @@ def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
 
 
 def take_in(
-    module: nn.Module, data: Any, *, records: int, loss: Loss | None, device: torch.device, workers: int
+    module: nn.Module,
+    data: Any,
+    *,
+    records: int,
+    loss: Loss | None,
+    device: torch.device,
+    workers: int,
+    by_coin: bool = False,
 ) -> Intake:
-    """Check model, loss and data against each other and against the declared number of records."""
+    """Check model, loss and data against each other and against the declared number of records.
+
+    by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
+    """
     layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
     source = open_records(data, device=device, dtype=dtype, workers=workers)
-    if len(source) != records:
+    if len(source) != records and not by_coin:
         wanted = (
             f"{len(source)}, as many as the data has. The number is not taken from the data, because it sets the rate "
             "and the epsilon and so must be public: declare it in the Run, and pass exactly that many records"
@@ -78,10 +89,22 @@ def take_in(
     working = copy.deepcopy(module).to(device)
     x, y = source.blank()
     loss = loss or default_loss(y.dtype)
-    classes = check_output(working, loss, x, y)
+    classes = try_out(working, loss, x, y)
     labels = source.label_range()
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
-    params = layout.views(stack([working], layout, device))
-    per_example(working, loss, params, x[None], y[None])
     return Intake(Question(working, loss), layout, dtype, source, classes)
+
+
+def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:
+    """Two made-up examples in the shape of arrays or tensors x and y, as the module reads them. No record is read."""
+    parameter = next(module.parameters())
+    return blank(x[:0], y[:0], dtype=parameter.dtype, device=parameter.device)
+
+
+def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
+    """Model and loss on two made-up examples; the number of classes where there are such. No record is needed for it."""
+    classes = check_output(module, loss, x, y)
+    layout = layout_of(module)
+    per_example(module, loss, layout.views(stack([module], layout, x.device)), x[None], y[None])
+    return classes

@@ -107,7 +107,7 @@ class Job:
         try:
             while population.step < population.total:
                 todo.current = population.snapshot()
-                self._keep(todo)
+                self._keep(todo, always=population.step == 0)
                 population.block()
                 if bar is not None:
                     bar.advance((population.step - todo.current.step) * len(chunk))

@@ -209,8 +209,9 @@ class Mechanism:
 
     def start(self, steps: int) -> None:
         """Begin drawing the lots of the coming `steps` steps."""
+        # Every record that is there has its chance, L/N with the declared N; how many there are sets nothing else.
         self._pending = PendingLots(
-            self._choice, records=self.constants.records, rate=self._rate, steps=steps, runs=self._runs
+            self._choice, records=len(self.records), rate=self._rate, steps=steps, runs=self._runs
         )
 
     def lots(self) -> Lots:

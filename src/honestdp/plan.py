@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from dp_accounting import DpEvent
 from scipy import optimize
 
 from honestdp import checks
@@ -85,20 +86,21 @@ def shape_of(selection: Selection) -> float | str | None:
     return None
 
 
-def statement(selection: Selection, run: Run, *, delta: float) -> Statement:
-    """What the selection guarantees for this run, with the notes that belong to this number and no other."""
+def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Statement:
+    """What the selection guarantees for this base run, with the notes that belong to this number and no other."""
+    event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AccountingWarning)
-        epsilon = selection.epsilon(run.event, delta=delta)
+        epsilon = selection.epsilon(event, delta=delta)
     notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
     if other is not None and math.isfinite(epsilon) and not is_one_run(selection):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AccountingWarning)
-            published = (other.basis, other.epsilon(run.event, delta=delta))
+            published = (other.basis, other.epsilon(event, delta=delta))
     if isinstance(selection, LiuTalwar) and selection.gamma == 1:
-        one = Compose(candidates=1, accountant=selection.accountant).epsilon(run.event, delta=delta)
+        one = Compose(candidates=1, accountant=selection.accountant).epsilon(event, delta=delta)
         notes.append(
             f"at gamma 1 the search is one run, whose own cost is epsilon {one:.4g}: the theorem is not tight there"
         )

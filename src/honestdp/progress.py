@@ -1,4 +1,4 @@
-"""A progress bar on a terminal that can show one; silent otherwise."""
+"""Progress on a terminal that can show it; silent otherwise."""
 
 from __future__ import annotations
 
@@ -26,6 +26,30 @@ class Bar:
     def advance(self, steps: int) -> None:
         if self._shown is not None:
             self._shown.advance(self._task, steps)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown.stop()
+
+
+class Spinner:
+    """Says that work goes on, and for how long it has. How much there is to do is secret, so no part of it is shown."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        self._shown: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            from rich.console import Console
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        except ImportError:
+            return self
+        columns = (SpinnerColumn(), TextColumn(self._words), TimeElapsedColumn())
+        self._shown = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._shown.add_task(self._words, total=None)
+        self._shown.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._shown is not None:

@@ -141,13 +141,19 @@ def assemble(
     checkpoint_seconds: float = 30.0,
     budget: Budget | None = None,
     workers: int = 2,
+    by_coin: bool = False,
 ) -> Job:
-    """Check everything and make the job that `train_population` does. Nothing is released yet."""
+    """Check everything and make the job that `train_population` does. Nothing is released yet.
+
+    by_coin: see `take_in`.
+    """
     runs = _runs(run, len(optimizers), budget)
-    _check(optimizers, runs, schedule)
-    place = _place(device)
+    check_rules(optimizers, runs, schedule)
+    place = place_of(device)
     modules = modules_of(model, len(runs))
-    intake = take_in(modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers)
+    intake = take_in(
+        modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers, by_coin=by_coin
+    )
     return Job(
         intake=intake,
         modules=modules,
@@ -162,7 +168,7 @@ def assemble(
     )
 
 
-def _place(device: str | torch.device | None) -> torch.device:
+def place_of(device: str | torch.device | None) -> torch.device:
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     place = torch.device(device)
@@ -190,7 +196,7 @@ def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[R
     return [least_noise(budget, records=first.records, lot=first.lot, steps=first.steps, selection=all_of_them)] * count
 
 
-def _check(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
+def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
     for rule, run in zip(optimizers, runs, strict=True):
         if not isinstance(rule, Rule):
             raise InvalidArgument("optimizer", rule, "one of honestdp.optimizers, such as SGD(lr=0.1, clip=1.0)")

@@ -11,7 +11,7 @@ import pytest
 
 from honestdp import Run
 from honestdp.accounting import AccountingWarning, epsilon, privacy_loss, rdp, renyi_curve
-from honestdp.accounting.events import gaussian_steps, total_steps
+from honestdp.accounting.events import steps_of, total_steps
 
 RUN = Run(records=1000, lot=50, steps=7, noise=1.5)
 OTHER = Run(records=1000, lot=100, steps=4, noise=2.0)
@@ -20,7 +20,7 @@ OTHER = Run(records=1000, lot=100, steps=4, noise=2.0)
 def test_repeated_compositions_keep_their_counts() -> None:
     both = dp_accounting.ComposedDpEvent([RUN.event, OTHER.event, RUN.event])
     three = dp_accounting.SelfComposedDpEvent(both, 3)
-    found = {(step.rate, step.noise): step.count for step in gaussian_steps(three)}
+    found = {(step.rate, step.noise): step.count for step in steps_of(three)}
     assert found == {(0.05, 1.5): 42, (0.1, 2.0): 12}
     assert total_steps(three) == 54
 

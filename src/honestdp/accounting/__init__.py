@@ -12,7 +12,13 @@ import warnings
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.events import UnknownEvent, gaussian_steps
+from honestdp.accounting.events import (
+    DiscreteGaussianDpEvent,
+    PureDpEvent,
+    UnknownEvent,
+    WorstOfDpEvent,
+    steps_of,
+)
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
 from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, moments_epsilon, renyi_curve
@@ -22,10 +28,13 @@ ACCOUNTANTS = ("pld", "rdp", "moments")
 __all__ = [
     "ACCOUNTANTS",
     "AccountingWarning",
+    "DiscreteGaussianDpEvent",
     "FallBack",
     "Pair",
+    "PureDpEvent",
     "RenyiCurve",
     "UnknownEvent",
+    "WorstOfDpEvent",
     "at_once",
     "epsilon",
     "privacy_loss",
@@ -62,12 +71,12 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
 def at_once(event: DpEvent) -> float | None:
     """The epsilon of an event that needs no accountant: 0 where nothing is asked, infinite where no noise is added."""
     try:
-        steps = gaussian_steps(event)
+        steps = steps_of(event)
     except UnknownEvent:
         return None
     if not steps:
         return 0.0
-    return math.inf if any(step.noise == 0 for step in steps) else None
+    return math.inf if any(step.noiseless for step in steps) else None
 
 
 def privacy_loss(event: DpEvent, *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
@@ -75,4 +84,4 @@ def privacy_loss(event: DpEvent, *, delta: float, tolerance: float = TOLERANCE) 
 
     tolerance: the part of epsilon that the grid may add.
     """
-    return dominating_pair(tuple(gaussian_steps(event)), delta=delta, tolerance=tolerance)
+    return dominating_pair(steps_of(event), delta=delta, tolerance=tolerance)

@@ -34,15 +34,21 @@ def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selecti
     """The run with the least noise whose whole search meets the budget: at most 0.1 % below it, never above."""
     checks.whole(least=1, steps=steps)
 
-    def run_with(log_noise: float) -> Run:
-        return Run(records=records, lot=lot, steps=steps, noise=math.exp(log_noise))
+    def run_with(noise: float) -> Run:
+        return Run(records=records, lot=lot, steps=steps, noise=noise)
+
+    return run_with(least_multiplier(budget, lambda noise: run_with(noise).event, selection))
+
+
+def least_multiplier(budget: Budget, event_of: Callable[[float], DpEvent], selection: Spender) -> float:
+    """The least noise multiplier at which a search whose runs are the event of that noise meets the budget."""
 
     def excess(log_noise: float) -> float:
         """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
-        epsilon = selection.epsilon(run_with(log_noise).event, delta=budget.delta)
+        epsilon = selection.epsilon(event_of(math.exp(log_noise)), delta=budget.delta)
         return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
 
-    return run_with(_crossing(excess))
+    return math.exp(_crossing(excess))
 
 
 def _crossing(excess: Callable[[float], float]) -> float:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import fft, optimize
 
 from honestdp.accounting.pair import Pair, Slack
-from honestdp.accounting.steps import Array, GaussianStep, StepMasses
+from honestdp.accounting.steps import Array, Step, StepMasses
 
 OUTSIDE = 1e-15  # the mass that a tilted distribution may have outside the window
 ROUNDING = 2.0**-50  # what a step may add to the relative error of a Fourier coefficient
@@ -51,7 +51,7 @@ def chernoff(steps: Sequence[StepMasses], *, mass: float, theta: float = 0.0, si
     return Quantile(loss=sign * float(found.fun), tilt=math.exp(found.x))
 
 
-def discretise(steps: Sequence[GaussianStep], *, grid: float, delta: float) -> list[StepMasses]:
+def discretise(steps: Sequence[Step], *, grid: float, delta: float) -> list[StepMasses]:
     """The steps on one grid, with so little mass at infinite losses that all steps together stay far below delta."""
     tail = delta * 1e-6 / sum(step.count for step in steps)
     return [step.discretised(grid=grid, tail=tail) for step in steps]

@@ -1,28 +1,68 @@
-"""dp-accounting's events as the steps that the tight accountant composes. What it does not know it refuses."""
+"""dp-accounting's events, and three of our own, as the steps that the tight accountant composes. The unknown is refused."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import dp_accounting
 from dp_accounting import DpEvent
 
-from honestdp.accounting.steps import GaussianStep
+from honestdp.accounting.atoms import discrete_gaussian, randomised_response
+from honestdp.accounting.steps import GaussianStep, Step
+from honestdp.accounting.worst import WorstStep
 
 
 class UnknownEvent(TypeError):
     """An event that has no place in the privacy-loss distribution accountant."""
 
 
-def gaussian_steps(event: DpEvent) -> list[GaussianStep]:
-    """The Poisson-sampled Gaussian queries that the event is made of, equal ones counted together."""
-    counts: dict[tuple[float, float], int] = {}
-    for step in _walk(event, 1):
-        counts[step.rate, step.noise] = counts.get((step.rate, step.noise), 0) + step.count
-    return [GaussianStep(rate, noise, count) for (rate, noise), count in counts.items()]
+@dataclass(frozen=True)
+class DiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
+    """An integer of sensitivity `sensitivity` plus discrete Gaussian noise of scale noise_multiplier * sensitivity."""
+
+    noise_multiplier: float
+    sensitivity: int = 1
 
 
-def _walk(event: DpEvent, count: int, rate: float = 1.0) -> Iterator[GaussianStep]:
+@dataclass(frozen=True)
+class PureDpEvent(DpEvent):  # type: ignore[misc]
+    """Any query that is (epsilon, 0) private."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class WorstOfDpEvent(DpEvent):  # type: ignore[misc]
+    """One of several events, which one depending on no record; its privacy profile is at most the worst of theirs."""
+
+    events: tuple[DpEvent, ...]
+
+
+def steps_of(event: DpEvent) -> tuple[Step, ...]:
+    """The queries that the event is made of, equal ones counted together."""
+    counts: dict[DpEvent | tuple[float, float], int] = {}
+    for query, count in _walk(event, 1):
+        counts[query] = counts.get(query, 0) + count
+    return tuple(_step(query, count) for query, count in counts.items())
+
+
+def _step(query: DpEvent | tuple[float, float], count: int) -> Step:
+    match query:
+        case DiscreteGaussianDpEvent():
+            return discrete_gaussian(query.noise_multiplier, sensitivity=query.sensitivity, count=count)
+        case PureDpEvent():
+            return randomised_response(query.epsilon, count=count)
+        case WorstOfDpEvent():
+            return WorstStep(tuple(steps_of(event) for event in query.events), count)
+        case (float() | int() as rate, float() | int() as noise):
+            return GaussianStep(rate, noise, count)
+    raise AssertionError(query)
+
+
+def _walk(event: DpEvent, count: int, rate: float = 1.0) -> Iterator[tuple[DpEvent | tuple[float, float], int]]:
+    """The elementary queries: Gaussians as (rate, noise), others as their event."""
     match event:
         case dp_accounting.NoOpDpEvent():
             return
@@ -35,16 +75,26 @@ def _walk(event: DpEvent, count: int, rate: float = 1.0) -> Iterator[GaussianSte
             yield from _walk(event.event, count, event.sampling_probability)
         case dp_accounting.GaussianDpEvent():
             if count and rate:
-                yield GaussianStep(rate, event.noise_multiplier, count)
+                yield (rate, event.noise_multiplier), count
         case dp_accounting.NonPrivateDpEvent():
             if count:
-                yield GaussianStep(1.0, 0.0, count)
+                yield (1.0, 0.0), count
+        case DiscreteGaussianDpEvent() | PureDpEvent() if rate == 1:
+            if count:
+                yield (event if _noisy(event) else (1.0, 0.0)), count
+        case WorstOfDpEvent() if rate == 1:
+            if count and any(steps_of(part) for part in event.events):
+                yield event, count
         case _:
             sampled = " under Poisson sampling" if rate != 1 else ""
             raise UnknownEvent(
                 f"the pld accountant knows Gaussian queries, Poisson-sampled or not, and their compositions; "
                 f"got {type(event).__name__}{sampled}. The rdp accountant knows more events"
             )
+
+
+def _noisy(event: DiscreteGaussianDpEvent | PureDpEvent) -> bool:
+    return event.noise_multiplier > 0 if isinstance(event, DiscreteGaussianDpEvent) else math.isfinite(event.epsilon)
 
 
 def total_steps(event: DpEvent) -> int:
@@ -54,5 +104,7 @@ def total_steps(event: DpEvent) -> int:
             return int(event.count) * total_steps(event.event)
         case dp_accounting.ComposedDpEvent():
             return sum(total_steps(part) for part in event.events)
+        case WorstOfDpEvent():
+            return max(total_steps(part) for part in event.events)
         case _:
             return 1

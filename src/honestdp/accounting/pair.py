@@ -72,6 +72,14 @@ class Pair:
         finite = float(np.sum(self.p[high] * -np.expm1(epsilon - self.losses[high])))
         return min(1.0, finite + self.p_inf + float(self.slack(np.array(epsilon))))
 
+    def deltas(self, epsilons: Array) -> Array:
+        """An upper bound on delta_{P||R} at each of the epsilons."""
+        index = np.searchsorted(self.losses, epsilons, side="right")
+        p, r = (np.append(np.cumsum(mass[::-1])[::-1], 0.0)[index] for mass in (self.p, self.r))
+        finite = np.maximum(p - np.exp(epsilons) * r, 0.0)
+        bound: Array = np.minimum(finite + self.p_inf + self.slack(epsilons), 1.0)
+        return bound
+
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 whose delta is at most the given one; infinite where no loss of the grid reaches it."""
         start = int(np.searchsorted(self.losses, 0.0))

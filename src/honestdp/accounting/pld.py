@@ -12,7 +12,7 @@ import math
 
 from honestdp.accounting.composition import chernoff, compose, discretise, window
 from honestdp.accounting.pair import Pair
-from honestdp.accounting.steps import GaussianStep
+from honestdp.accounting.steps import Step
 
 TOLERANCE = 1e-4  # the part of epsilon that the grid may add
 MOST_CELLS = (
@@ -24,9 +24,9 @@ SMALLEST_DELTA = 1e-100
 
 
 @functools.lru_cache(maxsize=8)
-def dominating_pair(steps: tuple[GaussianStep, ...], *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
+def dominating_pair(steps: tuple[Step, ...], *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
     """The composed pair, on a grid fine enough for epsilon at this delta; None where no float could hold its masses."""
-    if delta < SMALLEST_DELTA or any(step.noise == 0 for step in steps):
+    if delta < SMALLEST_DELTA or any(step.noiseless for step in steps):
         return None
     steps = tuple(step.simplified() for step in steps)
     total = sum(step.count for step in steps)
@@ -58,7 +58,7 @@ def dominating_pair(steps: tuple[GaussianStep, ...], *, delta: float, tolerance:
         grid = max(finer, coarsest)
 
 
-def _coarsest(steps: tuple[GaussianStep, ...], grid: float, delta: float) -> float:
+def _coarsest(steps: tuple[Step, ...], grid: float, delta: float) -> float:
     """The grid on which the losses of all steps together take MOST_CELLS."""
     if sum(step.count for step in steps) == 1:
         return 0.0

@@ -17,13 +17,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import dp_accounting
 import numpy as np
 from absl import logging as absl_logging
 from dp_accounting import DpEvent
 from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import optimize
 
-from honestdp.accounting.events import total_steps
+from honestdp.accounting.events import DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent, total_steps
 from honestdp.accounting.steps import Array
 
 HIGHEST_MOMENT = 512.0
@@ -71,16 +72,48 @@ def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiC
 
 
 def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
+    alpha = np.array([order for order in orders if order > 1])
+    own = _own_values(event, alpha, orders)
+    if own is not None:
+        return RenyiCurve(alpha, own)
     if total_steps(event) == 0:
-        above = np.array([order for order in orders if order > 1])
-        return RenyiCurve(above, np.zeros(len(above)))
+        return RenyiCurve(alpha, np.zeros(len(alpha)))
     accountant = rdp_privacy_accountant.RdpAccountant(orders)
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
-    above_one = accountant.orders > 1
-    alpha: Array = np.asarray(accountant.orders[above_one], dtype=np.float64)
-    values: Array = np.asarray(accountant.rdp[above_one], dtype=np.float64)
+    values: Array = np.asarray(accountant.rdp[accountant.orders > 1], dtype=np.float64)
     return RenyiCurve(alpha, np.maximum(values, 0) + total_steps(event) * ROUNDING / (alpha - 1))
+
+
+def _own_values(event: DpEvent, alpha: Array, orders: tuple[float, ...]) -> Array | None:
+    """The divergences of events that dp-accounting does not know; None for those that it does."""
+    values: Array
+    match event:
+        case DiscreteGaussianDpEvent():  # as of the continuous law (Canonne, Kamath & Steinke 2020, Theorem 4)
+            values = alpha / (2 * event.noise_multiplier**2) if event.noise_multiplier else np.full(len(alpha), np.inf)
+        case PureDpEvent():  # randomised response dominates: e^{(a-1) D} = (e^{a e} + e^{(1-a) e}) / (1 + e^e)
+            e = event.epsilon
+            log_moment = np.logaddexp(alpha * e, (1 - alpha) * e) - np.logaddexp(e, 0.0)
+            values = (np.maximum(log_moment, 0.0) + ROUNDING) / (alpha - 1)
+        case WorstOfDpEvent():
+            values = np.max([renyi_curve(part, orders).values for part in event.events], axis=0)
+        case dp_accounting.SelfComposedDpEvent() if _has_own(event):
+            values = event.count * renyi_curve(event.event, orders).values
+        case dp_accounting.ComposedDpEvent() if _has_own(event):
+            values = np.sum([renyi_curve(part, orders).values for part in event.events], axis=0)
+        case _:
+            return None
+    return values
+
+
+def _has_own(event: DpEvent) -> bool:
+    match event:
+        case dp_accounting.SelfComposedDpEvent():
+            return _has_own(event.event)
+        case dp_accounting.ComposedDpEvent():
+            return any(_has_own(part) for part in event.events)
+        case _:
+            return isinstance(event, DiscreteGaussianDpEvent | PureDpEvent | WorstOfDpEvent)
 
 
 _cached_curve = functools.lru_cache(maxsize=64)(_curve)

@@ -20,12 +20,33 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 Array = NDArray[np.float64]
+
+
+class Step(Protocol):
+    """`count` equal queries, as the accountant composes them."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether the answer is given as it is, at an infinite loss."""
+
+    def simplified(self) -> Step:
+        """The same losses by fewer queries, where that is known."""
+
+    def loss_range(self, tail: float) -> tuple[float, float]:
+        """The losses outside of which P and R each have at most about `tail` of mass."""
+
+    def discretised(self, *, grid: float, tail: float) -> StepMasses:
+        """A pair on the losses `grid * i` that dominates one of the queries."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +56,10 @@ class GaussianStep:
     rate: float
     noise: float
     count: int
+
+    @property
+    def noiseless(self) -> bool:
+        return self.noise == 0
 
     def simplified(self) -> GaussianStep:
         """At rate one, T Gaussians of noise sigma are one Gaussian of noise sigma / sqrt(T)."""

@@ -1,5 +1,5 @@
 """Where records come from."""
 
-from honestdp.data.records import BlankRecords, Records, open_records
+from honestdp.data.records import BlankRecords, Records, WorkerDied, open_records
 
-__all__ = ["BlankRecords", "Records", "open_records"]
+__all__ = ["BlankRecords", "Records", "WorkerDied", "open_records"]

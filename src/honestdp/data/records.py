@@ -23,6 +23,10 @@ from honestdp.checks import InvalidArgument
 Pair = tuple[Tensor, Tensor]
 
 
+class WorkerDied(RuntimeError):
+    """A process that decodes a Dataset has ended; no record's fault need be behind it."""
+
+
 class Records(Protocol):
     """N records that can be fetched by number."""
 
@@ -157,7 +161,7 @@ class DatasetRecords:
             if "DataLoader worker" not in str(trouble):
                 raise
             wanted = "run again from the checkpoint, with workers=0 to see the error in this process"
-            raise RuntimeError(
+            raise WorkerDied(
                 f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from "
                 f"them; {wanted}"
             ) from trouble
@@ -194,6 +198,11 @@ def _blank(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
     """Zeros in the shape of two examples of x `[0, ...]` and y `[0, ...]`."""
     two_x, two_y = x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:])
     return prepared(two_x, dtype), prepared_labels(two_y, dtype)
+
+
+def blank(x: Any, y: Any, *, dtype: torch.dtype, device: torch.device) -> Pair:
+    """Two made-up examples from arrays or tensors x `[0, ...]` and y `[0, ...]`."""
+    return _blank(_tensor(x).to(device), _tensor(y).to(device), dtype)
 
 
 def open_records(data: Any, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:

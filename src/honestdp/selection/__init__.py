@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.selection.compose import Compose
 from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of
 from honestdp.selection.liu_talwar import LiuTalwar
+from honestdp.selection.profile import Profiles
 from honestdp.selection.random_stopping import BOUNDS, RandomStopping
 from honestdp.selection.winner import Winner
 
@@ -27,6 +29,7 @@ __all__ = [
     "Count",
     "LiuTalwar",
     "Poisson",
+    "Profiles",
     "RandomStopping",
     "Selection",
     "TruncatedNegativeBinomial",
@@ -64,8 +67,14 @@ class Selection(Protocol):
     def coverage(self, candidates: int) -> float:
         """The chance that a given one of so many candidates is run at all."""
 
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """Which of the candidates are run, drawn before any run from randomness that depends on no record."""
+
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         """What the whole search spends at this delta, if one run spends what the event says."""
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """What it spends at every epsilon, the record added and removed, followed to well below this delta."""
 
 
 def named(

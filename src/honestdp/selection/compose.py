@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
+from honestdp.selection.profile import Profiles, of_event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,16 @@ class Compose:
     def coverage(self, candidates: int) -> float:
         return min(1.0, self.candidates / candidates)
 
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """Every candidate once."""
+        if candidates != self.candidates:
+            raise checks.InvalidArgument("candidates", candidates, f"the {self.candidates} that were charged")
+        return [*range(candidates)]
+
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         composed = SelfComposedDpEvent(event, self.candidates)
         return accounting.epsilon(composed, delta=delta, accountant=self.accountant)
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """By the tight accountant, whichever one the epsilon was asked of."""
+        return of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)

@@ -39,6 +39,9 @@ class Count(Protocol):
     def slope(self, s: Array, x: Array) -> Array:
         """phi'(x) where x = 1 - s, non-increasing in s. Both are given, so that a small one keeps its digits."""
 
+    def draw(self, generator: np.random.Generator) -> int:
+        """One K. It is secret: whoever knows it knows more than the guarantee allows."""
+
 
 @dataclass(frozen=True)
 class TruncatedNegativeBinomial:
@@ -100,6 +103,29 @@ class TruncatedNegativeBinomial:
     def slope(self, s: Array, x: Array) -> Array:
         return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * s)) ** (self.shape + 1)
 
+    def draw(self, generator: np.random.Generator) -> int:
+        """The library's negative binomial, again until it is not 0; for shapes that have none, by the masses."""
+        if self.gamma == 1:
+            return 1
+        if self.shape == 0:
+            return int(generator.logseries(1 - self.gamma))
+        if self.shape < 0:
+            return self._walk(generator.random())
+        while True:
+            k = int(generator.negative_binomial(self.shape, self.gamma))
+            if k > 0:
+                return k
+
+    def _walk(self, uniform: float) -> int:
+        """The least k with P(K <= k) above `uniform`, from P(1) = phi'(0) and P(k+1) / P(k) = (1-gamma) (k+shape) / (k+1)."""
+        k, mass = 1, self.mean * self.gamma ** (self.shape + 1)
+        below = mass
+        while below <= uniform and mass > 0:
+            mass *= (1 - self.gamma) * (k + self.shape) / (k + 1)
+            k += 1
+            below += mass
+        return k
+
 
 def _check_shape(shape: float) -> None:
     if not (math.isfinite(shape) and -1 < shape <= MOST_SHAPE):
@@ -139,6 +165,9 @@ class Poisson:
     def slope(self, s: Array, x: Array) -> Array:
         return self.mean * np.exp(-self.mean * s)
 
+    def draw(self, generator: np.random.Generator) -> int:
+        return int(generator.poisson(self.mean))
+
 
 @dataclass(frozen=True)
 class Binomial:
@@ -170,6 +199,9 @@ class Binomial:
     def slope(self, s: Array, x: Array) -> Array:
         return self.mean * ((1 - self.chance) + self.chance * x) ** (self.trials - 1)
 
+    def draw(self, generator: np.random.Generator) -> int:
+        return int(generator.binomial(self.trials, self.chance))
+
 
 def count_of(*, runs: float, shape: float | str) -> Count:
     """The law named by a mean number of runs and a shape: a number above -1, or "poisson"."""
@@ -182,3 +214,8 @@ def count_of(*, runs: float, shape: float | str) -> Count:
 def coverage(count: Count, candidates: int) -> float:
     """The chance that a given one of the candidates is drawn at least once."""
     return 1 - count.generating(1 - 1 / candidates)
+
+
+def with_replacement(runs: int, generator: np.random.Generator, candidates: int) -> list[int]:
+    """`runs` candidates, each drawn uniformly and independently of the others."""
+    return [int(i) for i in generator.integers(candidates, size=runs)]

@@ -160,20 +160,34 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: fl
     return high
 
 
+def envelope_delta(pair: Pair, count: Count) -> Callable[[float], float]:
+    """Theorem 2: a bound on delta at each epsilon, in the direction of this pair."""
+    lines = Lines.hull(*Curve.of(pair).cells(count))
+    return lambda epsilon: min(1.0, expected(pair, lines, epsilon))
+
+
 def envelope_epsilon(pair: Pair, count: Count, delta: float) -> float:
     """Theorem 2: the least epsilon of the envelope bound, in the direction of this pair."""
-    curve = Curve.of(pair)
-    lines = Lines.hull(*curve.cells(count))
     start = pair.epsilon(min(1.0, delta / count.mean))
-    return least_epsilon(lambda epsilon: expected(pair, lines, epsilon), delta, start=start)
+    return least_epsilon(envelope_delta(pair, count), delta, start=start)
 
 
 def profile_epsilon(pair: Pair, count: Count, delta: float) -> float:
     """Theorem 1: e1 + e2, in the direction of this pair. Infinite where the count has no such bound."""
-    curve = Curve.of(pair)
-    above, below = curve.cells(count)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(above > 0, np.log(above / below), 0.0)
     if count.mean <= delta:
         return 0.0
-    return pair.epsilon(min(1.0, delta / count.mean)) + max(0.0, float(ratios.max()))
+    return pair.epsilon(min(1.0, delta / count.mean)) + _shift(pair, count)
+
+
+def profile_delta(pair: Pair, count: Count) -> Callable[[float], float]:
+    """Theorem 1: E[K] delta(e - e2) at each epsilon e, in the direction of this pair."""
+    shift = _shift(pair, count)
+    return lambda epsilon: min(1.0, count.mean * pair.delta(epsilon - shift)) if math.isfinite(shift) else 1.0
+
+
+def _shift(pair: Pair, count: Count) -> float:
+    """e2 = sup_s log phi'(1-s) / phi'(1-g(s))."""
+    above, below = Curve.of(pair).cells(count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(above > 0, np.log(above / below), 0.0)
+    return max(0.0, float(ratios.max()))

@@ -13,6 +13,7 @@ with lambda(s) = [phi'(1-s) - e^{e-c} phi'(1-g)]_+ leaves only the losses above 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -51,6 +52,39 @@ def identical_epsilon(pair: Pair, candidates: int, delta: float) -> float:
             lines = Lines.hull(np.minimum(slopes, ratio * offsets), offsets)
             best = min(best, _least(pair, lines, delta * (1 - part), start))
     return best
+
+
+def winner_delta(pair: Pair, candidates: int, delta: float, *, identical: bool) -> Callable[[float], float]:
+    """Theorem 3, or 2R, as a bound on delta at each epsilon: the least over several masses charged in full."""
+    curve = Curve.of(pair)
+    masses = (
+        0.6 * math.sqrt(delta),
+        *(part * delta for part in PARTS),
+        1e-6 * delta,
+    )  # for larger deltas, this one, smaller
+    bounds: list[tuple[float, Lines]] = []
+    if identical:
+        slopes, offsets = curve.cells(Binomial(candidates, 1.0))
+        width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
+        bounds.append((0.0, Lines.hull(slopes, offsets)))
+        for mass in masses:
+            ratio = _ratio(slopes, offsets, width, mass)
+            if math.isfinite(ratio):
+                bounds.append((mass, Lines.hull(np.minimum(slopes, ratio * offsets), offsets)))
+    else:
+        for mass in masses:
+            lines = _grid_lines(curve, candidates, cut=-math.log(mass))
+            if lines is not None:
+                bounds.append((mass, lines))
+
+    def delta_of(epsilon: float) -> float:
+        best = 1.0
+        for mass, lines in bounds:
+            if mass < best:
+                best = min(best, mass + expected(pair, lines, epsilon))
+        return best
+
+    return delta_of
 
 
 def _least(pair: Pair, lines: Lines, delta: float, start: float) -> float:

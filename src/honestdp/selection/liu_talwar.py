@@ -11,12 +11,16 @@ delta1 comes out at 1e-16 and below, under the floor of accountants that work by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
+from honestdp.accounting.atoms import Profile
+from honestdp.selection.counts import with_replacement
+from honestdp.selection.profile import BEND, TAIL, Profiles, constant, quiet
 
 DELTA2 = 1e-20
 
@@ -53,11 +57,34 @@ class LiuTalwar:
         x = 1 - 1 / candidates
         return 1 - self.gamma * x / (1 - (1 - self.gamma) * x)
 
+    @property
+    def most_runs(self) -> float:
+        """Y, where the hard stop is."""
+        return math.log(1 / DELTA2) / self.gamma
+
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """A run and a coin, again and again, until the coin falls or Y is reached: K = min(geometric, Y)."""
+        runs = min(int(generator.geometric(self.gamma)), math.floor(self.most_runs))
+        return with_replacement(runs, generator, candidates)
+
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)
         if delta <= 2 * DELTA2:
             raise checks.InvalidArgument("delta", delta, f"above {2 * DELTA2:g} for liu-talwar")
-        most_runs = math.log(1 / DELTA2) / self.gamma
-        root = (delta - DELTA2) / most_runs  # sqrt(2 delta1)
+        root = (delta - DELTA2) / self.most_runs  # sqrt(2 delta1)
         epsilon1 = accounting.epsilon(event, delta=root**2 / 2, accountant=self.accountant)
         return 3 * epsilon1 + 3 * root
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        """The theorem at deltas from one half downwards, by Renyi curves, whichever accountant the epsilon was asked of."""
+        checks.probability(delta=delta)
+        by_renyi = replace(self, accountant="rdp")
+        least = max(TAIL * delta, 4 * DELTA2)
+        deltas = np.geomspace(0.5, least, 1 + math.ceil(math.log(0.5 / least) / BEND))
+        with quiet():
+            epsilons = np.array([by_renyi.epsilon(event, delta=each) for each in deltas.tolist()])
+        reached = np.isfinite(epsilons)
+        if not reached.any():
+            return constant(1.0)
+        profile = Profile(np.append(0.0, epsilons[reached]), np.append(1.0, deltas[reached]))
+        return profile, profile

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,8 +31,9 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting import AccountingWarning, FallBack, RenyiCurve
-from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage
-from honestdp.selection.envelope import envelope_epsilon, profile_epsilon
+from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage, with_replacement
+from honestdp.selection.envelope import envelope_delta, envelope_epsilon, profile_delta, profile_epsilon
+from honestdp.selection.profile import Profiles, constant, of_curve, of_event, quiet, sampled
 
 BOUNDS = ("papernot-steinke", "profile", "envelope")
 
@@ -79,6 +81,10 @@ class RandomStopping:
     def coverage(self, candidates: int) -> float:
         return coverage(self.count, candidates)
 
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """K first, then K candidates, independently and with replacement."""
+        return with_replacement(self.count.draw(generator), generator, candidates)
+
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)
         known = accounting.at_once(event)
@@ -103,12 +109,39 @@ class RandomStopping:
             )
         return min(found, published)
 
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        checks.probability(delta=delta)
+        known = accounting.at_once(event)
+        if known is not None:
+            return constant(0.0 if known == 0 else 1.0)
+        if self.bound != "papernot-steinke" and self.count.always_one:
+            return of_event(event, delta=delta)
+        published = None
+        with quiet():
+            if not isinstance(self.count, Binomial):
+                published = repeated_curve(accounting.renyi_curve(event), self.count)
+            if published is not None and self.bound == "papernot-steinke":
+                return of_curve(published, delta=delta)
+            pair = accounting.privacy_loss(event, delta=delta / max(1.0, self.count.mean), tolerance=2e-5)
+        if pair is None:
+            return constant(1.0) if published is None else of_curve(published, delta=delta)
+        theorem = profile_delta if self.bound == "profile" else envelope_delta
+        above, below = (
+            sampled(_least(theorem(direction, self.count), published), delta=delta)
+            for direction in (pair, pair.reversed)
+        )
+        return above, below
+
     def _published_epsilon(self, event: DpEvent, delta: float) -> float:
         if self.published is None:
             return math.inf
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AccountingWarning)
             return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
+
+
+def _least(own: Callable[[float], float], published: RenyiCurve | None) -> Callable[[float], float]:
+    return own if published is None else lambda epsilon: min(own(epsilon), published.delta(epsilon))
 
 
 def repeated_curve(curve: RenyiCurve, count: Count) -> RenyiCurve:

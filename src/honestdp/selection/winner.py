@@ -9,11 +9,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
 from honestdp.selection.compose import Compose
-from honestdp.selection.grid import different_epsilon, identical_epsilon
+from honestdp.selection.grid import different_epsilon, identical_epsilon, winner_delta
+from honestdp.selection.profile import Profiles, least, of_event, sampled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,12 @@ class Winner:
     def coverage(self, candidates: int) -> float:
         return min(1.0, self.candidates / candidates)
 
+    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
+        """Every candidate once."""
+        if candidates != self.candidates:
+            raise checks.InvalidArgument("candidates", candidates, f"the {self.candidates} that were charged")
+        return [*range(candidates)]
+
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
         if self.candidates == 1 or composed == 0 or math.isinf(composed):
@@ -59,3 +67,15 @@ class Winner:
             return composed
         bound = identical_epsilon if self.identical else different_epsilon
         return min(composed, max(bound(direction, self.candidates, delta) for direction in (pair, pair.reversed)))
+
+    def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
+        checks.probability(delta=delta)
+        composed = of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)
+        pair = accounting.privacy_loss(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
+        if self.candidates == 1 or pair is None or accounting.at_once(event) is not None:
+            return composed
+        own = [
+            sampled(winner_delta(direction, self.candidates, delta, identical=self.identical), delta=delta)
+            for direction in (pair, pair.reversed)
+        ]
+        return least(composed[0], own[0]), least(composed[1], own[1])

@@ -1,0 +1,60 @@
+"""Small datasets that come with scikit-learn, so that nothing has to be downloaded.
+
+Both are scaled by declared constants. Digits are counts from 0 to 16. For breast cancer each measurement has a declared
+largest value, a round number above the maximum that the data's published description prints; what lies above is clipped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from honestdp.data.named import Array, NamedDataset, split_rows
+
+DIGITS_LARGEST = 16
+_MEAN = (30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1)
+_ERROR = (3, 5, 25, 600, 0.04, 0.15, 0.4, 0.06, 0.08, 0.03)
+_WORST = (40, 50, 260, 4500, 0.25, 1.1, 1.3, 0.3, 0.7, 0.25)
+CANCER_LARGEST = (*_MEAN, *_ERROR, *_WORST)
+"""Radius, texture, perimeter, area, smoothness, compactness, concavity, concave points, symmetry, fractal dimension: of
+a sample's nuclei the mean, its standard error, and the mean of the three largest."""
+
+
+def digits() -> NamedDataset:
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    x = (found.data / DIGITS_LARGEST).clip(0, 1).astype(np.float32)
+    return _dataset(
+        "digits", "Digits", x, found.target, classes=10, scaling="counts divided by 16, the largest possible"
+    )
+
+
+def breast_cancer() -> NamedDataset:
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
+    x = (found.data / np.array(CANCER_LARGEST)).clip(0, 1).astype(np.float32)
+    scaling = "each measurement divided by a declared round number and clipped at 1"
+    return _dataset("breast-cancer", "Breast cancer", x, found.target, classes=2, scaling=scaling)
+
+
+def _dataset(name: str, title: str, x: Array, y: Array, *, classes: int, scaling: str) -> NamedDataset:
+    train, test = split_rows(len(x))
+    return NamedDataset(
+        name=name,
+        title=title,
+        x=x,
+        y=y.astype(np.uint8),
+        train_rows=train,
+        test_rows=test,
+        classes=classes,
+        source=_SOURCES[name] + ", as embedded in scikit-learn",
+        licence="CC BY 4.0",
+        scaling=scaling,
+    )
+
+
+_SOURCES = {
+    "digits": "Alpaydin & Kaynak 1998, Optical Recognition of Handwritten Digits (test part), UCI",
+    "breast-cancer": "Wolberg, Street & Mangasarian 1995, Breast Cancer Wisconsin (Diagnostic), UCI",
+}

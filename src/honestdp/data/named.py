@@ -1,0 +1,105 @@
+"""Public datasets by name: `load("mnist")`.
+
+A dataset here is public, so its sizes, its classes and the constants it is scaled by are public too. They are declared in
+the code and not taken from the records that are loaded: the same code would be honest on private records of the same kind.
+docs/data.md says for each dataset where it comes from and how it is scaled.
+
+Splits into training and test records are fixed and depend on the number of records alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from honestdp import checks
+
+Array = np.ndarray[Any, Any]
+TRAIN_PART = 0.8
+SPLIT_SEED = 2022
+
+
+@dataclass(frozen=True, eq=False)
+class NamedDataset:
+    """Records and what is publicly known of them.
+
+    x: `[records, features]`, uint8 where the source is (the engine scales bytes to [0, 1]), float32 in [0, 1] elsewhere.
+    y: `[records]`, classes as whole numbers from 0.
+    train_rows, test_rows: which records a model is trained on and which it is tested on; no record is in both.
+    standin: what this set stands in for and how it was made; None for the real thing. Say it wherever results are shown.
+    checksums: sha256 of the content of each file that was read.
+    """
+
+    name: str
+    title: str
+    x: Array
+    y: Array
+    train_rows: Array
+    test_rows: Array
+    classes: int
+    source: str
+    licence: str
+    scaling: str
+    task: str = "classification"
+    standin: str | None = None
+    checksums: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        return len(self.x)
+
+    @property
+    def features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def train(self) -> tuple[Array, Array]:
+        """Training inputs and labels."""
+        return self.x[self.train_rows], self.y[self.train_rows]
+
+    @property
+    def test(self) -> tuple[Array, Array]:
+        """Test inputs and labels."""
+        return self.x[self.test_rows], self.y[self.test_rows]
+
+
+def shuffled(count: int, *, seed: int) -> Array:
+    """The numbers below `count` in an order that every version of numpy gives: raw bits are stable, draws are not."""
+    return np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
+
+
+def split_rows(count: int) -> tuple[Array, Array]:
+    """Training and test rows, 80 to 20, chosen by the number of records alone."""
+    order, cut = shuffled(count, seed=SPLIT_SEED), int(TRAIN_PART * count)
+    return np.sort(order[:cut]), np.sort(order[cut:])
+
+
+def load(name: str) -> NamedDataset:
+    """The dataset of this name; see `names()`."""
+    loaders = _loaders()
+    checks.one_of(tuple(loaders), dataset=name)
+    return loaders[name]()
+
+
+def names() -> tuple[str, ...]:
+    """Every name that `load` knows. The last two need no files."""
+    return tuple(_loaders())
+
+
+def _loaders() -> dict[str, Callable[[], NamedDataset]]:
+    from honestdp.data import adult, embedded, enron, gisette, images
+
+    return {
+        "mnist": images.mnist,
+        "fashion-mnist": images.fashion_mnist,
+        "adult": adult.plain,
+        "adult-202": adult.doubled,
+        "enron": enron.enron,
+        "gisette": gisette.real,
+        "gisette-standin": gisette.standin,
+        "digits": embedded.digits,
+        "breast-cancer": embedded.breast_cancer,
+    }

@@ -1,0 +1,247 @@
+"""The ledger: what each dataset may spend, what it has spent, and whether a new charge still fits.
+
+A charge is allowed if, and only if, everything charged to the dataset and the new charge together have an epsilon, at the
+budget's delta, of at most the budget's. It is written before any record is read, and never taken back: a crash has spent too.
+
+The composition is computed outside the file's lock, since it may take seconds. The lock is then taken, the entries are read
+again, and the charge is written only if nothing was charged to the dataset meanwhile; else all begins anew. Of two processes
+that race for the last of a budget, one is therefore first, and the other meets what it wrote.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shlex
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
+from pathlib import Path
+
+from honestdp import checks
+from honestdp.budget import Budget, number, rounded_up
+from honestdp.ledger.account import Account, Charge, check_contents, check_name, check_text
+from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, Entry, canonical
+from honestdp.ledger.errors import (
+    BrokenChain,
+    BudgetExceeded,
+    BudgetFixed,
+    KeyReused,
+    NoBudget,
+    NoLedger,
+    NotALedger,
+    NotPrivate,
+)
+from honestdp.ledger.store import Store
+from honestdp.spending import Spending, total_epsilon
+
+TIMEOUT = 30.0  # seconds that another process may hold the lock
+PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Where a dataset stands.
+
+    before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
+    charged: whether this call wrote an entry. A charge whose key was already there writes none.
+    head: the hash of the ledger's last entry. Kept elsewhere, it shows later whether the ledger was cut off.
+    """
+
+    dataset: str
+    budget: Budget
+    before: float
+    spent: float
+    charges: int
+    charged: bool
+    head: str
+
+    @property
+    def left(self) -> float:
+        """The budget's epsilon less what is spent. Charges do not add up: together they spend less than their sum."""
+        return max(0.0, self.budget.epsilon - self.spent)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "dataset": self.dataset,
+            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "before": number(self.before),
+            "spent": number(self.spent),
+            "left": self.left,
+            "charges": self.charges,
+            "charged": self.charged,
+            "head": self.head,
+        }
+
+
+def rounded_down(value: float) -> str:
+    """A number with four digits, never above its value: what is left must not be quoted too large."""
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(max(value, 0.0))):.4g}"
+
+
+class Ledger:
+    """A ledger in a file. `set_budget` creates the file; everything else asks that it is there.
+
+    timeout: seconds to wait for other processes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
+        checks.non_negative(timeout=timeout)
+        self.path = Path(path)
+        self._store = Store(self.path, timeout=timeout)
+
+    def set_budget(self, dataset: str, budget: Budget) -> Balance:
+        """Sets what a dataset may spend, for good. To say the same again is no error, to say another is."""
+        check_name(dataset=dataset)
+        content = canonical({"version": 1, "epsilon": float(budget.epsilon), "delta": float(budget.delta)})
+        self._store.create()
+        with self._store.writing() as transaction:
+            known = Account.of(dataset, transaction.entries()).budget
+            if known is not None and known != budget:
+                raise BudgetFixed(
+                    f"{dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set once: "
+                    f"another would change what was promised for it"
+                )
+            if known is None:
+                transaction.append(dataset=dataset, kind=BUDGET, key="", what="", content=content)
+        return self.balance(dataset)
+
+    def charge(self, dataset: str, spending: Spending, *, key: str, what: str = "") -> Balance:
+        """Charges the spending, durably, before it returns; or raises, and has charged nothing.
+
+        key: the same key charges once. With the same spending again, nothing is charged and `charged` is false.
+        what: for people, what it was spent on. It is public.
+        """
+        check_name(dataset=dataset, key=key)
+        check_text(what=what)
+        if not spending.private:
+            raise NotPrivate(
+                "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
+            )
+        for attempt in itertools.count():
+            patient = attempt < PATIENCE
+            if patient:
+                account = self._account(dataset)
+                quote = self._quote(account, spending, key)
+            with self._store.writing() as transaction:
+                entries = transaction.entries()
+                current = Account.of(dataset, entries)
+                if patient and current != account:
+                    continue
+                if not patient:
+                    quote = self._quote(current, spending, key)
+                budget, before, after, repeated = quote
+                head = entries[-1].hash
+                if not repeated:
+                    content = canonical(spending.as_dict())
+                    entry = transaction.append(dataset=dataset, kind=CHARGE, key=key, what=what, content=content)
+                    head = entry.hash
+            return Balance(
+                dataset=dataset,
+                budget=budget,
+                before=before,
+                spent=after,
+                charges=len(current.charges) + (not repeated),
+                charged=not repeated,
+                head=head,
+            )
+        raise AssertionError
+
+    def balance(self, dataset: str) -> Balance:
+        """What a dataset has spent and what is left."""
+        entries = self._entries()
+        account = Account.of(dataset, entries)
+        budget = self._budget_of(account)
+        spent = total_epsilon(account.spendings, delta=budget.delta)
+        return Balance(
+            dataset=dataset,
+            budget=budget,
+            before=spent,
+            spent=spent,
+            charges=len(account.charges),
+            charged=False,
+            head=entries[-1].hash,
+        )
+
+    def entries(self, dataset: str | None = None) -> list[Entry]:
+        """The entries of a dataset, or all of them, verified."""
+        return [entry for entry in self._store.entries() if dataset in (None, entry.dataset)]
+
+    def charges(self, dataset: str) -> tuple[Charge, ...]:
+        """What was charged to a dataset, in order."""
+        return self._account(dataset).charges
+
+    def datasets(self) -> list[str]:
+        """The datasets that have a budget, in the order in which they were given one."""
+        return [entry.dataset for entry in self._store.entries() if entry.kind == BUDGET]
+
+    def verify(self, *, head: str | None = None) -> str:
+        """Checks everything that can be checked, and gives the head hash; an error names the first broken entry.
+
+        head: a head hash noted earlier, which must still be in the chain.
+        """
+        with self._store.reading() as transaction:
+            entries = transaction.entries()
+            transaction.check_pages()
+        if not entries:
+            raise NotALedger(f"{self.path} is empty: a ledger begins with a budget")
+        check_contents(entries)
+        if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
+            raise BrokenChain(
+                f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
+                entry=len(entries) + 1,
+            )
+        return entries[-1].hash
+
+    def export(self, dataset: str | None = None) -> dict[str, object]:
+        """Everything, for JSON: the entries, the head hash, and where each dataset stands, or one of them."""
+        head = self.verify()
+        entries = self.entries()
+        names = self.datasets() if dataset is None else [dataset]
+        return {
+            "head": head,
+            "entries": [{**entry.as_dict(), "content": json.loads(entry.content)} for entry in entries],
+            "balances": [self.balance(name).as_dict() for name in names],
+        }
+
+    def _entries(self) -> list[Entry]:
+        try:
+            return self._store.entries()
+        except NoLedger:
+            return []
+
+    def _account(self, dataset: str) -> Account:
+        return Account.of(dataset, self._entries())
+
+    def _budget_of(self, account: Account) -> Budget:
+        if account.budget is None:
+            where = f"--ledger {shlex.quote(str(self.path))} --dataset {shlex.quote(account.dataset)}"
+            command = f"honestdp ledger set-budget {where} --epsilon EPSILON --delta DELTA"
+            raise NoBudget(f"{account.dataset} has no budget in {self.path}: set it once with `{command}`")
+        return account.budget
+
+    def _quote(self, account: Account, spending: Spending, key: str) -> tuple[Budget, float, float, bool]:
+        """(budget, epsilon before, epsilon after, whether the key is already charged), or the error that refuses the charge."""
+        budget = self._budget_of(account)
+        known = account.with_key(key)
+        if known is not None and known != spending:
+            raise KeyReused(
+                f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
+            )
+        if known is not None:  # the balance is that of the charge, as it was then
+            place = [charge.entry.key for charge in account.charges].index(key)
+            before, after = (total_epsilon(account.spendings[:end], delta=budget.delta) for end in (place, place + 1))
+            return budget, before, after, True
+        before = total_epsilon(account.spendings, delta=budget.delta)
+        after = total_epsilon([*account.spendings, spending], delta=budget.delta)
+        if math.isinf(after):
+            raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
+        if not after <= budget.epsilon:
+            alone = spending.epsilon(delta=budget.delta)
+            raise BudgetExceeded(
+                f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {budget.delta:g} and has spent "
+                f"{rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
+                f"Left is {rounded_down(budget.epsilon - before)}; nothing was charged"
+            )
+        return budget, before, after, False

@@ -1,0 +1,53 @@
+"""What can go wrong with a ledger. Each message is one line that says what to do; none of them has charged anything."""
+
+from __future__ import annotations
+
+from honestdp.checks import HonestdpError
+
+
+class LedgerError(HonestdpError):
+    """Anything that keeps a ledger from being read or charged."""
+
+
+class NoLedger(LedgerError):
+    """There is no such file."""
+
+
+class NotALedger(LedgerError):
+    """The file is something else, or so damaged that it cannot be read."""
+
+
+class BrokenChain(LedgerError):
+    """The entries are not what was written. `entry` is the number of the first that is broken."""
+
+    def __init__(self, message: str, *, entry: int) -> None:
+        self.entry = entry
+        super().__init__(message)
+
+
+class Locked(LedgerError):
+    """Another process kept the file locked for longer than the timeout."""
+
+
+class ReadOnly(LedgerError):
+    """The file, or its folder, may not be written."""
+
+
+class NoBudget(LedgerError):
+    """A dataset that has no budget."""
+
+
+class BudgetFixed(LedgerError):
+    """A budget that is already set, and another one was asked for."""
+
+
+class BudgetExceeded(LedgerError):
+    """A charge that would take a dataset beyond its budget."""
+
+
+class KeyReused(LedgerError):
+    """A key that already stands for another spending."""
+
+
+class NotPrivate(LedgerError):
+    """A spending of infinite epsilon, which no budget allows."""

@@ -1,0 +1,126 @@
+"""One search under each method: its epsilon at the noise that was used, and the noise that would have met the budget.
+
+The planner lists each random-stopping bound for several laws of the number of runs. A chart of all of them says less than one
+of a few, so each method stands here once: random stopping with the law that was used, or was recommended, under all three of
+its bounds, and whatever draws its candidates at random with the coverage that the plan asks for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from dp_accounting import DpEvent
+
+from honestdp.accounting import AccountingWarning
+from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.budget import Budget
+from honestdp.plan import Plan, is_one_run, mean_for_coverage, shape_of
+from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """A method, what it would have spent on this search, and what it would have needed to stay within the budget.
+
+    method: its name in a chart; selection: its name in the product; words: what it does.
+    runs: the mean number of runs, which is public, never the number that was drawn.
+    coverage: the chance that a given candidate is run at all.
+    epsilon: at the noise of this search.
+    noise: the noise per run that meets the budget; None without a budget, or where no noise meets it.
+    """
+
+    method: str
+    selection: str
+    words: str
+    accountant: str
+    shape: float | str | None
+    runs: float
+    coverage: float
+    leaves: str
+    epsilon: float
+    noise: float | None
+    used: bool = False
+
+
+def compare(
+    plan: Plan, *, event: DpEvent, delta: float, selection: Selection, noise: float | None = None
+) -> tuple[Cost, ...]:
+    """Every method for one search, one run without any search first, the others from the dearest to the cheapest.
+
+    event: the base run of the search as it was made.
+    selection: the one that was used. noise: its noise per run, where that is not the plan's.
+    """
+    given = {} if noise is None else {selection: noise}
+
+    def cost(listed: Selection) -> Cost:
+        with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
+            warnings.simplefilter("ignore", AccountingWarning)
+            epsilon = listed.epsilon(event, delta=delta)
+            needed = None if plan.budget is None else given.get(listed) or _noise(plan, plan.budget, listed)
+        return Cost(
+            method=_name(listed),
+            selection=listed.name,
+            words=_in_words(listed),
+            accountant=listed.accountant,
+            shape=shape_of(listed),
+            runs=listed.runs,
+            coverage=listed.coverage(plan.candidates),
+            leaves=listed.leaves,
+            epsilon=epsilon,
+            noise=needed,
+            used=listed == selection,
+        )
+
+    if plan.candidates == 1 and is_one_run(selection):
+        return (cost(selection),)
+    one = Compose(candidates=1)
+    others = [cost(listed) for listed in (*_representatives(plan, selection), selection) if listed != one]
+    return (cost(one), *sorted(others, key=lambda made: (-made.epsilon, made.method, made.accountant)))
+
+
+def _noise(plan: Plan, budget: Budget, selection: Selection) -> float | None:
+    """The noise that meets the budget, from the plan where it has it; None if there is none."""
+    for method in (plan.one_run, *plan.methods):
+        if method.selection == selection:
+            return method.noise
+    run = plan.run
+    try:
+        return least_noise(budget, records=run.records, lot=run.lot, steps=run.steps, selection=selection).noise
+    except OverBudget:
+        return None
+
+
+def _representatives(plan: Plan, used: Selection) -> list[Selection]:
+    """Each method once, but for the one that was used.
+
+    Composition by Rényi orders lies between the two that are shown. Liu & Talwar's is taken with the better of its conversions.
+    """
+    k = plan.candidates
+    mean = mean_for_coverage(plan.coverage, candidates=k, shape=1.0) or float(k)
+    counts = [made.count for made in (used, plan.recommended.selection) if isinstance(made, RandomStopping)]
+    count = counts[0] if counts else count_of(runs=mean, shape=1.0)
+    listed: list[Selection] = [
+        Compose(candidates=k, accountant="moments"),
+        Compose(candidates=k),
+        Winner(candidates=k),
+        LiuTalwar(gamma=1 / mean),
+        *(RandomStopping(count=count, bound=bound) for bound in BOUNDS),
+    ]
+    return [made for made in listed if not is_one_run(made) and _name(made) != _name(used)]
+
+
+def _name(selection: Selection) -> str:
+    if is_one_run(selection):
+        return "one run"
+    return f"compose, {selection.accountant}" if selection.name == "compose" else selection.name
+
+
+def _in_words(selection: Selection) -> str:
+    if is_one_run(selection):
+        return "no search"
+    if selection.name == "compose":
+        return "every candidate once, all may leave"
+    if selection.name == "winner":
+        return "every candidate once, the winner alone leaves"
+    return f"a secret number of runs, {selection.runs:.4g} on average, the winner alone leaves"

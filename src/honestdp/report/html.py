@@ -1,0 +1,219 @@
+"""The report of a search: one HTML file that opens without a network, for people who answer for the data.
+
+It shows a SearchView and nothing else. Charts are drawn as SVG in per cent of their width, so that bars follow the screen while
+text keeps its size; every chart has a title, a description and a table beside it. The file holds no script, refers to nothing
+outside itself, and says so in a content security policy, so that not even a hostile name could fetch anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from honestdp.budget import rounded_up
+from honestdp.report import numbers, scale
+from honestdp.report.costs import Cost
+from honestdp.report.view import LedgerView, ScoreView, SearchView
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["Cost", "LedgerView", "ScoreView", "SearchView", "render"]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Where a number is written along an axis, in per cent, and the side of it that is held there."""
+
+    at: float
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of a chart. length: in per cent. kind: used, other, or none where there is no number to draw."""
+
+    cost: Cost
+    value: str
+    length: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A chart of methods. mark: the budget's line."""
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    mark: Tick | None
+    logarithmic: bool
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The chart of a score: its interval and its value, in per cent."""
+
+    low: float
+    high: float
+    value: float
+    ticks: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The chart of a ledger: what was spent before and by this search, in per cent of the budget.
+
+    texts: (kind, name, epsilon) for the rows below it.
+    """
+
+    before: float
+    search: float
+    texts: tuple[tuple[str, str, str], ...]
+
+
+def render(view: SearchView) -> str:
+    """The whole HTML file as text, the same for the same view."""
+    return (
+        _templates()
+        .get_template("report.html.j2")
+        .render(
+            view=view,
+            statement=view.statement,
+            spent=_spent(view),
+            needed=_needed(view),
+            interval=None if view.score is None else _interval(view.score),
+            score=None if view.score is None else _score(view.score),
+            balance=None if view.ledger is None else _balance(view.ledger),
+            reason=_reason(view),
+            unreachable=[cost.method for cost in view.costs if cost.noise is None]
+            if view.plan and view.plan.budget
+            else [],
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def finalize(value: Any) -> Any:
+        return value if isinstance(value, Markup) else numbers.printable(str(value))
+
+    environment = Environment(
+        loader=PackageLoader("honestdp.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        up=rounded_up,
+        down=numbers.rounded_down,
+        short=numbers.short,
+        chance=numbers.chance,
+        likelihood=numbers.likelihood,
+        plain=numbers.plain,
+        accountant=numbers.accountant,
+        percent=lambda value: f"{value:.2f}%",
+    )
+    environment.globals["surest_guess"] = numbers.surest_guess
+    return environment
+
+
+def _spent(view: SearchView) -> Bars | None:
+    """What each method would have spent at the noise of this search."""
+    if not view.costs:
+        return None
+    budget = None if view.plan is None or view.plan.budget is None else view.plan.budget.epsilon
+    values = [cost.epsilon for cost in view.costs]
+    return _bars(view.costs, values, mark=budget, mark_text="budget")
+
+
+def _needed(view: SearchView) -> Bars | None:
+    """The noise per run that each method would have needed to stay within the budget."""
+    if view.plan is None or view.plan.budget is None or len(view.costs) < 2:
+        return None
+    return _bars(view.costs, [math.inf if cost.noise is None else cost.noise for cost in view.costs], missing="none")
+
+
+def _bars(
+    costs: Sequence[Cost],
+    values: Sequence[float],
+    *,
+    mark: float | None = None,
+    mark_text: str = "",
+    missing: str = "infinite",
+) -> Bars:
+    axis = scale.for_bars([*values] if mark is None else [*values, mark])
+    bars = []
+    for cost, value, text in zip(costs, values, numbers.aligned(values), strict=True):
+        finite = math.isfinite(value)
+        kind = ("used" if cost.used else "other") if finite else "none"
+        bars.append(Bar(cost, text if finite else missing, axis.at(value), kind))
+    line = None
+    if mark is not None:
+        at = axis.at(mark)
+        line = Tick(at, f"{mark_text} {numbers.short(mark)}", "end" if at > 50 else "start")
+    return Bars(tuple(bars), _ticks(axis), line, axis.logarithmic)
+
+
+def _ticks(axis: scale.Axis) -> tuple[Tick, ...]:
+    """A long number at an end is written inwards, so that it does not leave the page."""
+    found = []
+    for value in axis.ticks:
+        at = axis.at(value)
+        text = numbers.short(value)
+        end = len(text) > 4 and not 5 < at < 95
+        found.append(Tick(at, text, ("start" if at < 50 else "end") if end else "middle"))
+    return tuple(found)
+
+
+def _interval(score: ScoreView) -> Interval:
+    low, high = min(score.low, score.value), max(score.high, score.value)
+    if score.limits is None:
+        axis = scale.linear(low - (high - low) / 2, high + (high - low) / 2)
+    else:
+        axis = scale.linear(min(low, score.limits[0]), max(high, score.limits[1]))
+    return Interval(axis.at(score.low), axis.at(score.high), axis.at(score.value), _ticks(axis))
+
+
+def _score(score: ScoreView) -> dict[str, str]:
+    """The score's numbers with as many decimals as its noise lets anyone see."""
+    width = score.high - score.low
+    decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if 0 < width < math.inf else 4
+    return {
+        "value": f"{score.value:.{decimals}f}",
+        "low": f"{score.low:.{decimals}f}",
+        "high": f"{score.high:.{decimals}f}",
+        "noise": f"{score.noise:.{decimals + 1}f}",
+        "confidence": f"{100 * score.confidence:.6g}\u202f%",
+        "fraction": f"{100 * score.fraction:.6g}\u202f%",
+    }
+
+
+def _balance(ledger: LedgerView) -> Balance:
+    whole = max(ledger.budget, ledger.after)
+    before, after = 100 * ledger.before / whole, 100 * ledger.after / whole
+    added = max(ledger.after - ledger.before, 0.0)
+    texts = numbers.aligned([ledger.before, added, ledger.after], down=[ledger.left, ledger.budget])
+    kinds = ("before", "search", "", "left", "")
+    names = ("Spent before", "Added by this search", "Spent after", "Left", "Budget")
+    return Balance(before, max(after - before, 0.0), tuple(zip(kinds, names, texts, strict=True)))
+
+
+def _reason(view: SearchView) -> str:
+    """Why the planner recommends what was used, or what it recommends instead."""
+    used = next((cost for cost in view.costs if cost.used), None)
+    if view.plan is None or used is None or view.plan.candidates == 1:
+        return ""
+    best = view.plan.recommended
+    if (best.selection.name, best.selection.accountant, best.shape) == (used.selection, used.accountant, used.shape):
+        return f"The planner chose {best.selection.name}: {view.plan.reason}."
+    return f"The search was asked to use {used.method}; the planner would have chosen {best.selection.name}: {view.plan.reason}."

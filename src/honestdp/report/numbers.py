@@ -1,0 +1,97 @@
+"""Numbers and values as a report writes them: what is spent never too small, what is left never too great."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from honestdp.budget import rounded_up
+
+ACCOUNTANTS = {
+    "pld": "pld: the distribution of the privacy loss, composed numerically with every error charged",
+    "rdp": "rdp: Rényi differential privacy, converted to epsilon and delta",
+    "moments": "moments: Rényi differential privacy with the classic conversion, as in the first papers",
+}
+
+
+def accountant(name: str) -> str:
+    """An accountant by its name and in words."""
+    return ACCOUNTANTS.get(name, name)
+
+
+def short(value: float) -> str:
+    """A number without the padding that an exponent gets: 1e-5, not 1e-05."""
+    text = f"{value:.6g}"
+    if "e" not in text:
+        return text
+    digits, power = text.split("e")
+    return f"{digits}e{int(power)}"
+
+
+def rounded_down(value: float) -> str:
+    return rounded_up(-value).removeprefix("-") if value > 0 else "0"
+
+
+def aligned(values: Iterable[float], *, down: Iterable[float] = ()) -> list[str]:
+    """Numbers for one column with the same decimals, at least four digits of the least one.
+
+    values: rounded up. down: rounded down, and listed after the others.
+    """
+    upwards, downwards = [*values], [*down]
+    drawn = [value for value in (*upwards, *downwards) if 0 < value < math.inf]
+    decimals = max(0, 3 - math.floor(math.log10(min(drawn)))) if drawn else 0
+    if decimals > 6 or (drawn and max(drawn) >= 1e9):
+        return [*map(rounded_up, upwards), *map(rounded_down, downwards)]
+    up = [_fixed(value, decimals, math.ceil) for value in upwards]
+    return [*up, *(_fixed(value, decimals, math.floor) for value in downwards)]
+
+
+def _fixed(value: float, decimals: int, rounding: Callable[[float], int]) -> str:
+    if not math.isfinite(value):
+        return "infinite"
+    scaled = value * 10**decimals
+    whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 * max(1.0, abs(scaled)) else rounding(scaled)
+    return f"{whole / 10**decimals:.{decimals}f}"
+
+
+def chance(delta: float) -> str:
+    """A small probability as one in so many, where that can be read."""
+    return f"1 in {1 / delta:,.0f}".replace(",", "\u202f") if 1e-9 <= delta <= 0.1 else ""
+
+
+def likelihood(epsilon: float) -> str:
+    """e^epsilon, how many times as likely any conclusion can become through one record."""
+    return rounded_up(math.exp(epsilon), 3) if epsilon < 14 else f"e^{rounded_up(epsilon)}"
+
+
+def surest_guess(epsilon: float, delta: float) -> str:
+    """How surely anyone can tell whether a record is in the data, if both were as likely: (e^eps + delta)/(e^eps + 1).
+
+    It is half of one plus the greatest distance between the two laws, (e^eps - 1 + 2 delta)/(e^eps + 1).
+    """
+    bound = min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+    return f"{math.ceil(bound * 1000 - 1e-9) / 10:.1f}\u202f%"
+
+
+def plain(value: object) -> str:
+    """A value of a configuration in words. Numbers are exact, so that they can be used again."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {plain(part)}" for key, part in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(part) for part in value) or "none"
+    return str(value)
+
+
+def printable(text: str) -> str:
+    """Text that any file can hold: control characters and halves of characters are shown as a replacement sign."""
+    return "".join(c if c in "\n\t" or not _unprintable(ord(c)) else "\ufffd" for c in text)
+
+
+def _unprintable(code: int) -> bool:
+    return code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code <= 0xDFFF or code & 0xFFFE == 0xFFFE

@@ -1,0 +1,79 @@
+"""What a report may show. Every field is public under the guarantee: the report has no other source.
+
+Rule 11 is kept here by there being no place for what must stay: no number of runs drawn, no losers, no scores but the
+winner's noisy one, no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from honestdp.budget import Statement
+
+if TYPE_CHECKING:
+    from honestdp.plan import Plan
+    from honestdp.report.costs import Cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreView:
+    """The winner's noisy score.
+
+    low, high: the interval that covers what the noise hides with probability `confidence`.
+    noise: the standard deviation of the noise, in units of the score.
+    fraction: the declared share of the records that validate; records: their declared number.
+    limits: the ends of the axis, (0, 1) for an accuracy; without them the axis fits the interval.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    noise: float
+    fraction: float
+    records: int
+    confidence: float = 0.95
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerView:
+    """A dataset's balance around the charge of this search.
+
+    budget, before, after, left: epsilons at `delta`, each of everything spent so far, composed.
+    entry: the number of the charge in the ledger; key: what names it there.
+    """
+
+    dataset: str
+    budget: float
+    delta: float
+    before: float
+    after: float
+    left: float
+    entry: int
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchView:
+    """Everything that a report of one search shows.
+
+    hyperparameters: the winner's.
+    plan: what the methods were chosen from; None where nothing was planned.
+    costs: the same search under each method (honestdp.report.costs.compare).
+    reproduce: the command or the code that makes this search again.
+    """
+
+    title: str
+    dataset: str
+    statement: Statement
+    hyperparameters: Mapping[str, object]
+    score: ScoreView | None
+    plan: Plan | None
+    costs: Sequence[Cost]
+    ledger: LedgerView | None
+    configuration: Mapping[str, object]
+    reproduce: str
+    version: str

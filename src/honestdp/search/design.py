@@ -1,0 +1,263 @@
+"""The public side of a search: candidates, selection, noise and price, all fixed before a record is read.
+
+A record is on the training side with probability 1 - f and on the validation side with probability f, by a coin that depends on
+no data. Given its side, only the runs or only the scores depend on it, so that the search costs a record
+
+    max( selection(one run), selection(one score) ),
+
+the selection's cost being monotone in its base's privacy curve (hockey-stick divergences are jointly convex, so the coin itself
+costs nothing). The noise of the runs is the least that meets the budget; the noise of the scores is the least whose side costs
+no more than the runs'. The rate of a lot is L / N_train with N_train = (1 - f) N, a declared number: how many records the coin
+put there is not used.
+
+Where candidates differ in lot or steps, each (lot, steps) has noise of its own, and the base run is the worst of them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from dp_accounting import ComposedDpEvent, DpEvent
+
+from honestdp import checks
+from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
+from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
+from honestdp.budget import Budget
+from honestdp.plan import Plan, mean_for_coverage, plan
+from honestdp.run import Run
+from honestdp.scores import Metric
+from honestdp.selection import SELECTIONS, Compose, Selection, Winner, named
+from honestdp.space import Candidate, Space
+from honestdp.spending import Spending
+
+DRAWN = 64  # candidates that a random search amounts to, unless told
+SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
+ROUNDS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """Everything public about a search.
+
+    records: N, declared, of both sides. fraction: f, of the validation side; 0 where nothing is scored.
+    candidates: the grid, or the draws of a random search that runs each of them once; empty where every run draws its own.
+    count: how many candidates there are, or how many draws a random search amounts to.
+    runs: one for each (lot, steps). multiplier: s of the scores. choice: epsilon of the private choice among composed runs.
+    """
+
+    budget: Budget
+    records: int
+    fraction: float
+    space: Space
+    candidates: tuple[Candidate, ...]
+    count: int
+    selection: Selection
+    reason: str
+    runs: tuple[Run, ...]
+    metric: Metric | None
+    multiplier: float | None = None
+    choice: float | None = None
+
+    @property
+    def validation_records(self) -> float:
+        """The declared number of validation records."""
+        return self.fraction * self.records
+
+    def run_of(self, candidate: Candidate) -> Run:
+        return next(run for run in self.runs if (run.lot, run.steps) == (candidate.lot, candidate.steps))
+
+    @property
+    def base(self) -> DpEvent:
+        """What one run is, at worst."""
+        return _base(self.runs)
+
+    @property
+    def spending(self) -> Spending:
+        """What the ledger is charged."""
+        counts = dict.fromkeys(self.runs, 0)
+        for candidate in self.candidates:
+            counts[self.run_of(candidate)] += 1
+        each = tuple((run, max(1, count)) for run, count in counts.items())
+        sensitivity = 1 if self.metric is None else self.metric.sensitivity
+        return Spending(self.selection, each, score=self.multiplier, choice=self.choice, sensitivity=sensitivity)
+
+    def plan(self) -> Plan:
+        """What this search would cost under every method at the noise of its first run."""
+        run = self.runs[0]
+        return plan(
+            records=run.records,
+            lot=run.lot,
+            steps=run.steps,
+            delta=self.budget.delta,
+            candidates=self.count,
+            noise=run.noise,
+        )
+
+
+def design(
+    *,
+    budget: Budget,
+    records: int,
+    fraction: float,
+    space: Space,
+    selection: str | Selection,
+    coverage: float,
+    max_runs: float | None,
+    published: bool,
+    drawn: int | None,
+    space_seed: int,
+    metric: Metric | None,
+) -> Design:
+    """Choose the selection where it is left open, and calibrate the noise of runs and scores to the budget."""
+    checks.whole(least=1, records=records)
+    if not 0 <= fraction < 1:
+        raise checks.InvalidArgument("validation", fraction, "a fraction of the records, at least 0 and below 1")
+    candidates = tuple(space.candidates()) if space.finite else ()
+    if drawn is not None and space.finite:
+        raise checks.InvalidArgument("candidates", drawn, f"left out for a grid: this one has {len(candidates)}")
+    checks.whole(least=1, candidates=DRAWN if drawn is None else drawn)
+    count = len(candidates) if space.finite else DRAWN if drawn is None else drawn
+    if count > 1 and fraction == 0:
+        raise checks.InvalidArgument("validation", fraction, "above 0: a search needs records to score its runs by")
+    training = max(1, round((1 - fraction) * records))
+    shapes = space.shapes()
+    for lot, steps in shapes:
+        _check_shape(training, lot, steps)
+    if isinstance(selection, str):
+        selection, reason = _chosen(
+            selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
+        )
+    else:
+        reason = "as asked"
+    if not space.finite and isinstance(selection, Compose | Winner):
+        generator = np.random.default_rng(space_seed)
+        candidates = tuple(space.draw(generator) for _ in range(selection.candidates))
+    elif isinstance(selection, Compose | Winner) and selection.candidates != count:
+        raise checks.InvalidArgument("selection", selection, f"of {count} candidates, as the space has")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccountingWarning)
+        runs = _calibrated(budget, training, shapes, selection)
+        spent = selection.epsilon(_base(runs), delta=budget.delta)
+        multiplier, choice = (
+            (None, None) if fraction == 0 or metric is None else _scored(selection, spent, budget, metric)
+        )
+    return Design(
+        budget=budget,
+        records=records,
+        fraction=fraction,
+        space=space,
+        candidates=candidates,
+        count=count,
+        selection=selection,
+        reason=reason,
+        runs=runs,
+        metric=metric if multiplier is not None else None,
+        multiplier=multiplier,
+        choice=choice,
+    )
+
+
+def _check_shape(training: int, lot: float, steps: int) -> None:
+    if lot > training:
+        wanted = f"at most {training}, the declared number of training records"
+        raise checks.InvalidArgument("lot", lot, wanted)
+    Run(records=training, lot=lot, steps=steps, noise=1.0)
+
+
+def _chosen(
+    name: str,
+    budget: Budget,
+    training: int,
+    shapes: list[tuple[float, int]],
+    count: int,
+    *,
+    coverage: float,
+    max_runs: float | None,
+    published: bool,
+) -> tuple[Selection, str]:
+    checks.one_of(("auto", *SELECTIONS), selection=name)
+    checks.probability(coverage=coverage)
+    if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
+        raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
+    if count == 1:
+        return Compose(candidates=1), "there is one candidate, so there is nothing to search"
+    if name == "auto":
+        lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
+        return _cheapest(budget, training, lot, steps, count, coverage, max_runs, published)
+    if name in ("compose", "winner"):
+        return named(name, candidates=count), "as asked"
+    mean = mean_for_coverage(coverage, candidates=count, shape=1.0)
+    if mean is None:
+        raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
+    return named(name, runs=mean if max_runs is None else min(mean, max_runs)), "as asked"
+
+
+def _cheapest(
+    budget: Budget,
+    training: int,
+    lot: float,
+    steps: int,
+    count: int,
+    coverage: float,
+    max_runs: float | None,
+    published: bool,
+) -> tuple[Selection, str]:
+    """The planner's choice. All methods are compared at one noise, then again at the noise of the one found best."""
+    selection: Selection = Compose(candidates=count)
+    reason = ""
+    for _ in range(3):
+        run = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
+        found = plan(
+            records=training,
+            lot=lot,
+            steps=steps,
+            delta=budget.delta,
+            candidates=count,
+            noise=run.noise,
+            coverage=coverage,
+            max_runs=max_runs,
+            published=published,
+        )
+        settled, selection, reason = found.recommended.selection == selection, found.recommended.selection, found.reason
+        if settled:
+            break
+    return selection, reason
+
+
+def _base(runs: tuple[Run, ...]) -> DpEvent:
+    events = tuple(run.event for run in runs)
+    return events[0] if len(events) == 1 else WorstOfDpEvent(events)
+
+
+def _calibrated(
+    budget: Budget, training: int, shapes: list[tuple[float, int]], selection: Selection
+) -> tuple[Run, ...]:
+    """The least noise of each shape by itself; then all of them a little more, until the worst of them meets the budget."""
+    target = budget.epsilon
+    for _ in range(ROUNDS):
+        aim = Budget(target, budget.delta)
+        runs = tuple(
+            least_noise(aim, records=training, lot=lot, steps=steps, selection=selection) for lot, steps in shapes
+        )
+        spent = selection.epsilon(_base(runs), delta=budget.delta)
+        if spent <= budget.epsilon:
+            return runs
+        target *= min(budget.epsilon / spent, 1 - 1e-4)
+    raise OverBudget("no noise was found at which candidates of different lots and steps together meet the budget")
+
+
+def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) -> tuple[float, float | None]:
+    """(multiplier, epsilon of the choice): the validation side costs what the training side costs, or less."""
+    aim = Budget(spent, budget.delta)
+    if isinstance(selection, Compose) and selection.candidates > 1:
+
+        def both(scale: float) -> DpEvent:
+            score = DiscreteGaussianDpEvent(scale / SHARE, metric.sensitivity)
+            return ComposedDpEvent([PureDpEvent(1 / scale), score])
+
+        scale = least_multiplier(aim, both, Compose(candidates=1))
+        return scale / SHARE, 1 / scale
+    return least_multiplier(aim, lambda s: DiscreteGaussianDpEvent(s, metric.sensitivity), selection), None

@@ -1,0 +1,259 @@
+"""The runs of a search: trained as populations, scored, and forgotten but for the best.
+
+Runs of one (lot, steps, width) are trained in batches, each a population. After a batch its runs are scored, the best run so far
+is kept, and the rest is dropped. All of that is in the secret folder, written atomically, so that a search that was killed at any
+moment goes on from the last batch and, within it, from the last checkpoint.
+
+A run whose training fails, or whose weights are no numbers, scores minus infinity and counts: that a run failed must not be seen.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.checkpoint import replace_file
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.data import WorkerDied
+from honestdp.data.split import gathered, split
+from honestdp.intake import Model
+from honestdp.losses import Loss, default_loss
+from honestdp.optimizers.schedules import Schedule
+from honestdp.parameters import layout_of
+from honestdp.scores import Validation, private_choice
+from honestdp.search.design import Design
+from honestdp.search.secret import Secret
+from honestdp.space import Candidate
+from honestdp.training import assemble
+
+BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
+CHECKPOINT_SECONDS = 15.0
+_CHOICE, _BATCH_SEEDS = 1, 1000
+
+
+class SearchFailed(HonestdpError):
+    """No run of the search has weights that are numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is trained, and where: public, and the same for every run."""
+
+    model: Model | Callable[..., nn.Module]
+    loss: Loss | None
+    schedule: str | Schedule
+    device: torch.device
+    secure: bool
+    workers: int
+
+    def module(self, candidate: Candidate, start: int) -> nn.Module:
+        """The module of a run before its first step. start: a seed that depends on no record."""
+        return fresh(self.model, width=candidate.width, start=start)
+
+
+def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
+    """A module of its own: a copy of the given one, or what the factory makes from this seed and width."""
+    if isinstance(model, nn.Module):
+        if width is not None:
+            raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
+        return copy.deepcopy(model)
+    if not callable(model):
+        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
+    if width is not None and "width" not in inspect.signature(model).parameters:
+        raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(start)
+        made = model() if width is None else model(width=width)
+    if not isinstance(made, nn.Module):
+        raise InvalidArgument("model", type(made).__name__, "a function that returns a torch.nn.Module")
+    return made
+
+
+@dataclass
+class Standing:
+    """Where a search stands. Secret.
+
+    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. kept: the weights of every
+    run and their exact totals, for a selection whose candidates all leave.
+    """
+
+    done: int = 0
+    best: int | None = None
+    noisy: float = -math.inf
+    weights: Tensor | None = None
+    kept: dict[int, Tensor] = field(default_factory=dict)
+    totals: dict[int, int] = field(default_factory=dict)
+
+
+class Execution:
+    """All runs of one search, over the given records."""
+
+    def __init__(
+        self, design: Design, secret: Secret, setting: Setting, data: Any, *, records: int, folder: Path
+    ) -> None:
+        self._design, self._secret, self._setting, self._folder = design, secret, setting, folder
+        if design.fraction:
+            self._training, held = split(data, secret.held_out(records, design.fraction))
+        else:
+            self._training, held = data, None
+        self._validation = None if held is None or design.metric is None else self._open(held)
+
+    def _open(self, held: Any) -> Validation:
+        assert self._design.metric is not None
+        module = self._module(0) if self._secret.candidates else fresh(self._setting.model, width=None, start=0)
+        dtype = next(module.parameters()).dtype
+        x, y = gathered(held, dtype=dtype, device=self._setting.device, workers=self._setting.workers)
+        return Validation(x, y, loss=self._setting.loss or default_loss(y.dtype), metric=self._design.metric)
+
+    def finish(self) -> Standing:
+        """Train and score what is left of the search, and find its winner."""
+        standing = self._load()
+        for number, batch in enumerate(self.batches()):
+            if number >= standing.done:
+                self._batch(batch, standing)
+                standing.done += 1
+                self._save(standing)
+                for path in self._folder.glob("batch*"):
+                    path.unlink()
+        if self._design.choice is not None and standing.best is None:
+            self._choose(standing, self._design.choice)
+            self._save(standing)  # before anything leaves: a second choice would be a second answer
+        if self._secret.candidates and standing.best is None:
+            raise SearchFailed(
+                "no run ended with weights that are numbers. Why is not said, since it might tell of the records: try the model "
+                "and the space on made-up records"
+            )
+        return standing
+
+    def batches(self) -> Iterator[list[int]]:
+        """The runs that are trained together, in order: of one (lot, steps, width), at most BATCH."""
+        groups: dict[tuple[float, int, int | None], list[int]] = {}
+        for run, candidate in enumerate(self._secret.candidates):
+            groups.setdefault((candidate.lot, candidate.steps, candidate.width), []).append(run)
+        for group in groups.values():
+            for first in range(0, len(group), BATCH):
+                yield group[first : first + BATCH]
+
+    def _batch(self, batch: list[int], standing: Standing) -> None:
+        for run, weights in zip(batch, self._trained(batch), strict=True):
+            if weights is None or not bool(torch.isfinite(weights).all()):
+                continue
+            if self._design.choice is not None:
+                standing.kept[run], standing.totals[run] = weights.cpu(), self._total(run, weights)
+                continue
+            noisy = 0.0 if self._validation is None else float(self._total(run, weights) + self._secret.noise[run])
+            if standing.best is None or self._rank(run, noisy) > self._rank(standing.best, standing.noisy):
+                standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
+
+    def _rank(self, run: int, noisy: float) -> tuple[float, float]:
+        return noisy, self._secret.ties[run]
+
+    def _trained(self, batch: list[int]) -> list[Tensor | None]:
+        """The weights of each run; None for one that failed."""
+        try:
+            return self._population(batch, "batch.safetensors")
+        except (torch.OutOfMemoryError, WorkerDied):
+            raise
+        except (ArithmeticError, RuntimeError):
+            pass
+        if len(batch) == 1:
+            return [None]
+        for path in self._folder.glob("batch*"):
+            path.unlink()
+        return [self._alone(run) for run in batch]
+
+    def _alone(self, run: int) -> Tensor | None:
+        try:
+            return self._population([run], f"batch-{run}.safetensors")[0]
+        except (ArithmeticError, RuntimeError):
+            return None
+
+    def _population(self, batch: list[int], name: str) -> list[Tensor | None]:
+        candidates = [self._secret.candidates[run] for run in batch]
+        job = assemble(
+            [self._module(run) for run in batch],
+            self._training,
+            run=[self._design.run_of(candidate) for candidate in candidates],
+            optimizers=[candidate.rule() for candidate in candidates],
+            loss=self._setting.loss,
+            device=self._setting.device,
+            noise_seed=None if self._secret.seed is None else self._secret.seed * 1_000_003 + _BATCH_SEEDS + batch[0],
+            secure=self._setting.secure,
+            schedule=self._setting.schedule,
+            checkpoint=self._folder / name,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+            workers=self._setting.workers,
+            by_coin=self._design.fraction > 0,
+        )
+        return [*job.work(False)]
+
+    def _module(self, run: int) -> nn.Module:
+        return self._setting.module(self._secret.candidates[run], self._secret.starts[run])
+
+    def model(self, run: int, weights: Tensor) -> nn.Module:
+        """The module of a run with its final weights `[d]`."""
+        module = self._module(run)
+        own = dict(module.named_parameters())
+        with torch.no_grad():
+            for name, value in layout_of(module).views(weights[None]).items():
+                own[name].copy_(value[0])
+        return module
+
+    def _total(self, run: int, weights: Tensor) -> int:
+        assert self._validation is not None
+        return self._validation.total(self.model(run, weights).to(self._setting.device))
+
+    def _choose(self, standing: Standing, epsilon: float) -> None:
+        """The winner of runs that all leave, and its score: two questions, whatever the number of runs."""
+        assert self._design.metric is not None
+        runs = sorted(standing.totals)
+        if not runs:
+            return
+        totals = [standing.totals[run] for run in runs]
+        sensitivity = self._design.metric.sensitivity
+        chosen = private_choice(
+            totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(_CHOICE)
+        )
+        standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
+        standing.weights = standing.kept[runs[chosen]]
+
+    def _save(self, standing: Standing) -> None:
+        from safetensors.torch import save as serialise
+
+        tensors = {f"kept.{run}": weights for run, weights in standing.kept.items()}
+        if standing.weights is not None:
+            tensors["best"] = standing.weights
+        about = {
+            "done": standing.done,
+            "best": standing.best,
+            "noisy": None if math.isinf(standing.noisy) else standing.noisy,
+            "totals": standing.totals,
+        }
+        replace_file(self._folder / "standing.safetensors", serialise(tensors, {"honestdp": json.dumps(about)}))
+
+    def _load(self) -> Standing:
+        from safetensors import safe_open
+
+        path = self._folder / "standing.safetensors"
+        if not path.exists():
+            return Standing()
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["honestdp"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return Standing(
+            done=about["done"],
+            best=about["best"],
+            noisy=-math.inf if about["noisy"] is None else about["noisy"],
+            weights=tensors.get("best"),
+            kept={int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")},
+            totals={int(run): total for run, total in about["totals"].items()},
+        )

@@ -1,0 +1,86 @@
+"""What a search guarantees, as a statement: the selection's, with the split, the scores and the choice of the method."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from honestdp.accounting import AccountingWarning
+from honestdp.budget import ASSUMPTIONS, Statement, rounded_up
+from honestdp.plan import is_one_run, statement
+from honestdp.search.design import Design
+from honestdp.selection import Compose
+
+CLOCK = (
+    "how long the search took, and what else the operator of the machine sees of it: that tells of the number of runs, and "
+    "is for the operator alone"
+)
+
+
+def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
+    """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data."""
+    made = statement(design.selection, design.base, delta=design.budget.delta)
+    notes = [*made.notes]
+    if not is_one_run(design.selection):
+        notes.append(f"the selection was chosen because: {design.reason}")
+    if len(design.runs) > 1:
+        notes.append(
+            "candidates differ in lot or steps: each has noise of its own, and the worst of their curves is charged"
+        )
+    return replace(
+        made,
+        leaves=_leaves(design, made.leaves),
+        scores=_scores(design),
+        uncovered="" if is_one_run(design.selection) else CLOCK,
+        assumptions=_assumptions(design, declared),
+        notes=tuple(notes),
+        not_private=(
+            *made.not_private,
+            *(["the seed was fixed, and whoever knows it can subtract the noise"] if seeded else []),
+        ),
+    )
+
+
+def _leaves(design: Design, leaves: str) -> str:
+    if design.metric is None:
+        return leaves
+    if is_one_run(design.selection):
+        return f"{leaves}, and its noisy score"
+    return f"{leaves}, which of them is best, and its noisy score" if design.choice is not None else leaves
+
+
+def _scores(design: Design) -> str:
+    if design.metric is None or design.multiplier is None:
+        return ""
+    spending = design.spending
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccountingWarning)
+        assert spending.validation is not None
+        cost = rounded_up(spending.base.epsilon(spending.validation, delta=design.budget.delta))
+    noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
+    if design.choice is not None:
+        choice = f"the best run by the exponential mechanism at epsilon {design.choice:.4g}"
+        how = f"{choice}, and its {design.metric.name} with {noise}"
+    elif is_one_run(design.selection):
+        how = f"the run's {design.metric.name}, with {noise}"
+    else:
+        how = f"every run's {design.metric.name}, with {noise}"
+    return (
+        f"{how}; asked of the validation records, {design.fraction:g} of all by a coin for each. A record is on one side: as a "
+        f"validation record it pays epsilon {cost}, never more than as a training record"
+    )
+
+
+def _assumptions(design: Design, declared: bool) -> tuple[str, ...]:
+    first = "the lot, the steps, the noise and the split's fraction are public constants"
+    size = f"the number of records, {design.records}, is public"
+    size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
+    trust = (
+        []
+        if design.metric is None or design.metric.name in ("accuracy", "loss")
+        else ["one record moves the metric by no more than was declared"]
+    )
+    secret = []
+    if not (isinstance(design.selection, Compose)):
+        secret.append("nobody has read the search's secret state: its number of runs, its losers, its generators")
+    return (f"{first}; {size}", *ASSUMPTIONS[1:], *trust, *secret)

@@ -1,0 +1,366 @@
+"""The front door to a search: tune a model under one budget, and stand behind the epsilon.
+
+The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
+random is drawn (`search.secret`). Then the ledger is charged, durably. Only then is a record read, split by its coin, and
+trained on or scored (`search.execution`). At the end the winner and the statement leave (`search.leaving`) and what was
+secret is erased.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import honestdp
+from honestdp import checks
+from honestdp.budget import Budget, Statement
+from honestdp.checkpoint import replace_file
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.data.split import as_pair, count, fingerprint
+from honestdp.intake import Model, blank_of, try_out
+from honestdp.ledger import Balance, Ledger
+from honestdp.losses import Loss, check_labels, default_loss
+from honestdp.optimizers.schedules import Schedule
+from honestdp.progress import Spinner
+from honestdp.scores import Metric, default_metric, score_of
+from honestdp.search import leaving, secret
+from honestdp.search.design import Design, design
+from honestdp.search.execution import Execution, SearchFailed, Setting, Standing, fresh
+from honestdp.search.guarantee import guarantee
+from honestdp.search.leaving import Trained, TuneResult
+from honestdp.selection import Selection
+from honestdp.space import Candidate, space_of
+from honestdp.training import check_rules, place_of
+
+__all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
+
+DATA = "data.sha256"
+
+
+class SearchStopped(KeyboardInterrupt):
+    """Ctrl-C. With a folder given, the search can go on."""
+
+
+def tune(
+    model: Model | Callable[..., torch.nn.Module],
+    data: Any,
+    *,
+    budget: Budget,
+    optimizer: str | Sequence[str] = "horizon",
+    space: Mapping[str, Any] | None = None,
+    selection: str | Selection = "auto",
+    coverage: float = 0.9,
+    lot: float | None = None,
+    steps: int = 1000,
+    records: int | None = None,
+    validation: float = 0.2,
+    metric: Metric | None = None,
+    max_runs: float | None = None,
+    published: bool = False,
+    candidates: int | None = None,
+    space_seed: int = 0,
+    ledger: str | Path | None = None,
+    dataset: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    loss: Loss | None = None,
+    schedule: str | Schedule = "constant",
+    device: str | torch.device | None = None,
+    noise_seed: int | None = None,
+    secure: bool = False,
+    progress: bool = False,
+    workers: int = 2,
+    reproduce: str = "",
+) -> TuneResult:
+    """Search for hyperparameters and train, all within one budget.
+
+    model: a module, or a function that makes one (with the argument `width` where the space has widths).
+    data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
+    budget: for everything: all runs, all scores, the choice among them.
+    optimizer: one name or several: sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search and
+        is the default: one run that gets the whole budget.
+    space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold lot, steps and width; for several optimizers
+        a dictionary of these by optimizer. Left out, the papers' grid of each optimizer.
+    selection: compose, winner, liu-talwar, papernot-steinke, profile, envelope; auto takes the one with the least noise per run.
+    coverage: the chance that a given candidate is run, for selections that draw them.
+    lot, steps: of every run, where the space does not have them. The lot is 250 unless told, or a quarter of few records.
+    records: N, declared. Left out, it is that of the data, and the statement says so.
+    validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
+    metric: Accuracy for classes; honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, bound).
+    max_runs: the most runs, on average. published: rest on published bounds alone.
+    candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
+    ledger, dataset: charge this dataset's budget in that file before any record is read.
+    out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
+    resume: go on with the search in `out`, with the same arguments; nothing is charged again.
+    noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
+    reproduce: for the report, the command or code that made the search.
+    """
+    size = count(data)
+    checks.whole(least=1, records=size if records is None else records)
+    if records is not None and records != size:
+        wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
+        raise InvalidArgument("records", records, wanted)
+    if (ledger is None) != (dataset is None):
+        raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
+    if resume and out is None:
+        raise InvalidArgument("out", out, "the folder of the search to resume")
+    made = design(
+        budget=budget,
+        records=size,
+        fraction=float(validation),
+        space=space_of(optimizer, space, lot=_lot(lot, size, validation), steps=steps),
+        selection=selection,
+        coverage=coverage,
+        max_runs=max_runs,
+        published=published,
+        drawn=candidates,
+        space_seed=space_seed,
+        metric=_metric(metric, data, validation),
+    )
+    setting = Setting(
+        model=model, loss=loss, schedule=schedule, device=place_of(device), secure=secure, workers=workers
+    )
+    classes = _rehearsed(made, setting, data)
+    declared = records is not None
+    public = _configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
+    public["reproduce"] = reproduce
+    said = guarantee(made, seeded=noise_seed is not None, declared=declared)
+    search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
+    with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
+        return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search whose public side is fixed."""
+
+    design: Design
+    setting: Setting
+    public: dict[str, Any]
+    said: Statement
+    classes: int | None
+    ledger: str | Path | None
+    dataset: str | None
+    seed: int | None
+
+    def carry_out(self, data: Any, folder: Path, *, kept: bool, resume: bool, show: bool) -> TuneResult:
+        key = self._begin(folder, resume=resume)
+        hidden = folder / secret.FOLDER
+        if not hidden.exists():
+            return self._over(folder)
+        balance = self._charge(key)
+        stopped = False
+        try:
+            with Spinner("searching") if show else nullcontext():
+                result = self._run(data, folder, hidden, balance, kept)
+        except KeyboardInterrupt:
+            stopped = True
+        except SearchFailed:
+            secret.erase(hidden)
+            raise
+        if stopped:  # raised here and not there: what the interrupted training says of itself stays behind
+            way = (
+                f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
+            )
+            raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
+        secret.erase(hidden)
+        return result
+
+    def _begin(self, folder: Path, *, resume: bool) -> str:
+        """The search's key, after its public side and its secrets are on the disk."""
+        path = folder / leaving.SEARCH
+        if path.exists():
+            return self._known(path, resume)
+        if resume:
+            raise InvalidArgument("out", str(folder), "the folder of a search that was begun: there is none in it")
+        if folder.exists() and any(folder.iterdir()):
+            raise InvalidArgument("out", str(folder), "a new or an empty folder")
+        if self.ledger is not None:
+            Ledger(self.ledger).balance(str(self.dataset))  # no folder for a dataset that has no budget
+        folder.mkdir(parents=True, exist_ok=True)
+        secret.save(folder / secret.FOLDER, secret.drawn(self.design, seed=self.seed))
+        key = uuid.uuid4().hex
+        replace_file(path, (json.dumps({"key": key, **self.public}, indent=2) + "\n").encode(), mode=0o644)
+        return key
+
+    def _known(self, path: Path, resume: bool) -> str:
+        if not resume:
+            wanted = "a new folder: this one holds a search; to go on with it, pass resume=True (--resume)"
+            raise InvalidArgument("out", str(path.parent), wanted)
+        try:
+            known = json.loads(path.read_text())
+            key = str(known.pop("key"))
+        except (OSError, ValueError, KeyError, AttributeError) as trouble:
+            raise HonestdpError(
+                f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on"
+            ) from trouble
+        differing = sorted(name for name in {*known, *self.public} if known.get(name) != self.public.get(name))
+        if differing:
+            raise InvalidArgument(
+                "resume", str(path.parent), f"a search with the same settings; it differs in {', '.join(differing)}"
+            )
+        return key
+
+    def _charge(self, key: str) -> Balance | None:
+        """Durably, before a record is read. The same key is charged once, however often the search is resumed."""
+        if self.ledger is None:
+            return None
+        if self.seed is not None:
+            raise InvalidArgument(
+                "noise_seed", self.seed, "left out with a ledger: a fixed seed is not private at any price"
+            )
+        what = f"honestdp tune, {self.design.selection.name}"
+        return Ledger(self.ledger).charge(str(self.dataset), self.design.spending, key=key, what=what)
+
+    def _run(self, data: Any, folder: Path, hidden: Path, balance: Balance | None, kept: bool) -> TuneResult:
+        self._check_data(data, hidden)
+        drawn = secret.load(hidden)
+        execution = Execution(self.design, drawn, self.setting, data, records=self.design.records, folder=hidden)
+        standing = execution.finish()
+        result = self._result(execution, drawn, standing, balance)
+        if kept:
+            result = replace(result, report=folder / leaving.REPORT)
+            result.write(folder, self._report(result, str(json.loads((folder / leaving.SEARCH).read_text())["key"])))
+        return result
+
+    def _check_data(self, data: Any, hidden: Path) -> None:
+        """The same records as before, with labels that are classes."""
+        found, path = fingerprint(data), hidden / DATA
+        if path.exists() and path.read_text() != found:
+            raise InvalidArgument("data", "others", "the records that this search was begun with")
+        replace_file(path, found.encode())
+        pair = as_pair(data)
+        if pair is not None and self.classes is not None and len(pair[1]):
+            check_labels(int(pair[1].min()), int(pair[1].max()), self.classes)
+
+    def _result(
+        self, execution: Execution, drawn: secret.Secret, standing: Standing, balance: Balance | None
+    ) -> TuneResult:
+        if standing.best is None or standing.weights is None:  # a count that may be zero was zero
+            untrained = fresh(self.setting.model, width=None, start=0)
+            return self._leaving(untrained, None, standing.noisy, balance, ())
+        every = tuple(
+            Trained(hyperparameters=drawn.candidates[run].hyperparameters, model=execution.model(run, weights))
+            for run, weights in sorted(standing.kept.items())
+        )
+        winner = drawn.candidates[standing.best]
+        return self._leaving(execution.model(standing.best, standing.weights), winner, standing.noisy, balance, every)
+
+    def _leaving(
+        self,
+        model: torch.nn.Module,
+        winner: Candidate | None,
+        noisy: float,
+        balance: Balance | None,
+        every: tuple[Trained, ...],
+    ) -> TuneResult:
+        plan, score = self.design, None
+        if plan.metric is not None and plan.multiplier is not None and math.isfinite(noisy):
+            score = score_of(
+                plan.metric,
+                int(noisy),
+                multiplier=plan.multiplier,
+                records=plan.validation_records,
+                fraction=plan.fraction,
+            )
+        return TuneResult(
+            model=model.eval(),
+            hyperparameters={} if winner is None else winner.hyperparameters,
+            score=score,
+            budget=plan.budget,
+            run=plan.runs[0] if winner is None else plan.run_of(winner),
+            statement=self.said,
+            candidates=every,
+            balance=balance,
+        )
+
+    def _report(self, result: TuneResult, key: str) -> str:
+        from honestdp.report.search import report_of
+
+        return report_of(result, self.design, self.public, dataset=self.dataset, key=key)
+
+    def _over(self, folder: Path) -> TuneResult:
+        """The result of a search that is over, from its files. Nothing is charged, trained or read."""
+        try:
+            return leaving.read(folder, self.setting.model, self.said, self.design)
+        except (OSError, ValueError, KeyError, TypeError) as trouble:
+            wanted = (
+                f"the folder of a search that can go on or is over; its files are missing ({type(trouble).__name__})"
+            )
+            raise InvalidArgument("out", str(folder), wanted) from trouble
+
+
+def _lot(lot: float | None, records: int, validation: float) -> float:
+    return min(250.0, max(1.0, records * (1 - validation) / 4)) if lot is None else lot
+
+
+def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | None:
+    if metric is not None or not validation:
+        return metric
+    pair = as_pair(data)
+    if pair is None:
+        raise InvalidArgument("metric", None, "given for a Dataset, whose labels are not read before they are paid for")
+    return default_metric(pair[1].dtype)
+
+
+def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
+    """What can go wrong without a record goes wrong here: rules, models and losses. The number of classes, where known."""
+    some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
+    check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
+    pair, classes = as_pair(data), None
+    for one in {candidate.width: candidate for candidate in some}.values():
+        module = setting.module(one, 0).to(setting.device)
+        if pair is not None:
+            x, y = blank_of(*pair, module=module)
+            classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
+    return classes
+
+
+def _configuration(
+    made: Design, setting: Setting, data: Any, *, declared: bool, seed: int | None, dataset: str | None
+) -> dict[str, Any]:
+    """Everything public that decides what a search does: what is compared when it is resumed, and shown in the report."""
+    some = made.candidates[0] if made.candidates else made.space.draw(np.random.default_rng(0))
+    pair = as_pair(data)
+    return {
+        "honestdp": honestdp.__version__,
+        "code": _code(),
+        "torch": torch.__version__,
+        "dataset": dataset,
+        "records": made.records,
+        "declared": declared,
+        "data": None if pair is None else [f"{list(part.shape[1:])} {part.dtype}" for part in pair],
+        "budget": {"epsilon": made.budget.epsilon, "delta": made.budget.delta},
+        "validation": made.fraction,
+        "metric": None if made.metric is None else f"{type(made.metric).__name__}, {made.metric.name}",
+        "space": made.space.as_dict(),
+        "spending": made.spending.as_dict(),
+        "model": str(setting.module(some, 0)),
+        "loss": None if setting.loss is None else getattr(setting.loss, "__qualname__", repr(setting.loss)),
+        "schedule": setting.schedule if isinstance(setting.schedule, str) else repr(setting.schedule),
+        "device": setting.device.type,
+        "secure": setting.secure,
+        "noise_seed": seed,
+    }
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """A hash of this package's source, so that a search does not go on with other code."""
+    root = Path(honestdp.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]

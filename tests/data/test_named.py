@@ -1,0 +1,203 @@
+"""Named datasets have the sizes the papers give, and what is read is what was published."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from honestdp.checks import InvalidArgument
+from honestdp.data import adult, embedded, enron, gisette
+from honestdp.data.named import load, names, shuffled, split_rows
+from honestdp.data.sources import DatasetUnavailable
+
+from .places import FOLDER, needs_files
+
+SIZES = {
+    "mnist": (60000, 10000, 784, 10),
+    "fashion-mnist": (60000, 10000, 784, 10),
+    "adult": (36177, 9045, 104, 2),
+    "adult-202": (36177, 9045, 202, 2),
+    "enron": (4137, 1035, 5512, 2),
+    "gisette-standin": (4800, 1200, 5000, 2),
+    "digits": (1437, 360, 64, 10),
+    "breast-cancer": (455, 114, 30, 2),
+}
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))
+    monkeypatch.setenv("HONESTDP_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in ("digits", "breast-cancer") else pytest.param(n, marks=needs_files) for n in SIZES]
+)
+def test_sizes_are_those_of_the_paper(name: str) -> None:
+    train, test, features, classes = SIZES[name]
+    found = load(name)
+    assert found.name == name
+    assert found.train[0].shape == (train, features)
+    assert found.test[0].shape == (test, features)
+    assert sorted(set(found.train[1].tolist())) == list(range(classes)) == list(range(found.classes))
+    assert not set(found.train_rows) & set(found.test_rows)
+    assert found.records == train + test == len(found.y)
+    assert found.x.dtype in (np.uint8, np.float32)
+    assert found.x.min() >= 0
+    assert found.x.max() <= (255 if found.x.dtype == np.uint8 else 1)
+    assert found.source
+    assert found.licence
+    assert (found.standin is not None) == ("standin" in name) == ("stand-in" in found.title)
+
+
+def test_every_name_is_covered() -> None:
+    assert set(names()) == set(SIZES) | {"gisette"}
+    with pytest.raises(InvalidArgument, match=r"one of mnist, .*breast-cancer"):
+        load("cifar")
+
+
+def test_the_split_depends_on_the_count_alone_and_on_no_version_of_numpy() -> None:
+    train, test = split_rows(10)
+    assert train.tolist() == [0, 1, 2, 3, 4, 6, 7, 8]
+    assert test.tolist() == [5, 9]
+    assert sorted(shuffled(1000, seed=1).tolist()) == list(range(1000))
+
+
+@needs_files
+def test_adult_columns_are_six_numbers_and_one_category_of_each_of_eight() -> None:
+    plain, doubled = load("adult"), load("adult-202")
+    assert plain.x[:, 6:].sum(axis=1).tolist() == [8.0] * 45222
+    assert (plain.x[:, 6:].sum(axis=0) > 0).all()
+    assert np.array_equal(doubled.x[:, :104], plain.x)
+    assert np.array_equal(doubled.x[:, 104:], plain.x[:, 6:])
+    first = plain.x[0, :6] * [73, 1_500_000, 15, 99_999, 5_000, 98] + [17, 0, 1, 0, 0, 1]
+    assert first.round().tolist() == [39, 77516, 13, 2174, 0, 40]  # the first row of adult.data
+    assert sum(map(len, adult.CATEGORIES.values())) == 98
+
+
+@needs_files
+def test_enron_from_the_published_archive_is_enron_from_the_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gzip.open(FOLDER / "enron" / "enron1.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line) for line in lines]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        for message in reversed(texts):
+            body = message["text"].encode("latin-1")
+            member = tarfile.TarInfo(message["file"])
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+    (tmp_path / "enron").mkdir()
+    (tmp_path / "enron" / "enron1.tar.gz").write_bytes(packed.getvalue())
+    expected = load("enron")
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    made = load("enron")
+    assert np.array_equal(made.x, expected.x)
+    assert np.array_equal(made.y, expected.y)
+    (tmp_path / "enron" / "enron1.tar.gz").unlink()
+    assert np.array_equal(load("enron").x, expected.x), "the counts were kept in the cache"
+
+
+@needs_files
+def test_counts_that_are_not_the_published_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with np.load(FOLDER / enron.COUNTS) as parts:
+        values = dict(parts)
+    values["data"][7] += 1
+    (tmp_path / "enron").mkdir()
+    np.savez_compressed(tmp_path / enron.COUNTS, **values)
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    with pytest.raises(DatasetUnavailable, match="dataset enron: the word counts of"):
+        load("enron")
+    (tmp_path / enron.COUNTS).write_bytes((FOLDER / enron.COUNTS).read_bytes()[:5000])
+    with pytest.raises(DatasetUnavailable, match="cannot be read"):
+        load("enron")
+
+
+@needs_files
+def test_the_gisette_standin_has_signal_and_probes_without_any() -> None:
+    found = load("gisette-standin")
+    assert found.standin is not None
+    assert "not Gisette itself" in found.standin
+    nines = found.y == 1
+    assert nines.sum() == 3000
+    values = found.x.astype(np.float64)
+    spread = values.std(axis=0) + 1e-9
+    difference = np.abs(values[nines].mean(axis=0) - values[~nines].mean(axis=0)) / spread
+    # Half the features are shuffled copies: a difference above 0.2 deviations has a chance of 1e-14 in each of them.
+    assert 500 < (difference > 0.2).sum() < 2500
+    assert (difference < 0.1).sum() > 2450
+
+
+def test_the_real_gisette_is_read_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gisette, "RECORDS", 4)
+    monkeypatch.setattr(gisette, "FEATURES", 3)
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    folder = tmp_path / "gisette"
+    folder.mkdir()
+    (folder / "gisette_train.data").write_text("0 999 1 \n2 3 4 \n5 6 7 \n8 9 10 \n")
+    (folder / "gisette_train.labels").write_text("1\n-1\n-1\n1\n")
+    found = load("gisette")
+    assert found.x[0].tolist() == pytest.approx([0, 1, 1 / 999])
+    assert found.y.tolist() == [1, 0, 0, 1]
+    assert found.standin is None
+    for name, text in (("data", "0 1000 1 2 3 4 5 6 7 8 9 10"), ("labels", "1 1 1 -1")):
+        before = (folder / f"gisette_train.{name}").read_text()
+        (folder / f"gisette_train.{name}").write_text(text)
+        with pytest.raises(DatasetUnavailable, match="from 0 to 999 with as many labels of 1 as of -1"):
+            load("gisette")
+        (folder / f"gisette_train.{name}").write_text(before)
+
+
+def test_embedded_data_is_scaled_by_constants_that_hold_it() -> None:
+    from sklearn.datasets import load_breast_cancer, load_digits
+
+    assert np.allclose(load("digits").x * 16, load_digits().data)
+    raw = load_breast_cancer().data
+    assert np.allclose(load("breast-cancer").x * embedded.CANCER_LARGEST, raw, rtol=1e-5)
+
+
+@needs_files
+def test_loading_needs_numpy_alone(tmp_path: Path) -> None:
+    """As on a GPU machine that has torch and numpy and nothing else of ours."""
+    code = """
+import importlib.abc, sys
+
+class Without(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"dp_accounting", "scipy", "sklearn", "rich", "typer", "matplotlib"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Without())
+from honestdp.data.named import load
+print([load(name).features for name in ("mnist", "adult", "adult-202", "enron", "gisette-standin")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "[784, 104, 202, 5512, 5000]", done.stderr
+
+
+@needs_files
+def test_a_damaged_file_is_refused_by_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(FOLDER / "adult", tmp_path / "adult")
+    file = tmp_path / "adult" / "adult.test.gz"
+    file.chmod(0o644)
+    (tmp_path / "adult").chmod(0o755)
+    whole = gzip.decompress(file.read_bytes())
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    file.write_bytes(gzip.compress(whole, compresslevel=1))
+    load("adult")  # packed again, the same content
+    file.write_bytes(gzip.compress(whole.replace(b"25, Private", b"26, Private", 1)))
+    with pytest.raises(DatasetUnavailable, match=r"dataset adult: .*adult\.test\.gz is damaged or another file"):
+        load("adult")
+    file.write_bytes(gzip.compress(whole)[:-1000])
+    with pytest.raises(DatasetUnavailable, match="cannot be read"):
+        load("adult")
