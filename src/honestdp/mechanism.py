@@ -227,7 +227,7 @@ class Mechanism:
         """Indices and presence of a step's lot, no wider than `width` at a time. None for a step of empty lots."""
         for first in range(0, lots.longest[step], self.width):
             last = min(first + self.width, lots.longest[step])
-            yield lots.indices[step, :, first:last], lots.present[step, :, first:last]
+            yield lots.part(step, first, last)
 
     def examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y = self.records.fetch(indices)

@@ -40,7 +40,7 @@ class Layout:
     fan_in: tuple[int, ...]
     align: int = 1
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(math.prod(shape) for shape in self.shapes)
 
@@ -80,8 +80,9 @@ class Layout:
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """`[runs, width]` -> name -> `[runs, ...]`, sharing the memory."""
-        parts = flat.split_with_sizes(self._cuts, 1)[::2]
-        return {n: p.view(len(flat), *s) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+        runs = flat.shape[0]
+        parts = flat.split_with_sizes(self._cuts, 1)[::2] if self.gaps else flat.split_with_sizes(self.sizes, 1)
+        return {n: p.view(runs, *s) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
 
 
 def layout_of(module: nn.Module, device: torch.device | None = None) -> Layout:

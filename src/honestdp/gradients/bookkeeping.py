@@ -26,6 +26,7 @@ from honestdp.gradients.pieces import Dense, Outer, Piece
 from honestdp.gradients.rules import Rule, Unruled
 
 _STANDING_IN = threading.RLock()
+_unsafe_view = torch.ops.aten._unsafe_view.default
 
 Names = tuple[str, ...]
 
@@ -104,7 +105,7 @@ def _stand_in(
         folded = out.flatten(0, 1)
         if folded._is_view():
             # A model may change the output in place, which autograd would trace to what the view was taken of.
-            folded = folded.clone() if ruled.rule.reads_output else torch.ops.aten._unsafe_view(out, folded.shape)
+            folded = folded.clone() if ruled.rule.reads_output else _unsafe_view(out, folded.shape)
         calls.append(Call(ruled, layer, own, kept, kept._version, get_gradient_edge(folded)))
         return folded
 
@@ -163,7 +164,7 @@ def per_example(
     with torch.no_grad():
         for call, grad in zip(calls, grads, strict=True):
             if grad is not None:
-                known = finite_input and _share_memory(call.kept, x)
+                known = finite_input and x.is_cuda and _share_memory(call.kept, x)
                 for names, piece in call.gradients(grad, runs=runs):
                     piece = replace(piece, right_finite=True) if known and isinstance(piece, Outer) else piece
                     found.append((names, piece))
