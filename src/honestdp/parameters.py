@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 
-
 GPU_ALIGN = 4
 """Numbers: 16 bytes of float32, what the tensor cores' products want of the beginning and the stride of a matrix."""
 

@@ -87,7 +87,9 @@ def test_zeros_are_put_in_even_where_finite_norms_are_not_asked_for(monkeypatch:
     assert kinds == {Dense, Outer, Rows}
     assert any(isinstance(piece, Outer) and piece.left.shape[2] > 1 for piece in result.pieces.values())
     for piece in result.pieces.values():
-        torch.testing.assert_close(weighted_sum(piece, weights, finite=False), weighted_sum(piece, weights, finite=True))
+        torch.testing.assert_close(
+            weighted_sum(piece, weights, finite=False), weighted_sum(piece, weights, finite=True)
+        )
 
 
 def test_chunked_gradients_that_are_not_finite_weigh_nothing() -> None:

@@ -83,9 +83,7 @@ class Prepared:
         self._model, self._loss, self._memory = model, loss, memory
         self._plans: dict[object, plan.Plan] = {}
 
-    def __call__(
-        self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, finite_input: bool = False
-    ) -> PerExample:
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, finite_input: bool = False) -> PerExample:
         shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
         found = self._plans.get(shape)
         if found is None:
@@ -98,9 +96,7 @@ class Prepared:
                 self._model, self._loss, found.layers, params, x, y, finite_input=finite_input
             )
         needed, memory = found.bytes_per_example, self._memory
-        return materialised.per_example(
-            self._model, self._loss, params, x, y, bytes_per_example=needed, memory=memory
-        )
+        return materialised.per_example(self._model, self._loss, params, x, y, bytes_per_example=needed, memory=memory)
 
 
 def _vetted(model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> plan.Plan:

@@ -73,4 +73,3 @@ def layer_scales(constants: Constants) -> list[float]:
     weight = sum(size / fan for size, fan in zip(layout.layer_sizes, layout.fan_in, strict=True))
     scales = [math.sqrt(layout.total / weight / fan) for fan in layout.fan_in]
     return [scales[layer] for layer in layout.layers]
-
