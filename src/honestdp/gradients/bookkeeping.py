@@ -22,7 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import rules
-from honestdp.gradients.pieces import Dense, Outer, Piece
+from honestdp.gradients.pieces import Dense, Outer, Piece, joined
 from honestdp.gradients.rules import Rule, Unruled
 
 _STANDING_IN = threading.RLock()
@@ -169,8 +169,8 @@ def per_example(
                     piece = replace(piece, right_finite=True) if known and isinstance(piece, Outer) else piece
                     found.append((names, piece))
         pieces = _merged(found)
-        squares = [piece.square_norms() for piece in pieces.values()]
-        norms = reduce(torch.add, squares).sqrt() if squares else x.new_zeros(runs, lot, dtype=losses.dtype)
+        every = [piece.norms() for piece in pieces.values()]
+        norms = joined(every) if every else x.new_zeros(runs, lot, dtype=losses.dtype)
     return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
 
 

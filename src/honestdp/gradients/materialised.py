@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from honestdp.gradients.bookkeeping import one_each
-from honestdp.gradients.pieces import Dense
+from honestdp.gradients.pieces import Dense, joined
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -97,7 +96,7 @@ class Materialised:
         self._states = _random_states(self.batch.x.device) if self._chunks > 1 else None
         norms, losses = [], []
         for gradients, loss in self._made():
-            norms.append(reduce(torch.add, (Dense(value).square_norms() for value in gradients.values())).sqrt())
+            norms.append(joined(Dense(value).norms() for value in gradients.values()))
             losses.append(loss)
         self._kept = gradients if self._chunks == 1 else None
         self.norms, self.losses = torch.cat(norms, 1), torch.cat(losses, 1)

@@ -7,8 +7,9 @@ example from the sum, whatever its gradient: 0 times infinity, or times not-a-nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor
 
 
 class Piece(Protocol):
-    def square_norms(self) -> Tensor:
-        """`[runs, lot]`, the squared norm of the gradient of every example."""
+    def norms(self) -> Tensor:
+        """`[runs, lot]`, the norm of the gradient of every example."""
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
@@ -35,10 +36,15 @@ def silence(values: Tensor, weights: Tensor) -> Tensor:
     return torch.where(kept, values, 0)
 
 
-def _square_sum(values: Tensor) -> Tensor:
-    """`[runs, lot]`: the sum of squares of `values` `[runs, lot, ...]`."""
+def _norms(values: Tensor) -> Tensor:
+    """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
     norms: Tensor = torch.linalg.vector_norm(values.reshape(*values.shape[:2], -1), dim=-1)
-    return norms.square_()
+    return norms
+
+
+def joined(norms: Iterable[Tensor]) -> Tensor:
+    """The norm of several gradients together, from that of each `[runs, lot]`."""
+    return reduce(torch.hypot, norms)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -53,8 +59,8 @@ class Dense:
 
     gradients: Tensor
 
-    def square_norms(self) -> Tensor:
-        return _square_sum(self.gradients)
+    def norms(self) -> Tensor:
+        return _norms(self.gradients)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         rows = self.gradients if finite else silence(self.gradients, weights)
@@ -85,16 +91,16 @@ class Outer:
     right_finite: bool = False
     """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
 
-    def square_norms(self) -> Tensor:
+    def norms(self) -> Tensor:
         if self.left.shape[2] == 1:
             # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
-            tiny = torch.finfo(self.left.dtype).tiny
-            left, right = _square_sum(self.left).clamp_(min=tiny), _square_sum(self.right)
-            return left * (right.add_(1) if self.shift else right.clamp_(min=tiny))
+            tiny = torch.finfo(self.left.dtype).tiny ** 0.5
+            left, right = _norms(self.left).clamp_(min=tiny), _norms(self.right)
+            return torch.hypot(left * right, left) if self.shift else left * right.clamp_(min=tiny)
         left, right = self.left.double(), self.right.double()
         seen = torch.matmul(right, right.mT)
         gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
-        return gram.sum((-2, -1)).clamp_(min=0).to(self.left.dtype)
+        return gram.sum((-2, -1)).clamp_(min=0).sqrt_().to(self.left.dtype)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         scaled = (self.left * weights[..., None, None]).flatten(1, 2)
@@ -146,7 +152,7 @@ class Rows:
     gradients: Tensor
     rows: int
 
-    def square_norms(self) -> Tensor:
+    def norms(self) -> Tensor:
         """An example's repeated rows add before they are squared: equal rows are sorted together and summed."""
         runs, lot, positions, width = self.gradients.shape
         ordered, order = self.index.sort(dim=-1)
@@ -156,7 +162,7 @@ class Rows:
         group = fresh.flatten().cumsum(0) - 1  # the first position of an example is fresh, so no two examples share one
         summed = add_rows(moved.new_zeros(runs * lot * positions, width), group, moved.reshape(-1, width))
         squares = torch.linalg.vecdot(summed, summed)
-        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1)
+        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1).sqrt_()
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         runs, _, _, width = self.gradients.shape

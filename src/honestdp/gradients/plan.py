@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from honestdp.gradients import bookkeeping, materialised, rules
 from honestdp.gradients.bookkeeping import BookKeeping, Ruled
 from honestdp.gradients.materialised import Materialised
-from honestdp.gradients.pieces import Dense
+from honestdp.gradients.pieces import Dense, joined
 from honestdp.gradients.rules import Unruled
 from honestdp.gradients.trial import LOT, Trial, flat, project, without_dropout
 from honestdp.gradients.vetting import RefusedModel, refuse_by_name, refuse_mixing
@@ -86,7 +86,7 @@ class Expected:
         again = flat(trial.output(x, seed=1))
         cotangents = trial.normal(trial.runs, LOT, output.shape[1])
         gradients = trial.reference(cotangents)
-        norms = torch.stack([Dense(value).square_norms() for value in gradients.values()]).sum(0).sqrt()
+        norms = joined(Dense(value).norms() for value in gradients.values())
         comparable = torch.allclose(output, again) and bool(torch.isfinite(norms).all())
         made = sum(value[0].nbytes for value in trial.params.values())
         return Expected(cotangents, gradients, norms, trial.bytes_kept() + 2 * made, comparable)

@@ -30,7 +30,8 @@ class Linear(Rule):
             return flat.mT.reshape(*x.shape[:-1], -1), x
         if len(x) == 1:
             return F.linear(x, weight[0], None if bias is None else bias[0]), x
-        out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+        out = torch.bmm(rows, weight.mT)
+        out = out if bias is None else out.add_(bias.unsqueeze(1))
         return out.view(*x.shape[:-1], out.shape[-1]), x
 
     def gradients(
