@@ -2,7 +2,7 @@
 
 A score is a whole number S computed from a model and the validation records, of sensitivity D: adding or removing one
 record moves it by at most D. What leaves is S + Z, Z a discrete Gaussian of scale s D (opendp, exact arithmetic), or, where
-every candidate is charged anyway, the number of the best candidate by the exponential mechanism.
+every candidate is charged anyway, the number of the best candidate by a noisy maximum.
 
 Contributions are centred, -D to D in place of 0 to 2D, which halves the sensitivity for nothing: a constant times the number
 of validation records is no use to a comparison, and that number is declared (fraction times records), not counted. All
@@ -184,10 +184,14 @@ def score_noise(count: int, *, multiplier: float, sensitivity: int, generator: n
 def private_choice(
     totals: Sequence[int], *, epsilon: float, sensitivity: int, generator: np.random.Generator | None
 ) -> int:
-    """The number of a candidate, S higher by 2D/epsilon being e times as likely: (epsilon, 0) private however many there are."""
+    """The number of the candidate with the highest S plus exponential noise of scale 2D/epsilon.
+
+    (epsilon, 0) private however many candidates there are, and never less accurate than the exponential mechanism (it is
+    the permute-and-flip of McKenna & Sheldon 2020, by opendp's noisy max).
+    """
     scale = 2 * sensitivity / epsilon
     if generator is not None:
-        return int(np.argmax(np.array(totals) + scale * generator.gumbel(size=len(totals))))
+        return int(np.argmax(np.array(totals) + generator.exponential(scale, size=len(totals))))
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=False)
     return int(dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale)(list(totals)))

@@ -130,6 +130,13 @@ def test_a_report_holds_winner_ledger_configuration_and_the_way_back() -> None:
         assert cost.method in text
 
 
+def test_no_more_is_said_to_be_left_than_is() -> None:
+    assert SEARCH.ledger is not None
+    text = Page(render(replace(SEARCH, ledger=replace(SEARCH.ledger, left=4.70181)))).text
+    assert "4.701" in text
+    assert "4.702" not in text
+
+
 def test_python_code_keeps_its_lines_and_indentation() -> None:
     code = "result = honestdp.tune(\n    model,\n\n    (x, y),  # two  blanks\n)"
     assert code in Page(render(replace(SEARCH, reproduce=code))).text

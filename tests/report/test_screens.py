@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from honestdp.report.html import render
+from honestdp.report.html import ScoreView, render
 from tests.report.browser import CHROMIUM, DRIVER, Browser
 from tests.report.test_html import hostile
 from tests.report.views import FAR_APART, NOT_PRIVATE, SEARCH
@@ -152,7 +152,9 @@ def test_bars_are_as_long_as_their_values_say(browser: Browser, folder: Path) ->
 
 
 LONG = "a-very-long-name-without-any-blank_" * 6
+SHARP = ScoreView(name="loss", value=12.345675, low=12.34566, high=12.34569, noise=1e-5, fraction=0.2, records=10**9)
 VIEWS = {
+    "long numbers": replace(SEARCH, score=SHARP),
     "search": SEARCH,
     "not private": NOT_PRIVATE,
     "far apart": FAR_APART,

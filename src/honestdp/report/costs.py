@@ -44,12 +44,19 @@ class Cost:
 
 
 def compare(
-    plan: Plan, *, event: DpEvent, delta: float, selection: Selection, noise: float | None = None
+    plan: Plan,
+    *,
+    event: DpEvent,
+    delta: float,
+    selection: Selection,
+    noise: float | None = None,
+    budget: Budget | None = None,
 ) -> tuple[Cost, ...]:
     """Every method for one search, one run without any search first, the others from the dearest to the cheapest.
 
     event: the base run of the search as it was made.
     selection: the one that was used. noise: its noise per run, where that is not the plan's.
+    budget: what noises are calibrated to, where the plan was made at a noise and not at a budget.
     """
     given = {} if noise is None else {selection: noise}
 
@@ -57,7 +64,7 @@ def compare(
         with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
             warnings.simplefilter("ignore", AccountingWarning)
             epsilon = listed.epsilon(event, delta=delta)
-            needed = None if plan.budget is None else given.get(listed) or _noise(plan, plan.budget, listed)
+            needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(
             method=_name(listed),
             selection=listed.name,
@@ -66,7 +73,7 @@ def compare(
             shape=shape_of(listed),
             runs=listed.runs,
             coverage=listed.coverage(plan.candidates),
-            leaves=listed.leaves,
+            leaves="the model of the one run" if is_one_run(listed) else listed.leaves,
             epsilon=epsilon,
             noise=needed,
             used=listed == selection,
@@ -79,9 +86,11 @@ def compare(
     return (cost(one), *sorted(others, key=lambda made: (-made.epsilon, made.method, made.accountant)))
 
 
-def _noise(plan: Plan, budget: Budget, selection: Selection) -> float | None:
-    """The noise that meets the budget, from the plan where it has it; None if there is none."""
-    for method in (plan.one_run, *plan.methods):
+def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | None:
+    """The noise that meets the budget, from the plan where it has it; None if there is none, or no budget."""
+    if budget is None:
+        return None
+    for method in (plan.one_run, *plan.methods) if plan.budget is not None else ():
         if method.selection == selection:
             return method.noise
     run = plan.run

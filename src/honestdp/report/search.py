@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import honestdp
-from honestdp.budget import Budget
 from honestdp.report.costs import compare
 from honestdp.report.html import render
 from honestdp.report.view import LedgerView, ScoreView, SearchView
@@ -17,9 +16,14 @@ from honestdp.search.leaving import TuneResult
 
 def report_of(result: TuneResult, design: Design, public: Mapping[str, Any], *, dataset: str | None, key: str) -> str:
     """One HTML file. key: of the charge in the ledger."""
-    plan = replace(design.plan(), budget=Budget(design.budget.epsilon, design.budget.delta))
+    plan = design.plan()
     costs = compare(
-        plan, event=design.base, delta=design.budget.delta, selection=design.selection, noise=design.runs[0].noise
+        plan,
+        event=design.base,
+        delta=design.budget.delta,
+        selection=design.selection,
+        noise=design.runs[0].noise,
+        budget=design.budget,
     )
     name = dataset or "the given records"
     shown = {k: v for k, v in public.items() if k not in ("spending", "code", "reproduce")}
@@ -30,7 +34,7 @@ def report_of(result: TuneResult, design: Design, public: Mapping[str, Any], *, 
             statement=result.statement,
             hyperparameters=result.hyperparameters,
             score=_score(result, design),
-            plan=plan,
+            plan=replace(plan, budget=design.budget),
             costs=costs,
             ledger=_ledger(result, key),
             configuration={**shown, "run": vars(result.run)},

@@ -59,7 +59,7 @@ def _scores(design: Design) -> str:
         cost = rounded_up(spending.base.epsilon(spending.validation, delta=design.budget.delta))
     noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
     if design.choice is not None:
-        choice = f"the best run by the exponential mechanism at epsilon {design.choice:.4g}"
+        choice = f"the best run by a noisy maximum at epsilon {design.choice:.4g}"
         how = f"{choice}, and its {design.metric.name} with {noise}"
     elif is_one_run(design.selection):
         how = f"the run's {design.metric.name}, with {noise}"
