@@ -39,7 +39,7 @@ class Linear(Rule):
     ) -> Found:
         runs, lot = kept.shape[:2]
         inputs = kept.reshape(runs, lot, -1, kept.shape[-1])
-        grad = grad.reshape(runs, lot, -1, grad.shape[-1])
+        grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])
         if len(wanted) == 2 and prefers_gram(inputs, grad):
             return {("weight", "bias"): Outer(grad, inputs, (grad.shape[-1], inputs.shape[-1]), shift=True)}
         found: dict[str | tuple[str, ...], Tensor | Piece] = {}
