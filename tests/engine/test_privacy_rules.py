@@ -340,6 +340,26 @@ def test_rule_7_holds_in_float32_where_1e30_overflows() -> None:
     assert found.gradient.norm().item() <= 4 * 0.3 * (1 + 1e-5)
 
 
+def test_rule_7_a_gradient_of_any_size_moves_a_float32_release_by_the_clip_at_most() -> None:
+    """Weights of huge gradients would be numbers of few digits, and rounding one up would carry a record past its clip."""
+
+    def steep(output: Tensor, y: Tensor) -> Tensor:
+        return output.sum(1) * y
+
+    clip, lot = 1e-3, 250.0
+    model = nn.Linear(3, 2)
+    slopes = 10 ** torch.arange(0.0, 19.0, 0.37)
+    x = slopes[:, None].expand(-1, 3).contiguous()
+    intake = intake_of(model, (x, slopes), loss=steep)
+    constants = constants_of(intake, records=len(x), lot=lot, steps=1, noise=[1.0])
+    params = torch.cat([p.detach().flatten() for p in model.parameters()])[None]
+    for i in range(len(x)):
+        examples = Examples(x[None, i : i + 1], slopes[None, i : i + 1], torch.ones(1, 1, dtype=torch.bool))
+        query = Query(clip=torch.tensor([clip]))
+        found = release([examples], params, query, question=intake.question, constants=constants, noise=Silence())
+        assert found.gradient.double().norm().item() * lot <= clip * (1 + 1e-5), slopes[i]
+
+
 # Rule 8: where the noise comes from
 
 

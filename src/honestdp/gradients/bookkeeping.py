@@ -169,8 +169,7 @@ def per_example(
                     piece = replace(piece, right_finite=True) if known and isinstance(piece, Outer) else piece
                     found.append((names, piece))
         pieces = _merged(found)
-        every = [piece.norms() for piece in pieces.values()]
-        norms = joined(every) if every else x.new_zeros(runs, lot, dtype=losses.dtype)
+        norms = joined(pieces.values()) if pieces else x.new_zeros(runs, lot, dtype=losses.dtype)
     return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
 
 

@@ -96,7 +96,7 @@ class Materialised:
         self._states = _random_states(self.batch.x.device) if self._chunks > 1 else None
         norms, losses = [], []
         for gradients, loss in self._made():
-            norms.append(joined(Dense(value).norms() for value in gradients.values()))
+            norms.append(joined(Dense(value) for value in gradients.values()))
             losses.append(loss)
         self._kept = gradients if self._chunks == 1 else None
         self.norms, self.losses = torch.cat(norms, 1), torch.cat(losses, 1)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 
 class Piece(Protocol):
-    def norms(self) -> Tensor:
-        """`[runs, lot]`, the norm of the gradient of every example."""
+    def square_norms(self) -> Tensor:
+        """`[runs, lot]`, the squared norm of the gradient of every example, infinite where it leaves the dtype's range."""
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
@@ -42,9 +42,9 @@ def _norms(values: Tensor) -> Tensor:
     return norms
 
 
-def joined(norms: Iterable[Tensor]) -> Tensor:
-    """The norm of several gradients together, from that of each `[runs, lot]`."""
-    return reduce(torch.hypot, norms)
+def joined(pieces: Iterable[Piece]) -> Tensor:
+    """`[runs, lot]`, the norm of several pieces together."""
+    return reduce(torch.add, (piece.square_norms() for piece in pieces)).sqrt()
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -59,8 +59,8 @@ class Dense:
 
     gradients: Tensor
 
-    def norms(self) -> Tensor:
-        return _norms(self.gradients)
+    def square_norms(self) -> Tensor:
+        return _norms(self.gradients).square_()
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         rows = self.gradients if finite else silence(self.gradients, weights)
@@ -91,16 +91,19 @@ class Outer:
     right_finite: bool = False
     """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
 
-    def norms(self) -> Tensor:
+    def square_norms(self) -> Tensor:
         if self.left.shape[2] == 1:
             # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
             tiny = torch.finfo(self.left.dtype).tiny ** 0.5
             left, right = _norms(self.left).clamp_(min=tiny), _norms(self.right)
-            return torch.hypot(left * right, left) if self.shift else left * right.clamp_(min=tiny)
+            if not self.shift:
+                return (left * right.clamp_(min=tiny)).square_()
+            both = left * right
+            return torch.addcmul(left.square_(), both, both)
         left, right = self.left.double(), self.right.double()
         seen = torch.matmul(right, right.mT)
         gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
-        return gram.sum((-2, -1)).clamp_(min=0).sqrt_().to(self.left.dtype)
+        return gram.sum((-2, -1)).clamp_(min=0).to(self.left.dtype)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         scaled = (self.left * weights[..., None, None]).flatten(1, 2)
@@ -153,7 +156,7 @@ class Rows:
     gradients: Tensor
     rows: int
 
-    def norms(self) -> Tensor:
+    def square_norms(self) -> Tensor:
         """An example's repeated rows add before they are squared: equal rows are sorted together and summed."""
         runs, lot, positions, width = self.gradients.shape
         ordered, order = self.index.sort(dim=-1)
@@ -163,7 +166,7 @@ class Rows:
         group = fresh.flatten().cumsum(0) - 1  # the first position of an example is fresh, so no two examples share one
         summed = add_rows(moved.new_zeros(runs * lot * positions, width), group, moved.reshape(-1, width))
         squares = torch.linalg.vecdot(summed, summed)
-        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1).sqrt_()
+        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         runs, _, _, width = self.gradients.shape
