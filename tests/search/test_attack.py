@@ -34,10 +34,11 @@ from honestdp.selection.counts import TruncatedNegativeBinomial
 from honestdp.tuning import Search
 
 from . import tiny
-from .tiny import BUDGET, RATES, RECORDS, Array, Outcome, World
+from .placing import START, placed_in, surprise, table_of, uniforms
+from .tiny import BUDGET, RATES, RECORDS, Array, World
 
 FALSE_ALARM = 1e-9
-START = -0.33
+
 ONE = Compose(candidates=1)
 COMPOSE = Compose(candidates=len(RATES))
 
@@ -167,74 +168,6 @@ def test_scores_without_noise_would_break_the_statement() -> None:
 # ---- The code follows the law
 
 
-def uniforms(selection: Selection, made: Design, outcomes: list[Outcome]) -> Array:
-    """`[searches, ...]`: independent and uniform if the winners follow their law. Ends of atoms are blurred by a seeded draw."""
-    blur = np.random.default_rng(0)
-    each = _composed if made.choice is not None else _won
-    return np.array([each(selection, made, one, blur) for one in outcomes if one.standing.best is not None])
-
-
-def _won(selection: Selection, made: Design, one: Outcome, blur: np.random.Generator) -> list[float]:
-    """Score, then candidate given the score, then weight given both."""
-    law = tiny.world(made, START, signal=one.signal, held=one.held)
-    grid = tiny.score_grid(law)
-    table = _cached_table(selection, law)
-    assert one.standing.best is not None
-    assert one.standing.weights is not None
-    candidate = made.candidates.index(one.secret.candidates[one.standing.best])
-    return _placed(law, grid, table, one.standing.noisy, candidate, float(one.standing.weights), blur)
-
-
-def _placed(
-    law: World, grid: Array, table: Array, noisy: float, candidate: int, weight: float, blur: np.random.Generator
-) -> list[float]:
-    s = int(np.searchsorted(grid, noisy))
-    assert grid[s] == noisy
-    score = _atom(table.sum(axis=(0, 1)), s, blur)
-    which = _atom(table[:, :, s].sum(axis=1), candidate, blur)
-    negative, positive = table[candidate, :, s] / law.signs[candidate]
-    z = (weight - law.means[candidate]) / law.deviations[candidate]
-    reached = negative * min(special.ndtr(z), law.signs[candidate, 0])
-    reached += positive * max(0.0, special.ndtr(z) - law.signs[candidate, 0])
-    return [score, which, reached / table[candidate, :, s].sum()]
-
-
-def _composed(selection: Selection, made: Design, one: Outcome, blur: np.random.Generator) -> list[float]:
-    """Every weight, then the choice given their signs, then the score of the chosen."""
-    law = tiny.world(made, START, signal=one.signal, held=one.held)
-    weights = np.array([float(one.standing.kept[run]) for run in range(len(RATES))])
-    placed = special.ndtr((weights - law.means) / law.deviations).tolist()
-    totals = np.sign(weights) * law.held
-    assert made.choice is not None
-    assert one.standing.best is not None
-    choice = _atom(tiny.chosen(totals, 2 / made.choice), one.standing.best, blur)
-    grid = tiny.score_grid(law)
-    sign = int(weights[one.standing.best] > 0)
-    return [*placed, choice, _atom(law.scores(grid)[sign], int(one.standing.noisy - grid[0]), blur)]
-
-
-def _atom(masses: Array, place: int, blur: np.random.Generator) -> float:
-    below = masses[:place].sum()
-    return float((below + blur.random() * masses[place]) / masses.sum())
-
-
-_tables: dict[tuple[Selection, World], Array] = {}
-
-
-def _cached_table(selection: Selection, law: World) -> Array:
-    if (selection, law) not in _tables:
-        _tables[selection, law] = tiny.winner_table(selection, law, tiny.score_grid(law))
-    return _tables[selection, law]
-
-
-def surprise(found: Array) -> float:
-    """The p-value of independence and uniformity: each column in ten cells, and all of them together in thirds."""
-    tests = [stats.chisquare(np.bincount((column * 10).astype(int).clip(0, 9), minlength=10)) for column in found.T]
-    together = np.ravel_multi_index(tuple((found.T * 3).astype(int).clip(0, 2)), (3,) * found.shape[1])
-    tests.append(stats.chisquare(np.bincount(together, minlength=3 ** found.shape[1])))
-    return float(min(1.0, min(test.pvalue for test in tests) * len(tests)))
-
-
 @pytest.mark.parametrize("selection", [COMPOSE, *best_of(4.0)], ids=named)
 def test_what_leaves_real_searches_follows_the_exact_law(selection: Selection, tmp_path: Path) -> None:
     made = tiny.designed(selection)
@@ -276,7 +209,7 @@ def whole_searches(made: Design, count: int, folder: Path, monkeypatch: pytest.M
 def _told(made: Design, law: World, result: TuneResult, blur: np.random.Generator) -> list[float]:
     most = round(made.validation_records)
     grid = tiny.score_grid(law)
-    table = _cached_table(ENVELOPE, law)
+    table = table_of(ENVELOPE, law)
     clipped = np.zeros((*table.shape[:2], 2 * most + 1))
     for place, s in enumerate(grid.clip(-most, most)):
         clipped[:, :, int(s) + most] += table[:, :, place]
@@ -284,7 +217,7 @@ def _told(made: Design, law: World, result: TuneResult, blur: np.random.Generato
     noisy = round(most * (2 * result.score.value - 1))
     rate = result.hyperparameters["lr"]
     weight = float(next(result.model.parameters()).detach())
-    return _placed(law, np.arange(-most, most + 1), clipped, noisy, RATES.index(rate), weight, blur)
+    return placed_in(law, np.arange(-most, most + 1), clipped, noisy, RATES.index(rate), weight, blur)
 
 
 def test_what_a_user_of_a_whole_search_gets_follows_the_exact_law(
