@@ -31,7 +31,7 @@ from honestdp.search.design import Design
 from honestdp.search.execution import Execution
 from honestdp.selection import Selection
 
-from . import tiny
+from . import closed_form
 
 WINNER_NOISE, LOSER_NOISE = 2, -1_000_000
 BATCH = 2  # in place of 256, so that few runs make several batches
@@ -105,7 +105,7 @@ def remember_public_numbers(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, name, once(getattr(module, name)))
 
 
-class Warner(tiny.OneWeight):
+class Warner(closed_form.OneWeight):
     """A model that warns whenever it is used: how often tells of the runs."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -120,19 +120,19 @@ def tune(folder: Path, selection: Selection | str, **named: Any) -> honestdp.Tun
         Ledger(ledger).set_budget("tiny", honestdp.Budget(5.0, 1e-4))
         named |= {"ledger": ledger, "dataset": "tiny"}
     options: dict[str, Any] = {
-        "budget": tiny.BUDGET,
+        "budget": closed_form.BUDGET,
         "optimizer": "sgd",
-        "space": {"lr": list(tiny.RATES), "clip": 1.0},
+        "space": {"lr": list(closed_form.RATES), "clip": 1.0},
         "selection": selection,
-        "lot": tiny.LOT,
+        "lot": closed_form.LOT,
         "steps": 1,
-        "validation": tiny.FRACTION,
-        "loss": tiny.second_logit,
+        "validation": closed_form.FRACTION,
+        "loss": closed_form.second_logit,
         "out": folder / "out",
     }
     data = named.pop("data", None)
     return honestdp.tune(
-        named.pop("model", None) or tiny.OneWeight(-0.33), data or tiny.records(), **{**options, **named}
+        named.pop("model", None) or closed_form.OneWeight(-0.33), data or closed_form.records(), **{**options, **named}
     )
 
 

@@ -8,8 +8,8 @@ from scipy import special, stats
 from honestdp.search.design import Design
 from honestdp.selection import Selection
 
-from . import tiny
-from .tiny import RATES, Array, Outcome, World
+from . import closed_form
+from .closed_form import RATES, Array, Outcome, World
 
 START = -0.33
 """The initial weight of the searches that are made: either candidate's weight may end on either side of zero."""
@@ -24,8 +24,8 @@ def uniforms(selection: Selection, made: Design, outcomes: list[Outcome]) -> Arr
 
 def _won(selection: Selection, made: Design, one: Outcome, blur: np.random.Generator) -> list[float]:
     """Score, then candidate given the score, then weight given both."""
-    law = tiny.world(made, START, signal=one.signal, held=one.held)
-    grid = tiny.score_grid(law)
+    law = closed_form.world(made, START, signal=one.signal, held=one.held)
+    grid = closed_form.score_grid(law)
     table = table_of(selection, law)
     assert one.standing.best is not None
     assert one.standing.weights is not None
@@ -49,14 +49,14 @@ def placed_in(
 
 def _composed(selection: Selection, made: Design, one: Outcome, blur: np.random.Generator) -> list[float]:
     """Every weight, then the choice given their signs, then the score of the chosen."""
-    law = tiny.world(made, START, signal=one.signal, held=one.held)
+    law = closed_form.world(made, START, signal=one.signal, held=one.held)
     weights = np.array([float(one.standing.kept[run]) for run in range(len(RATES))])
     placed = special.ndtr((weights - law.means) / law.deviations).tolist()
     totals = np.sign(weights) * law.held
     assert made.choice is not None
     assert one.standing.best is not None
-    choice = _atom(tiny.chosen(totals, 2 / made.choice), one.standing.best, blur)
-    grid = tiny.score_grid(law)
+    choice = _atom(closed_form.chosen(totals, 2 / made.choice), one.standing.best, blur)
+    grid = closed_form.score_grid(law)
     sign = int(weights[one.standing.best] > 0)
     return [*placed, choice, _atom(law.scores(grid)[sign], int(one.standing.noisy - grid[0]), blur)]
 
@@ -71,7 +71,7 @@ _tables: dict[tuple[Selection, World], Array] = {}
 
 def table_of(selection: Selection, law: World) -> Array:
     if (selection, law) not in _tables:
-        _tables[selection, law] = tiny.winner_table(selection, law, tiny.score_grid(law))
+        _tables[selection, law] = closed_form.winner_table(selection, law, closed_form.score_grid(law))
     return _tables[selection, law]
 
 

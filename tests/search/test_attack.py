@@ -1,6 +1,6 @@
 """A distinguishing attack on whole searches, won by nobody.
 
-Two halves. First, the law of what leaves a tiny search is computed exactly (`tiny.py`) on neighbouring data, and its divergence
+Two halves. First, the law of what leaves a tiny search is computed exactly (`closed_form.py`) on neighbouring data, and its divergence
 is held against the (epsilon, delta) of the statement: for every selection, the record added and removed, on the training side and
 on the validation side, whatever the attacker takes for the initial weight. The split's coins are fixed on both sides: given the
 record's side they have one law, and hockey-stick divergences are jointly convex, so that random coins only help.
@@ -33,9 +33,9 @@ from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Wi
 from honestdp.selection.counts import TruncatedNegativeBinomial
 from honestdp.tuning import Search
 
-from . import tiny
+from . import closed_form
+from .closed_form import BUDGET, RATES, RECORDS, Array, World
 from .placing import START, placed_in, surprise, table_of, uniforms
-from .tiny import BUDGET, RATES, RECORDS, Array, World
 
 FALSE_ALARM = 1e-9
 
@@ -84,29 +84,29 @@ NEIGHBOURS = {  # (signal, held) with the record and without it
 def exact(selection: Selection, made: Design, start: float, pair: str, masses: Array | None = None) -> float:
     """delta at the stated epsilon, the larger of both directions."""
     (signal, held), (other_signal, other_held) = NEIGHBOURS[pair]
-    epsilon = tiny.stated(selection)
-    one = tiny.world(made, start, signal=signal, held=held)
-    other = tiny.world(made, start, signal=other_signal, held=other_held)
-    grid = tiny.score_grid(one, other)
-    tables = [tiny.winner_table(selection, each, grid, masses) for each in (one, other)]
+    epsilon = closed_form.stated(selection)
+    one = closed_form.world(made, start, signal=signal, held=held)
+    other = closed_form.world(made, start, signal=other_signal, held=other_held)
+    grid = closed_form.score_grid(one, other)
+    tables = [closed_form.winner_table(selection, each, grid, masses) for each in (one, other)]
     none = 0.0 if masses is None else masses[0]
     for table in tables:
         assert table.sum() <= 1 + 1e-9 - none
-    forth = tiny.divergence(one, tables[0], other, tables[1], epsilon)
-    return max(forth, tiny.divergence(other, tables[1], one, tables[0], epsilon))
+    forth = closed_form.divergence(one, tables[0], other, tables[1], epsilon)
+    return max(forth, closed_form.divergence(other, tables[1], one, tables[0], epsilon))
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)
 @pytest.mark.parametrize("selection", best_of(10.0), ids=named)
 def test_the_exact_divergence_of_what_leaves_is_within_the_statement(selection: Selection, pair: str) -> None:
-    made = tiny.designed(selection)
-    assert tiny.stated(selection) <= BUDGET.epsilon
+    made = closed_form.designed(selection)
+    assert closed_form.stated(selection) <= BUDGET.epsilon
     assert max(exact(selection, made, start, pair) for start in STARTS) <= BUDGET.delta
 
 
 @pytest.mark.parametrize("pair", ["training record of kind A", "validation record"])
 def test_for_one_run_the_statement_is_exact(pair: str) -> None:
-    found = max(exact(ONE, tiny.designed(ONE), start, pair) for start in STARTS)
+    found = max(exact(ONE, closed_form.designed(ONE), start, pair) for start in STARTS)
     assert 0.99 * BUDGET.delta <= found <= BUDGET.delta
 
 
@@ -122,14 +122,14 @@ def composed_validation(made: Design, start: float, epsilon: float) -> float:
     assert made.choice is not None
     worst = 0.0
     for held, other in ((20, 19), (19, 20), (1, 0), (0, 1)):
-        one, rest = (tiny.world(made, start, signal=10, held=n) for n in (held, other))
-        grid, total = tiny.score_grid(one, rest), 0.0
+        one, rest = (closed_form.world(made, start, signal=10, held=n) for n in (held, other))
+        grid, total = closed_form.score_grid(one, rest), 0.0
         for signs in np.ndindex(*(2,) * len(RATES)):
             chance = math.prod(one.signs[c, sign] for c, sign in enumerate(signs))
             laws = []
             for each in (one, rest):
                 totals = np.array([(2 * sign - 1) * each.held for sign in signs])
-                choice = tiny.chosen(totals, 2 / made.choice)
+                choice = closed_form.chosen(totals, 2 / made.choice)
                 laws.append(choice[:, None] * each.scores(grid)[list(signs)])
             total += chance * np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0).sum()
         worst = max(worst, total)
@@ -137,8 +137,8 @@ def composed_validation(made: Design, start: float, epsilon: float) -> float:
 
 
 def test_the_exact_divergence_of_a_composition_is_within_the_statement() -> None:
-    made = tiny.designed(COMPOSE)
-    epsilon = tiny.stated(COMPOSE)
+    made = closed_form.designed(COMPOSE)
+    epsilon = closed_form.stated(COMPOSE)
     assert 0.99 * BUDGET.delta <= composed_training(made, epsilon) <= BUDGET.delta
     found = max(composed_validation(made, start, epsilon) for start in STARTS)
     assert BUDGET.delta / 1000 <= found <= BUDGET.delta
@@ -147,7 +147,7 @@ def test_the_exact_divergence_of_a_composition_is_within_the_statement() -> None
 @pytest.mark.parametrize("shape", [-0.5, 0.0, 1.0])
 def test_a_number_of_runs_that_is_fixed_or_known_would_break_the_statement(shape: float) -> None:
     selection = stopping("envelope", shape, 10.0)
-    made, masses = tiny.designed(selection), tiny.counts(selection)
+    made, masses = closed_form.designed(selection), closed_form.counts(selection)
 
     def if_known(k: int) -> float:
         return exact(selection, made, 0.0, "validation record", np.eye(k + 1)[k])
@@ -157,12 +157,12 @@ def test_a_number_of_runs_that_is_fixed_or_known_would_break_the_statement(shape
 
 
 def test_scores_without_noise_would_break_the_statement() -> None:
-    made = tiny.designed(ENVELOPE)
-    one, other = (tiny.world(made, 0.0, signal=10, held=held) for held in (20, 19))
+    made = closed_form.designed(ENVELOPE)
+    one, other = (closed_form.world(made, 0.0, signal=10, held=held) for held in (20, 19))
     bare = [World(w.start, w.signal, w.held, w.sigma, 0.02, w.rates) for w in (one, other)]
-    grid = tiny.score_grid(*bare)
-    tables = [tiny.winner_table(ENVELOPE, each, grid) for each in bare]
-    assert tiny.divergence(bare[0], tables[0], bare[1], tables[1], BUDGET.epsilon) > 0.99
+    grid = closed_form.score_grid(*bare)
+    tables = [closed_form.winner_table(ENVELOPE, each, grid) for each in bare]
+    assert closed_form.divergence(bare[0], tables[0], bare[1], tables[1], BUDGET.epsilon) > 0.99
 
 
 # ---- The code follows the law
@@ -170,8 +170,8 @@ def test_scores_without_noise_would_break_the_statement() -> None:
 
 @pytest.mark.parametrize("selection", [COMPOSE, *best_of(4.0)], ids=named)
 def test_what_leaves_real_searches_follows_the_exact_law(selection: Selection, tmp_path: Path) -> None:
-    made = tiny.designed(selection)
-    outcomes = tiny.searches(made, START, blocks=5, each=75, folder=tmp_path)
+    made = closed_form.designed(selection)
+    outcomes = closed_form.searches(made, START, blocks=5, each=75, folder=tmp_path)
     none = sum(one.standing.best is None for one in outcomes)
     empty = math.exp(-4.0) if getattr(selection, "count", None) == count_of(runs=4.0, shape="poisson") else 0.0
     assert stats.binomtest(none, len(outcomes), empty).pvalue > FALSE_ALARM
@@ -179,12 +179,17 @@ def test_what_leaves_real_searches_follows_the_exact_law(selection: Selection, t
 
 
 def test_the_split_is_a_fair_coin_for_each_record_whatever_it_holds() -> None:
-    made = tiny.designed(ENVELOPE)
+    made = closed_form.designed(ENVELOPE)
     coins = np.array([secret.drawn(made, seed=None).held_out(RECORDS, made.fraction) for _ in range(2000)])
-    assert stats.binomtest(int(coins.sum()), coins.size, tiny.FRACTION).pvalue > FALSE_ALARM
+    assert stats.binomtest(int(coins.sum()), coins.size, closed_form.FRACTION).pvalue > FALSE_ALARM
     assert stats.chisquare(coins.sum(axis=0), np.full(RECORDS, coins.sum() / RECORDS)).pvalue > FALSE_ALARM
     pairs = np.bincount((2 * coins[:, :-1] + coins[:, 1:]).ravel(), minlength=4)
-    expected = np.outer([1 - tiny.FRACTION, tiny.FRACTION], [1 - tiny.FRACTION, tiny.FRACTION]).ravel() * pairs.sum()
+    expected = (
+        np.outer(
+            [1 - closed_form.FRACTION, closed_form.FRACTION], [1 - closed_form.FRACTION, closed_form.FRACTION]
+        ).ravel()
+        * pairs.sum()
+    )
     assert stats.chisquare(pairs, expected).pvalue > FALSE_ALARM
 
 
@@ -194,21 +199,21 @@ def whole_searches(made: Design, count: int, folder: Path, monkeypatch: pytest.M
     drawn = secret.drawn
     monkeypatch.setattr(secret, "drawn", lambda *args, **kw: seen.append(drawn(*args, **kw)) or seen[-1])
     said = guarantee(made, seeded=False, declared=True)
-    search = Search(made, tiny.setting(START), {}, said, None, None, None, None)
-    x, y = tiny.records()
+    search = Search(made, closed_form.setting(START), {}, said, None, None, None, None)
+    x, y = closed_form.records()
     blur, found = np.random.default_rng(1), []
     for number in range(count):
         own = folder / str(number)
         result = search.carry_out((x, y), own, kept=False, resume=False, show=False)
         coins = seen[-1].held_out(RECORDS, made.fraction)
-        law = tiny.world(made, START, signal=int(x[torch.from_numpy(~coins)].sum()), held=int(coins.sum()))
+        law = closed_form.world(made, START, signal=int(x[torch.from_numpy(~coins)].sum()), held=int(coins.sum()))
         found.append(_told(made, law, result, blur))
     return np.array(found)
 
 
 def _told(made: Design, law: World, result: TuneResult, blur: np.random.Generator) -> list[float]:
     most = round(made.validation_records)
-    grid = tiny.score_grid(law)
+    grid = closed_form.score_grid(law)
     table = table_of(ENVELOPE, law)
     clipped = np.zeros((*table.shape[:2], 2 * most + 1))
     for place, s in enumerate(grid.clip(-most, most)):
@@ -223,7 +228,7 @@ def _told(made: Design, law: World, result: TuneResult, blur: np.random.Generato
 def test_what_a_user_of_a_whole_search_gets_follows_the_exact_law(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = whole_searches(tiny.designed(ENVELOPE), 150, tmp_path, monkeypatch)
+    found = whole_searches(closed_form.designed(ENVELOPE), 150, tmp_path, monkeypatch)
     assert surprise(found) > FALSE_ALARM
 
 
@@ -310,7 +315,7 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Selection]] = [
 def test_a_planted_fault_is_noticed(
     plant: Callable[[pytest.MonkeyPatch], None], selection: Selection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = tiny.designed(selection)
+    made = closed_form.designed(selection)
     plant(monkeypatch)
-    outcomes = tiny.searches(made, START, blocks=8, each=75, folder=tmp_path)
+    outcomes = closed_form.searches(made, START, blocks=8, each=75, folder=tmp_path)
     assert surprise(uniforms(selection, made, outcomes)) < FALSE_ALARM

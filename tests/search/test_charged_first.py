@@ -22,7 +22,7 @@ from honestdp.ledger import BudgetExceeded, Ledger, NoBudget
 from honestdp.selection import RandomStopping, count_of
 from honestdp.tuning import Search
 
-from . import tiny
+from . import closed_form
 from .forced import remember_public_numbers, tune
 
 ENVELOPE = RandomStopping(count=count_of(runs=4.0, shape=1.0))
@@ -38,7 +38,7 @@ class Noting(torch.utils.data.Dataset[Any]):
     """Records that note, whenever one of them is read, how many charges the ledger holds."""
 
     def __init__(self, ledger: Path) -> None:
-        self._x, self._y = tiny.records()
+        self._x, self._y = closed_form.records()
         self._ledger, self.charges = ledger, []  # type: tuple[Path, list[int]]
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class NotingTensor(torch.Tensor):
 
 def noting_tensors(ledger: Path) -> tuple[Any, list[int]]:
     NotingTensor.ledger, NotingTensor.charges = ledger, []
-    x, y = (part.as_subclass(NotingTensor) for part in tiny.records())
+    x, y = (part.as_subclass(NotingTensor) for part in closed_form.records())
     return (x, y), NotingTensor.charges
 
 
@@ -86,7 +86,7 @@ def noting_memmap(ledger: Path) -> tuple[Any, list[int]]:
                 charges.append(len(Ledger(ledger).charges("tiny")))
             return found
 
-    x, y = (part.numpy() for part in tiny.records())
+    x, y = (part.numpy() for part in closed_form.records())
     parts = []
     for name, part in (("x", x), ("y", y)):
         part.tofile(ledger.with_name(name))

@@ -17,8 +17,8 @@ from honestdp.search import secret
 from honestdp.search.execution import Execution, Standing
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of
 
-from . import tiny
-from .tiny import RATES, RECORDS
+from . import closed_form
+from .closed_form import RATES, RECORDS
 
 FALSE_ALARM = 1e-9
 DRAWS = 4000
@@ -29,7 +29,7 @@ COUNTED: list[RandomStopping | LiuTalwar] = [
 COUNTED.append(LiuTalwar(gamma=0.25))
 
 
-def by_chance(found: Counter[int], masses: tiny.Array) -> float:
+def by_chance(found: Counter[int], masses: closed_form.Array) -> float:
     """p-value of counts against masses, the rarest cells taken together."""
     total = sum(found.values())
     expected = masses * total
@@ -47,9 +47,9 @@ def test_the_runs_of_a_search_are_as_many_as_charged_and_try_independent_candida
     selection: RandomStopping | LiuTalwar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secret, "score_noise", lambda count, **kw: [0] * count)  # slow, and no part of this
-    made = tiny.designed(selection)
+    made = closed_form.designed(selection)
     drawn = [secret.drawn(made, seed=None) for _ in range(DRAWS)]
-    assert by_chance(Counter(len(one.candidates) for one in drawn), tiny.counts(selection)) > FALSE_ALARM
+    assert by_chance(Counter(len(one.candidates) for one in drawn), closed_form.counts(selection)) > FALSE_ALARM
     tried = [[made.candidates.index(one) for one in each.candidates[:2]] for each in drawn]
     firsts = Counter(each[0] for each in tried if each)
     pairs = Counter(2 * each[0] + each[1] for each in tried if len(each) == 2)
@@ -58,8 +58,8 @@ def test_the_runs_of_a_search_are_as_many_as_charged_and_try_independent_candida
 
 
 def test_the_noise_of_scores_is_a_discrete_gaussian_of_its_own_for_each_run() -> None:
-    made = tiny.designed(COUNTED[0])
-    world = tiny.world(made, 0.0, signal=0, held=0)
+    made = closed_form.designed(COUNTED[0])
+    world = closed_form.world(made, 0.0, signal=0, held=0)
     noise = np.array(
         [one.noise[:2] for one in (secret.drawn(made, seed=None) for _ in range(2500)) if len(one.noise) > 1]
     )
@@ -73,14 +73,19 @@ def test_the_noise_of_scores_is_a_discrete_gaussian_of_its_own_for_each_run() ->
 
 
 def execution(selection: Compose | Winner, folder: Path) -> Execution:
-    made = tiny.designed(selection)
+    made = closed_form.designed(selection)
     return Execution(
-        made, secret.drawn(made, seed=None), tiny.setting(0.0), tiny.records(), records=RECORDS, folder=folder
+        made,
+        secret.drawn(made, seed=None),
+        closed_form.setting(0.0),
+        closed_form.records(),
+        records=RECORDS,
+        folder=folder,
     )
 
 
 def test_the_choice_among_composed_runs_follows_its_law(tmp_path: Path) -> None:
-    made, one = tiny.designed(COMPOSE), execution(COMPOSE, tmp_path)
+    made, one = closed_form.designed(COMPOSE), execution(COMPOSE, tmp_path)
     assert made.choice is not None
     found: Counter[int] = Counter()
     for _ in range(1500):
@@ -88,7 +93,7 @@ def test_the_choice_among_composed_runs_follows_its_law(tmp_path: Path) -> None:
         one._choose(standing, made.choice)
         assert standing.best is not None
         found[standing.best] += 1
-    law = tiny.chosen(np.array([1.0, 3.0]), 2 / made.choice)
+    law = closed_form.chosen(np.array([1.0, 3.0]), 2 / made.choice)
     assert law.sum() == pytest.approx(1)
     assert stats.binomtest(found[0], found.total(), law[0]).pvalue > FALSE_ALARM
 

@@ -28,7 +28,7 @@ from honestdp.search.execution import Execution, SearchFailed
 from honestdp.selection import LiuTalwar, RandomStopping, Selection, Winner, count_of
 from honestdp.tuning import Search, SearchStopped
 
-from . import tiny
+from . import closed_form
 from .forced import Forced, Warner, force, leavings, remember_public_numbers, tune
 
 ENVELOPE = RandomStopping(count=count_of(runs=4.0, shape=1.0))
@@ -97,7 +97,7 @@ def test_nothing_tells_them_under_any_selection_by_random_stopping(selection: Se
 
 
 def test_a_grid_with_one_winner_tells_nothing_of_its_losers(tmp_path: Path) -> None:
-    grid = Winner(candidates=len(tiny.RATES))
+    grid = Winner(candidates=len(closed_form.RATES))
     fine = left(Forced(runs=2, place=1), tmp_path / "one", lambda folder: tune(folder, grid))
     failed = Forced(runs=2, place=1, trouble=RuntimeError("run 0 met record 17"))
     assert "error" not in fine
