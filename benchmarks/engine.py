@@ -299,8 +299,24 @@ def main() -> None:
         everything[name] = rows
     if chosen.json:
         chosen.json.write_text(
-            json.dumps({"where": where, "torch": torch.__version__, "lots": lots, "results": everything}, indent=1)
+            json.dumps(
+                {
+                    "command": _command(),
+                    "where": where,
+                    "torch": torch.__version__,
+                    "lots": lots,
+                    "results": everything,
+                },
+                indent=1,
+            )
         )
+
+
+def _command() -> str:
+    """How this was called, but for where the results went."""
+    words = sys.argv[1:]
+    at = words.index("--json")
+    return " ".join(["python benchmarks/engine.py", *words[:at], *words[at + 2 :]])
 
 
 if __name__ == "__main__":

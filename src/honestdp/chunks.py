@@ -19,6 +19,9 @@ from honestdp.population import Population
 _WORTH_MEASURING = 4000
 """Run-steps below which a measurement would cost more than it could save."""
 _MEMORY_SHARE = 0.5
+_TURNS = 4
+_CLEARLY = 1.1
+"""A smaller chunk has to be faster by more than this: on a busy machine no measurement is better than that."""
 
 
 def largest_chunk(bytes_per_run: int, device: torch.device) -> int:
@@ -31,7 +34,9 @@ def largest_chunk(bytes_per_run: int, device: torch.device) -> int:
 
 
 def quickest_chunk(rehearse: Callable[[int], Population], *, most: int, runs: int, steps: int) -> int:
-    """The number of runs, among halvings of the largest possible, whose steps take the least time per run."""
+    """The number of runs, among halvings of the largest possible, whose steps take the least time per run; the largest
+    of those that are not clearly slower than the best.
+    """
     most = min(most, runs)
     if most < 2 or runs * steps < _WORTH_MEASURING:
         return most
@@ -45,14 +50,18 @@ def quickest_chunk(rehearse: Callable[[int], Population], *, most: int, runs: in
             times[size] = _seconds_per_run(rehearse(size), size)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-    return min(times, key=lambda size: times[size]) if times else 1
+    return max(size for size, time in times.items() if time <= _CLEARLY * min(times.values())) if times else 1
 
 
 def _seconds_per_run(population: Population, size: int) -> float:
+    """The best of several turns: what else the machine does can only add to the time."""
     population.rehearse(2)
-    began = perf_counter()
-    population.rehearse(4)
-    return (perf_counter() - began) / size
+    turns = []
+    for _ in range(_TURNS):
+        began = perf_counter()
+        population.rehearse(2)
+        turns.append(perf_counter() - began)
+    return min(turns) / size
 
 
 def plan_chunks(rules: Sequence[Rule], most: int) -> list[list[int]]:

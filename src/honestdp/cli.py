@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import honestdp
-from honestdp import checks, ledger_cli, tune_cli
+from honestdp import checks, ledger_cli, papers_cli, tune_cli
 from honestdp.budget import rounded_up
 from honestdp.options import (
     Accountant,
@@ -47,6 +47,7 @@ app = typer.Typer(
 )
 app.command()(tune_cli.tune)
 app.add_typer(ledger_cli.app, name="ledger")
+app.add_typer(papers_cli.app, name="papers")
 
 
 @app.callback(invoke_without_command=True)

@@ -77,7 +77,7 @@ def take_in(
 
     by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
     """
-    layout = layout_of(module)
+    layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
     source = open_records(data, device=device, dtype=dtype, workers=workers)
     if len(source) != records and not by_coin:

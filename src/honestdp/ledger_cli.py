@@ -147,7 +147,10 @@ def spend(
         identical=identical,
     )
     spending = Spending(chosen, ((run, candidates),), score=score, choice=choice)
-    balance = Ledger(ledger).charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what)
+    book = Ledger(ledger)
+    balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what)
+    if not balance.charged:
+        balance = book.balance(dataset)  # as it is now, and not as it was then
     if as_json:
         typer.echo(json.dumps(balance.as_dict(), indent=2))
         return

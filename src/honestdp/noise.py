@@ -43,7 +43,6 @@ _TWISTER_OFFSET = 24
 _STREAMS = 2
 _HALF = 0.5**0.5
 """The standard deviation of each of two draws that add up to variance 1."""
-_AHEAD_FROM = 1 << 15
 _SPLIT_FROM = 1 << 17
 """Buffers of at least this many numbers are filled by two streams side by side. The split depends on the size alone,
 never on the number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
@@ -53,7 +52,7 @@ class NoiseSource(Protocol):
     """Standard normal numbers for a population, with a state that can be saved and restored."""
 
     def normal(self, like: Tensor) -> Tensor:
-        """Independent standard normal numbers of the shape, precision and place of `like`, which may be overwritten."""
+        """`like` overwritten by independent standard normal numbers."""
 
     def state(self) -> list[Tensor]: ...
 
@@ -98,66 +97,39 @@ def split_seed(seed: int | None, purpose: int) -> int | None:
 class TorchNoise:
     """Noise from torch's own generators on the device.
 
-    On a CPU the noise of the next step is drawn while the rest of this one is computed: a step spends as long on the
-    noise of a small network as on a product, and the noise depends on nothing. The numbers are the same as without.
+    It is drawn where it is needed and not ahead on a thread of its own: on few cores such a thread takes the place of
+    those that compute a product together, and they wait for each other longer than the drawing lasts.
     """
 
     def __init__(self, device: torch.device, seed: int | None = None) -> None:
         self._cpu = device.type == "cpu"
         streams = _STREAMS if self._cpu else 1
         self._generators = tuple(os_generator(device, split_seed(seed, stream)) for stream in range(streams))
-        self._pool = ThreadPoolExecutor(_STREAMS, thread_name_prefix="honestdp-noise")
-        self._ahead: _Ahead | None = None
+        self._pool = ThreadPoolExecutor(_STREAMS - 1, thread_name_prefix="honestdp-noise")
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
         return self._generators
 
     def normal(self, like: Tensor) -> Tensor:
-        if not self._cpu or like.numel() < _AHEAD_FROM:
-            self._give_back()
-            return _fill(like, self._generators[0]) if self._cpu else like.normal_(generator=self._generators[0])
-        if self._ahead is None or not self._ahead.fits(like):
-            self._give_back()
-            self._ahead = _Ahead(torch.empty_like(like), self._generators, self._pool)
-        drawn = self._ahead.drawn()
-        self._ahead = _Ahead(torch.empty_like(drawn), self._generators, self._pool)
-        return drawn
-
-    def _give_back(self) -> None:
-        """Forget what was drawn ahead, as if it had not been."""
-        if self._ahead is not None:
-            self._ahead.drawn()
-            before, self._ahead = self._ahead.before, None
-            self.restore(before)
+        first, *others = self._generators
+        if not self._cpu:
+            return like.normal_(generator=first)
+        if like.numel() < _SPLIT_FROM:
+            return _fill(like, first)
+        own, *parts = like.view(-1).tensor_split(_STREAMS)
+        jobs = [self._pool.submit(_fill, part, stream) for part, stream in zip(parts, others, strict=True)]
+        _fill(own, first)
+        for job in jobs:
+            job.result()
+        return like
 
     def state(self) -> list[Tensor]:
-        return [generator.get_state() for generator in self._generators] if self._ahead is None else self._ahead.before
+        return [generator.get_state() for generator in self._generators]
 
     def restore(self, state: list[Tensor]) -> None:
-        if self._ahead is not None:
-            self._ahead.drawn()
-            self._ahead = None
         for generator, saved in zip(self._generators, state, strict=True):
             generator.set_state(saved)
-
-
-class _Ahead:
-    """Noise being drawn on other threads. `before` is the generators' state from which it can be drawn again."""
-
-    def __init__(self, out: Tensor, generators: tuple[torch.Generator, ...], pool: ThreadPoolExecutor) -> None:
-        self.before = [generator.get_state() for generator in generators]
-        self._out = out
-        parts = out.view(-1).tensor_split(len(generators)) if out.numel() >= _SPLIT_FROM else (out.view(-1),)
-        self._jobs = [pool.submit(_fill, part, g) for part, g in zip(parts, generators, strict=False)]
-
-    def fits(self, like: Tensor) -> bool:
-        return self._out.shape == like.shape and self._out.dtype == like.dtype
-
-    def drawn(self) -> Tensor:
-        for job in self._jobs:
-            job.result()
-        return self._out
 
 
 def _fill(part: Tensor, generator: torch.Generator) -> Tensor:

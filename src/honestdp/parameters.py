@@ -1,36 +1,45 @@
-"""The weights of a population as one matrix `[runs, d]`, and as the dictionary of tensors a model reads.
+"""The weights of a population as one matrix `[runs, width]`, and as the dictionary of tensors a model reads.
 
 A rule over releases treats all coordinates alike, so it works on the matrix; a model reads views of the same memory.
+On a GPU every tensor begins where a fast product may read it, so a row can have gaps: the width is then above d, the
+number of parameters. Gaps hold zeros in weights and releases, and every rule leaves them so.
 Only what is public is kept here: names, shapes, and each layer's size and fan-in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 
+GPU_ALIGN = 4
+"""Numbers: 16 bytes of float32, what the tensor cores' products want of the beginning and the stride of a matrix."""
+
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each trainable parameter lies in a run's row of d numbers.
+    """Where each trainable parameter lies in a run's row.
 
     names, shapes: the trainable parameters, in the module's order.
     layers: for each parameter the number of its layer (the module that owns it).
     fan_in: for each layer the number of inputs one output reads.
+    align: every tensor begins at a multiple of so many numbers.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     layers: tuple[int, ...]
     fan_in: tuple[int, ...]
+    align: int = 1
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(math.prod(shape) for shape in self.shapes)
 
@@ -47,18 +56,36 @@ class Layout:
             counts[layer] += size
         return tuple(counts)
 
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """A row as each tensor and the gap after it, in turn."""
+        return [part for size in self.sizes for part in (size, -size % self.align)]
+
+    @property
+    def width(self) -> int:
+        """How long a row is: d and the gaps."""
+        return sum(self._cuts)
+
+    @cached_property
+    def gaps(self) -> tuple[slice, ...]:
+        """The columns that belong to no parameter."""
+        ends = list(accumulate(self._cuts))
+        return tuple(slice(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b)
+
+    def columns(self, values: Sequence[float]) -> Tensor:
+        """One number for each tensor -> `[width]`, float64: that number in all of its columns, 0 in the gaps."""
+        spread = [part for value in values for part in (value, 0.0)]
+        return torch.tensor(spread, dtype=torch.float64).repeat_interleave(torch.tensor(self._cuts))
+
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """`[runs, d]` -> name -> `[runs, ...]`, sharing the memory."""
-        parts = torch.split(flat, list(self.sizes), dim=1)
-        return {n: p.view(flat.shape[0], *s) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
-
-    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """name -> `[runs, ...]` to `[runs, d]`, a copy."""
-        return torch.cat([tensors[name].flatten(1) for name in self.names], dim=1)
+        """`[runs, width]` -> name -> `[runs, ...]`, sharing the memory."""
+        runs = flat.shape[0]
+        parts = flat.split_with_sizes(self._cuts, 1)[::2] if self.gaps else flat.split_with_sizes(self.sizes, 1)
+        return {n: p.view(runs, *s) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
 
 
-def layout_of(module: nn.Module) -> Layout:
-    """The layout of a module's trainable parameters."""
+def layout_of(module: nn.Module, device: torch.device | None = None) -> Layout:
+    """The layout of a module's trainable parameters, with gaps where `device` is a GPU."""
     names: list[str] = []
     shapes: list[tuple[int, ...]] = []
     layers: list[int] = []
@@ -82,7 +109,8 @@ def layout_of(module: nn.Module) -> Layout:
         raise InvalidArgument(
             "model", sorted(map(str, kinds)), "a module whose trainable parameters share one floating dtype"
         )
-    return Layout(tuple(names), tuple(shapes), tuple(layers), tuple(fan_in))
+    align = GPU_ALIGN if device is not None and device.type == "cuda" else 1
+    return Layout(tuple(names), tuple(shapes), tuple(layers), tuple(fan_in), align)
 
 
 def _fan_in(layer: nn.Module) -> int:
@@ -98,11 +126,13 @@ def _fan_in(layer: nn.Module) -> int:
 
 
 def stack(modules: list[nn.Module], layout: Layout, device: torch.device) -> Tensor:
-    """The initial weights of the modules as one matrix `[runs, d]`."""
-    rows = []
-    for module in modules:
+    """The initial weights of the modules as one matrix `[runs, width]`."""
+    dtype = next(p.dtype for p in modules[0].parameters() if p.requires_grad)
+    rows = torch.zeros(len(modules), layout.width, dtype=dtype)
+    for row, module in zip(rows, modules, strict=True):
         own = {n: p for n, p in module.named_parameters() if p.requires_grad}
         if tuple((n, tuple(p.shape)) for n, p in own.items()) != tuple(zip(layout.names, layout.shapes, strict=True)):
             raise InvalidArgument("model", type(module).__name__, "of one architecture for every run of a population")
-        rows.append(torch.cat([p.detach().flatten() for p in own.values()]))
-    return torch.stack([row.to(device) for row in rows])
+        for name, view in layout.views(row[None]).items():
+            view[0] = own[name].detach()
+    return rows.to(device)

@@ -146,9 +146,9 @@ class Captured:
 
     def _steps(self) -> tuple[Tensor, State]:
         params, state = self.params, self.state
-        for indices, counts in zip(self._indices, self._counts, strict=True):
+        for indices, present in zip(self._indices, presence(self._counts, self._mechanism.width), strict=True):
             query = self._rule.query(state, self._mechanism.constants)
-            lot = self._mechanism.examples(indices, presence(counts, self._mechanism.width))
+            lot = self._mechanism.examples(indices, present)
             released = self._mechanism.release_of([lot], params, query)
             params, state = self._rule.update(params, state, released, self._mechanism.constants)
         return params, state

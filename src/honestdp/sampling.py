@@ -48,9 +48,14 @@ class Lots:
     longest: list[int]
 
     @cached_property
-    def present(self) -> Tensor:
-        """`[steps, runs, width]`: which entries are members of the lot and not padding."""
-        return presence(self.counts, self.indices.shape[-1])
+    def _steps(self) -> list[tuple[Tensor, Tensor]]:
+        present = presence(self.counts, self.indices.shape[-1])
+        return list(zip(self.indices.unbind(), present.unbind(), strict=True))
+
+    def part(self, step: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """`[runs, last - first]` of a step: the indices, and which of them are members of the lot and not padding."""
+        indices, present = self._steps[step]
+        return indices.narrow(1, first, last - first), present.narrow(1, first, last - first)
 
 
 def presence(counts: Tensor, width: int) -> Tensor:

@@ -30,7 +30,7 @@ from honestdp.accounting.events import steps_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep, Step
 from honestdp.run import Run
-from honestdp.selection import Compose, Selection, Winner
+from honestdp.selection import Compose, LiuTalwar, Selection, Winner
 from honestdp.selection.profile import Profiles, quiet, worst
 from honestdp.selection.written import read_selection, write_selection
 
@@ -189,8 +189,13 @@ def _alone(spending: Spending, delta: float) -> float:
     if not spending.private:
         return math.inf
     sides = [side for side in (spending.training, spending.validation) if side is not None]
+    base = spending.base
+    if isinstance(
+        base, Compose | LiuTalwar
+    ):  # by the accountant that composes it, so that a second charge never costs less
+        base = replace(base, accountant="pld" if isinstance(base, Compose) else "rdp")
     with quiet():
-        return max(spending.base.epsilon(side, delta=delta) for side in sides)
+        return max(base.epsilon(side, delta=delta) for side in sides)
 
 
 @functools.lru_cache(maxsize=256)

@@ -58,6 +58,27 @@ def test_the_quickest_size_per_run_is_taken(monkeypatch: pytest.MonkeyPatch, bes
     assert quickest_chunk(rehearse, most=100, runs=16, steps=10_000) == best
 
 
+class Disturbed(Timed):
+    """Every other turn takes ten times as long, since the machine does something else."""
+
+    def rehearse(self, steps: int) -> None:
+        self.clock[0] += steps * self.seconds * (10 if len(self.clock) % 2 else 1)
+        self.clock.append(0.0)
+
+
+@pytest.mark.parametrize("kind", [Timed, Disturbed])
+def test_a_busy_machine_does_not_break_up_a_population(monkeypatch: pytest.MonkeyPatch, kind: type[Timed]) -> None:
+    """The whole is taken where nothing is clearly faster, however the turns are disturbed."""
+    clock = [0.0]
+    monkeypatch.setattr(chunks, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def rehearse(size: int) -> Timed:
+        return kind(size * (1.0 if size == 1 else 1.05), clock)
+
+    assert quickest_chunk(rehearse, most=100, runs=16, steps=10_000) == 16
+
+
 def test_short_trainings_are_not_measured() -> None:
     def never(size: int) -> Timed:
         raise AssertionError("measured")

@@ -50,8 +50,8 @@ def test_a_restored_source_goes_on_where_it_was(source: NoiseSource) -> None:
     assert source.normal(torch.empty(300_001)).equal(expected)
 
 
-def test_noise_drawn_ahead_is_the_noise_that_would_have_been_drawn() -> None:
-    """Shapes in any order, saved and restored anywhere: the numbers are those of the bare generators."""
+def test_noise_drawn_by_two_threads_is_the_noise_of_the_bare_generators() -> None:
+    """Shapes in any order, saved and restored anywhere."""
 
     def drawn(part: torch.Tensor, generator: torch.Generator) -> None:
         first, second = (torch.empty_like(part).normal_(std=0.5**0.5, generator=generator) for _ in range(2))

@@ -9,7 +9,7 @@ the per-example gradients themselves need not exist.
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
-from honestdp.gradients.engine import PerExample, per_example
+from honestdp.gradients.engine import PerExample, Prepared, per_example
 from honestdp.gradients.pieces import Dense, Outer, Piece, Rows, outer
 from honestdp.gradients.rules import Rule, rule
 from honestdp.gradients.vetting import RefusedModel
@@ -19,6 +19,7 @@ __all__ = [
     "Outer",
     "PerExample",
     "Piece",
+    "Prepared",
     "RefusedModel",
     "Rows",
     "Rule",

@@ -22,10 +22,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import rules
-from honestdp.gradients.pieces import Dense, Outer, Piece
+from honestdp.gradients.pieces import Dense, Outer, Piece, joined
 from honestdp.gradients.rules import Rule, Unruled
 
 _STANDING_IN = threading.RLock()
+_unsafe_view = torch.ops.aten._unsafe_view.default
+
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -50,35 +53,36 @@ class Call:
     version: int
     output: GradientEdge
 
-    def gradients(self, grad: Tensor, *, runs: int) -> Mapping[str, Piece]:
-        """The pieces of this layer by the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
+    def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Piece]]:
+        """The pieces of this layer with the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
         if self.kept._version != self.version:
             raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
         grad = grad.view(runs, -1, *grad.shape[1:])
         names = self.ruled.trainable
-        found = self.ruled.rule.gradients(self.layer, self.own, self.kept, grad, frozenset(names))
-        return {names[own]: rules.as_piece(found[own]) for own in names}
+        for own, found in self.ruled.rule.gradients(self.layer, self.own, self.kept, grad, frozenset(names)).items():
+            yield tuple(names[name] for name in ((own,) if isinstance(own, str) else own)), rules.as_piece(found)
 
 
 @dataclass(frozen=True)
 class BookKeeping:
-    """The two verbs from the pieces of every layer."""
+    """The two verbs from the pieces of every layer. pieces: by the names of the parameters that each stands for."""
 
     losses: Tensor
     norms: Tensor
-    pieces: Mapping[str, Piece]
+    pieces: Mapping[Names, Piece]
     params: Mapping[str, Tensor]
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
+        self.add_weighted_sum(totals, weights)
+        return totals
+
+    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         # Finite norms mean finite pieces, and norms of a finite sum are finite. Asking would make a GPU wait for the
         # host; there the zeros are always put in.
         finite = not weights.is_cuda and math.isfinite(self.norms.sum().item())
-        return {
-            name: self.pieces[name].weighted_sum(weights, finite=finite)
-            if name in self.pieces
-            else torch.zeros_like(value)
-            for name, value in self.params.items()
-        }
+        for names, piece in self.pieces.items():
+            piece.add_weighted_sum([totals[name] for name in names], weights, finite=finite)
 
 
 def _stand_in(
@@ -101,7 +105,7 @@ def _stand_in(
         folded = out.flatten(0, 1)
         if folded._is_view():
             # A model may change the output in place, which autograd would trace to what the view was taken of.
-            folded = folded.clone() if ruled.rule.reads_output else torch.ops.aten._unsafe_view(out, folded.shape)
+            folded = folded.clone() if ruled.rule.reads_output else _unsafe_view(out, folded.shape)
         calls.append(Call(ruled, layer, own, kept, kept._version, get_gradient_edge(folded)))
         return folded
 
@@ -125,11 +129,19 @@ def _standing_in(
                 layer.__dict__.pop("forward", None)
 
 
-def _merge(pieces: list[Piece]) -> Piece:
-    """One piece for a parameter whose layer was used several times: the gradients add before a norm is taken."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return Dense(reduce(torch.add, (piece.dense() for piece in pieces)))
+def _merged(found: list[tuple[Names, Piece]]) -> dict[Names, Piece]:
+    """One piece for a layer that was used several times: the gradients add before a norm is taken."""
+    several: dict[Names, list[Piece]] = {}
+    for names, piece in found:
+        several.setdefault(names, []).append(piece)
+    pieces: dict[Names, Piece] = {}
+    for names, same in several.items():
+        if len(same) == 1:
+            pieces[names] = same[0]
+            continue
+        sums = (reduce(torch.add, each) for each in zip(*(piece.dense() for piece in same), strict=True))
+        pieces.update({(name,): Dense(gradients) for name, gradients in zip(names, sums, strict=True)})
+    return pieces
 
 
 def per_example(
@@ -148,17 +160,17 @@ def per_example(
             output = model(x.flatten(0, 1))
         losses = one_each(loss(output, y.flatten(0, 1)), runs * lot)
         grads = _output_gradients(losses, calls)
-    found: dict[str, list[Piece]] = {}
+    found: list[tuple[Names, Piece]] = []
     with torch.no_grad():
         for call, grad in zip(calls, grads, strict=True):
             if grad is not None:
-                known = finite_input and _share_memory(call.kept, x)
-                for name, piece in call.gradients(grad, runs=runs).items():
+                known = finite_input and x.is_cuda and _share_memory(call.kept, x)
+                for names, piece in call.gradients(grad, runs=runs):
                     piece = replace(piece, right_finite=True) if known and isinstance(piece, Outer) else piece
-                    found.setdefault(name, []).append(piece)
-        pieces = {name: _merge(several) for name, several in found.items()}
-        squares = [piece.square_norms() for piece in pieces.values()]
-        norms = reduce(torch.add, squares).sqrt() if squares else x.new_zeros(runs, lot, dtype=losses.dtype)
+                    found.append((names, piece))
+        pieces = _merged(found)
+        every = [piece.norms() for piece in pieces.values()]
+        norms = joined(every) if every else x.new_zeros(runs, lot, dtype=losses.dtype)
     return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
 
 

@@ -41,8 +41,12 @@ class PerExample(Protocol):
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         """The sum over the lot of `weights` `[runs, lot]` times the gradients: name -> `[runs, ...]`.
 
-        An example of weight 0 contributes nothing at all, even where its gradient is infinite or not a number.
+        An example of weight 0 contributes nothing at all, even where its gradient is infinite or not a number. Any
+        other example that is not finite has to get weight 0: what it would give is not defined.
         """
+
+    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        """Add that sum to `totals` in place: name -> `[runs, ...]`."""
 
 
 def per_example(
@@ -68,20 +72,42 @@ def per_example(
     The first call for a model and a shape of example tries the model out on random inputs (a few passes over at most
     6 examples). Make that call before a CUDA graph is captured.
     """
-    checks.whole(least=1, memory=memory)
+    return Prepared(model, loss, memory=memory)(params, x, y, finite_input=finite_input)
+
+
+class Prepared:
+    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example."""
+
+    def __init__(self, model: nn.Module, loss: Loss, *, memory: int = MEMORY) -> None:
+        checks.whole(least=1, memory=memory)
+        self._model, self._loss, self._memory = model, loss, memory
+        self._plans: dict[object, plan.Plan] = {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, finite_input: bool = False) -> PerExample:
+        shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
+        found = self._plans.get(shape)
+        if found is None:
+            found = self._plans[shape] = _vetted(self._model, self._loss, params, x, y)
+        if x.shape[1] == 0:
+            nothing = next(iter(params.values())).new_zeros(x.shape[:2])
+            return BookKeeping(nothing, nothing, {}, params)
+        if found.layers is not None:
+            return bookkeeping.per_example(
+                self._model, self._loss, found.layers, params, x, y, finite_input=finite_input
+            )
+        needed, memory = found.bytes_per_example, self._memory
+        return materialised.per_example(self._model, self._loss, params, x, y, bytes_per_example=needed, memory=memory)
+
+
+def _vetted(model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> plan.Plan:
+    """The plan for this model and shape of example, once model, loss and arguments are found fit for each other."""
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if any(is_lazy(value) for value in trainable.values()):
         refuse_by_name(model)
     _check(trainable, params, x, y)
-    if x.shape[1] == 0:
-        nothing = next(iter(params.values())).new_zeros(x.shape[:2])
-        return BookKeeping(nothing, nothing, {}, params)
     known = _known(model, tuple(trainable), params, x)
     known.vet_loss(loss, y)
-    if known.plan.layers is not None:
-        return bookkeeping.per_example(model, loss, known.plan.layers, params, x, y, finite_input=finite_input)
-    needed = known.plan.bytes_per_example
-    return materialised.per_example(model, loss, params, x, y, bytes_per_example=needed, memory=memory)
+    return known.plan
 
 
 class _Known:
@@ -101,7 +127,7 @@ class _Known:
         model = self._model()
         assert model is not None
         _not_capturing()
-        with _all_digits(), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+        with _all_digits(y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
             refuse_mixing_loss(Trial(model, self._params, self._x), loss, y)
         self._losses.add(same)
 
@@ -123,18 +149,19 @@ def _known(model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Te
     known = _KNOWN.setdefault(model, {})
     if key not in known:
         _not_capturing()
-        with _all_digits():
+        with _all_digits(x.device):
             known[key] = _Known(model, params, x)
     return known[key]
 
 
 @contextmanager
-def _all_digits() -> Iterator[None]:
+def _all_digits(device: torch.device) -> Iterator[None]:
     """A trial compares two ways to the same numbers, whatever precision the training itself is given."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        yield
+        with torch.autocast(device.type, enabled=False):
+            yield
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from honestdp.gradients.bookkeeping import one_each
-from honestdp.gradients.pieces import Dense
+from honestdp.gradients.pieces import Dense, joined
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -97,7 +96,7 @@ class Materialised:
         self._states = _random_states(self.batch.x.device) if self._chunks > 1 else None
         norms, losses = [], []
         for gradients, loss in self._made():
-            norms.append(reduce(torch.add, (Dense(value).square_norms() for value in gradients.values())).sqrt())
+            norms.append(joined(Dense(value).norms() for value in gradients.values()))
             losses.append(loss)
         self._kept = gradients if self._chunks == 1 else None
         self.norms, self.losses = torch.cat(norms, 1), torch.cat(losses, 1)
@@ -111,15 +110,22 @@ class Materialised:
             yield self.batch.gradients(first, first + self.chunk)
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        if self._kept is not None:
-            return {name: Dense(value).weighted_sum(weights, finite=False) for name, value in self._kept.items()}
         totals = {name: torch.zeros_like(value) for name, value in self.batch.params.items()}
+        self.add_weighted_sum(totals, weights)
+        return totals
+
+    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        if self._kept is not None:
+            _add(totals, self._kept, weights)
+            return
         with _replayed(self._states, self.batch.x.device):
             for number, (gradients, _) in enumerate(self._made()):
-                part = weights[:, number * self.chunk : (number + 1) * self.chunk]
-                for name, value in gradients.items():
-                    totals[name] += Dense(value).weighted_sum(part, finite=False)
-        return totals
+                _add(totals, gradients, weights[:, number * self.chunk : (number + 1) * self.chunk])
+
+
+def _add(totals: Mapping[str, Tensor], gradients: Mapping[str, Tensor], weights: Tensor) -> None:
+    for name, value in gradients.items():
+        Dense(value).add_weighted_sum([totals[name]], weights, finite=False)
 
 
 RandomStates = tuple[Tensor, Tensor | None]

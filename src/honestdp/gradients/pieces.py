@@ -1,13 +1,15 @@
-"""The gradients of one parameter for every run and example, in the form whose norms and weighted sums are cheapest.
+"""The gradients of a layer for every run and example, in the form whose norms and weighted sums are cheapest.
 
-A piece stands for a tensor of per-example gradients `[runs, lot, *shape]` of one parameter. It answers the two verbs of
-the package and need not hold that tensor. A weight of exactly 0 removes an example from the sum, whatever its gradient:
-0 times infinity, or times not-a-number, never reaches a sum.
+A piece stands for the per-example gradients `[runs, lot, *shape]` of one parameter, or of a few that are cheaper
+together. It answers the two verbs of the package and need not hold those tensors. A weight of exactly 0 removes an
+example from the sum, whatever its gradient: 0 times infinity, or times not-a-number, never reaches a sum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -15,17 +17,17 @@ from torch import Tensor
 
 
 class Piece(Protocol):
-    def square_norms(self) -> Tensor:
-        """`[runs, lot]`, the squared norm of this parameter's gradient for every example."""
+    def norms(self) -> Tensor:
+        """`[runs, lot]`, the norm of the gradient of every example."""
 
-    def weighted_sum(self, weights: Tensor, *, finite: bool) -> Tensor:
-        """`[runs, *shape]`, the sum of the gradients times `weights` `[runs, lot]`.
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
+        """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
 
         `finite` promises that no value of this piece is infinite or not a number, so that 0 times it is 0.
         """
 
-    def dense(self) -> Tensor:
-        """`[runs, lot, *shape]`, the gradients themselves, for where nothing cheaper will do."""
+    def dense(self) -> tuple[Tensor, ...]:
+        """`[runs, lot, *shape]` for each parameter: the gradients themselves, for where nothing cheaper will do."""
 
 
 def silence(values: Tensor, weights: Tensor) -> Tensor:
@@ -34,28 +36,38 @@ def silence(values: Tensor, weights: Tensor) -> Tensor:
     return torch.where(kept, values, 0)
 
 
-def _square_sum(values: Tensor) -> Tensor:
-    """`[runs, lot]`: the sum of squares of `values` `[runs, lot, ...]`."""
+def _norms(values: Tensor) -> Tensor:
+    """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
     norms: Tensor = torch.linalg.vector_norm(values.reshape(*values.shape[:2], -1), dim=-1)
-    return norms.square()
+    return norms
+
+
+def joined(norms: Iterable[Tensor]) -> Tensor:
+    """The norm of several gradients together, from that of each `[runs, lot]`."""
+    return reduce(torch.hypot, norms)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left right, `[runs, rows, columns]`, to `total`, which has as many numbers a run in another shape."""
+    product = total.view(left.shape[0], left.shape[1], right.shape[2])
+    product.baddbmm_(left.to(total.dtype), right.to(total.dtype))
 
 
 @dataclass(frozen=True)
 class Dense:
-    """The per-example gradients themselves, `[runs, lot, *shape]`."""
+    """The per-example gradients of one parameter themselves, `[runs, lot, *shape]`."""
 
     gradients: Tensor
 
-    def square_norms(self) -> Tensor:
-        return _square_sum(self.gradients)
+    def norms(self) -> Tensor:
+        return _norms(self.gradients)
 
-    def weighted_sum(self, weights: Tensor, *, finite: bool) -> Tensor:
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         rows = self.gradients if finite else silence(self.gradients, weights)
-        runs, lot, *shape = rows.shape
-        return torch.bmm(weights.unsqueeze(1), rows.reshape(runs, lot, -1)).reshape(runs, *shape)
+        _add_product(totals[0], weights.unsqueeze(1), rows.reshape(*weights.shape, -1))
 
-    def dense(self) -> Tensor:
-        return self.gradients
+    def dense(self) -> tuple[Tensor, ...]:
+        return (self.gradients,)
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,8 @@ class Outer:
     """The gradient of a matrix that was applied at one or more positions: the sum over t of left_t right_t^T.
 
     left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`; shape: of the parameter, where it
-    is not `[rows, columns]` itself.
+    is not `[rows, columns]` itself. shift: whether the piece also stands for a second parameter `[rows]` that was added
+    at every position. Its gradient is the sum over t of left_t, as if `right` had one more column, of ones.
 
     With one position the norm is the product of two norms. With few positions it comes from the two Gram matrices
     (ghost norm: Goodfellow 2015; Li et al. 2022), in float64 whatever the dtype: their product cancels where the terms
@@ -74,43 +87,51 @@ class Outer:
     left: Tensor
     right: Tensor
     shape: tuple[int, ...]
+    shift: bool = False
     right_finite: bool = False
     """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
 
-    def square_norms(self) -> Tensor:
+    def norms(self) -> Tensor:
         if self.left.shape[2] == 1:
             # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
-            tiny = torch.finfo(self.left.dtype).tiny
-            return _square_sum(self.left).clamp(min=tiny) * _square_sum(self.right).clamp(min=tiny)
+            tiny = torch.finfo(self.left.dtype).tiny ** 0.5
+            left, right = _norms(self.left).clamp_(min=tiny), _norms(self.right)
+            return torch.hypot(left * right, left) if self.shift else left * right.clamp_(min=tiny)
         left, right = self.left.double(), self.right.double()
-        gram = torch.matmul(left, left.mT) * torch.matmul(right, right.mT)
-        return gram.sum((-2, -1)).clamp(min=0).to(self.left.dtype)
+        seen = torch.matmul(right, right.mT)
+        gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
+        return gram.sum((-2, -1)).clamp_(min=0).sqrt_().to(self.left.dtype)
 
-    def weighted_sum(self, weights: Tensor, *, finite: bool) -> Tensor:
-        scaled = self.left * weights[..., None, None]
-        if finite:
-            right = self.right
-        else:
-            scaled = silence(scaled, weights)
-            right = self.right if self.right_finite else silence(self.right, weights)
-        total = torch.bmm(scaled.flatten(1, 2).mT, right.flatten(1, 2))
-        return total.reshape(total.shape[0], *self.shape)
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
+        scaled = (self.left * weights[..., None, None]).flatten(1, 2)
+        right = self.right
+        if not finite:
+            # What is not finite has weight 0, and 0 times a finite number is 0 already.
+            scaled.nan_to_num_(nan=0, posinf=0, neginf=0)
+            right = right if self.right_finite else silence(right, weights)
+        _add_product(totals[0], scaled.mT, right.flatten(1, 2))
+        if self.shift:
+            # A product with ones: a GPU's sum over the lot takes three times as long.
+            _add_product(totals[1], scaled.new_ones(scaled.shape[0], 1, scaled.shape[1]), scaled)
 
-    def dense(self) -> Tensor:
-        gradients = torch.matmul(self.left.mT, self.right)
-        return gradients.reshape(*self.left.shape[:2], *self.shape)
+    def dense(self) -> tuple[Tensor, ...]:
+        gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)
+        return (gradients, self.left.sum(2)) if self.shift else (gradients,)
+
+
+def prefers_gram(left: Tensor, right: Tensor) -> bool:
+    """Whether the norms of an outer piece come cheaper without the gradients, by the shapes alone."""
+    positions, rows, columns = left.shape[2], left.shape[3], right.shape[3]
+    return positions == 1 or rows * columns > 2 * positions * (rows + columns)
 
 
 def outer(left: Tensor, right: Tensor, *, shape: tuple[int, ...] | None = None) -> Piece:
-    """The cheaper of the two forms of sum over t of left_t right_t^T, by the shapes alone.
+    """The cheaper of the two forms of sum over t of left_t right_t^T.
 
     left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`.
     """
-    positions, rows, columns = left.shape[2], left.shape[3], right.shape[3]
-    shape = (rows, columns) if shape is None else shape
-    if positions == 1 or rows * columns > 2 * positions * (rows + columns):
-        return Outer(left, right, shape)
-    return Dense(Outer(left, right, shape).dense())
+    piece = Outer(left, right, (left.shape[3], right.shape[3]) if shape is None else shape)
+    return piece if prefers_gram(left, right) else Dense(*piece.dense())
 
 
 def add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -132,7 +153,7 @@ class Rows:
     gradients: Tensor
     rows: int
 
-    def square_norms(self) -> Tensor:
+    def norms(self) -> Tensor:
         """An example's repeated rows add before they are squared: equal rows are sorted together and summed."""
         runs, lot, positions, width = self.gradients.shape
         ordered, order = self.index.sort(dim=-1)
@@ -142,20 +163,21 @@ class Rows:
         group = fresh.flatten().cumsum(0) - 1  # the first position of an example is fresh, so no two examples share one
         summed = add_rows(moved.new_zeros(runs * lot * positions, width), group, moved.reshape(-1, width))
         squares = torch.linalg.vecdot(summed, summed)
-        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1)
+        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1).sqrt_()
 
-    def weighted_sum(self, weights: Tensor, *, finite: bool) -> Tensor:
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
         runs, _, _, width = self.gradients.shape
         scaled = self.gradients * weights[..., None, None]
-        scaled = scaled if finite else silence(scaled, weights)
+        if not finite:
+            scaled.nan_to_num_(nan=0, posinf=0, neginf=0)
         offset = torch.arange(runs, device=self.index.device)[:, None, None] * self.rows
         table = scaled.new_zeros(runs * self.rows, width)
         add_rows(table, (self.index + offset).flatten(), scaled.reshape(-1, width))
-        return table.reshape(runs, self.rows, width)
+        totals[0].add_(table.view(totals[0].shape))
 
-    def dense(self) -> Tensor:
+    def dense(self) -> tuple[Tensor, ...]:
         runs, lot, _, width = self.gradients.shape
         offset = torch.arange(runs * lot, device=self.index.device).reshape(runs, lot, 1) * self.rows
         table = self.gradients.new_zeros(runs * lot * self.rows, width)
         add_rows(table, (self.index + offset).flatten(), self.gradients.reshape(-1, width))
-        return table.reshape(runs, lot, self.rows, width)
+        return (table.reshape(runs, lot, self.rows, width),)

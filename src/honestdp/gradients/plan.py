@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from honestdp.gradients import bookkeeping, materialised, rules
 from honestdp.gradients.bookkeeping import BookKeeping, Ruled
 from honestdp.gradients.materialised import Materialised
-from honestdp.gradients.pieces import Dense
+from honestdp.gradients.pieces import Dense, joined
 from honestdp.gradients.rules import Unruled
 from honestdp.gradients.trial import LOT, Trial, flat, project, without_dropout
 from honestdp.gradients.vetting import RefusedModel, refuse_by_name, refuse_mixing
@@ -86,7 +86,7 @@ class Expected:
         again = flat(trial.output(x, seed=1))
         cotangents = trial.normal(trial.runs, LOT, output.shape[1])
         gradients = trial.reference(cotangents)
-        norms = torch.stack([Dense(value).square_norms() for value in gradients.values()]).sum(0).sqrt()
+        norms = joined(Dense(value).norms() for value in gradients.values())
         comparable = torch.allclose(output, again) and bool(torch.isfinite(norms).all())
         made = sum(value[0].nbytes for value in trial.params.values())
         return Expected(cotangents, gradients, norms, trial.bytes_kept() + 2 * made, comparable)
@@ -125,7 +125,8 @@ def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial
     if not torch.allclose(result.norms, expected.norms, rtol=tolerance, atol=1e-12):
         return False
     for name, value in expected.gradients.items():
-        wrong = total[name] - Dense(value).weighted_sum(weights, finite=True)
+        wrong = total[name].clone()
+        Dense(value).add_weighted_sum([wrong], -weights, finite=True)
         if not (wrong.reshape(trial.runs, -1).abs().amax(1) <= tolerance * largest).all():
             return False
     return True

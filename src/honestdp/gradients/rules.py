@@ -14,6 +14,9 @@ from torch.func import functional_call
 
 from honestdp.gradients.pieces import Dense, Piece
 
+Found = Mapping["str | tuple[str, ...]", "Tensor | Piece"]
+"""Per-example gradients by the own name of the parameter, or by the names of several that share a piece."""
+
 Formula = Callable[[nn.Module, Mapping[str, Tensor], Tensor, Tensor], Mapping[str, "Tensor | Piece"]]
 
 
@@ -37,7 +40,7 @@ class Rule:
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Mapping[str, Tensor | Piece]:
+    ) -> Found:
         """The per-example gradients of the `wanted` parameters, from what was kept and the gradient of the output."""
         raise NotImplementedError
 
@@ -69,7 +72,7 @@ class FormulaRule(Rule):
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Mapping[str, Tensor | Piece]:
+    ) -> Found:
         found = self.formula(layer, params, kept, grad)
         return {name: found[name] for name in wanted}
 

@@ -45,8 +45,9 @@ class Balance:
     """Where a dataset stands.
 
     before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
-    charged: whether this call wrote an entry. A charge whose key was already there writes none.
-    head: the hash of the ledger's last entry. Kept elsewhere, it shows later whether the ledger was cut off.
+    charges: how many there are, this one included. head: the hash of the last entry, which shows later if the ledger was cut off.
+    charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
+        as it was then.
     """
 
     dataset: str
@@ -120,31 +121,28 @@ class Ledger:
                 "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
             )
         for attempt in itertools.count():
-            patient = attempt < PATIENCE
-            if patient:
-                account = self._account(dataset)
-                quote = self._quote(account, spending, key)
+            account = self._account(dataset)
+            budget = self._budget_of(account)
+            known = _charged_before(account, budget, spending, key)
+            if known is not None:
+                return known
+            before, after = _quote(account, budget, spending)
             with self._store.writing() as transaction:
-                entries = transaction.entries()
-                current = Account.of(dataset, entries)
-                if patient and current != account:
-                    continue
-                if not patient:
-                    quote = self._quote(current, spending, key)
-                budget, before, after, repeated = quote
-                head = entries[-1].hash
-                if not repeated:
-                    content = canonical(spending.as_dict())
-                    entry = transaction.append(dataset=dataset, kind=CHARGE, key=key, what=what, content=content)
-                    head = entry.hash
+                current = Account.of(dataset, transaction.entries())
+                if current != account:
+                    if attempt < PATIENCE or current.with_key(key) is not None:
+                        continue
+                    before, after = _quote(current, budget, spending)
+                content = canonical(spending.as_dict())
+                entry = transaction.append(dataset=dataset, kind=CHARGE, key=key, what=what, content=content)
             return Balance(
                 dataset=dataset,
                 budget=budget,
                 before=before,
                 spent=after,
-                charges=len(current.charges) + (not repeated),
-                charged=not repeated,
-                head=head,
+                charges=len(current.charges) + 1,
+                charged=True,
+                head=entry.hash,
             )
         raise AssertionError
 
@@ -221,27 +219,40 @@ class Ledger:
             raise NoBudget(f"{account.dataset} has no budget in {self.path}: set it once with `{command}`")
         return account.budget
 
-    def _quote(self, account: Account, spending: Spending, key: str) -> tuple[Budget, float, float, bool]:
-        """(budget, epsilon before, epsilon after, whether the key is already charged), or the error that refuses the charge."""
-        budget = self._budget_of(account)
-        known = account.with_key(key)
-        if known is not None and known != spending:
-            raise KeyReused(
-                f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
-            )
-        if known is not None:  # the balance is that of the charge, as it was then
-            place = [charge.entry.key for charge in account.charges].index(key)
-            before, after = (total_epsilon(account.spendings[:end], delta=budget.delta) for end in (place, place + 1))
-            return budget, before, after, True
-        before = total_epsilon(account.spendings, delta=budget.delta)
-        after = total_epsilon([*account.spendings, spending], delta=budget.delta)
-        if math.isinf(after):
-            raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
-        if not after <= budget.epsilon:
-            alone = spending.epsilon(delta=budget.delta)
-            raise BudgetExceeded(
-                f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {budget.delta:g} and has spent "
-                f"{rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
-                f"Left is {rounded_down(budget.epsilon - before)}; nothing was charged"
-            )
-        return budget, before, after, False
+
+def _charged_before(account: Account, budget: Budget, spending: Spending, key: str) -> Balance | None:
+    """The balance of the charge that this key has already made, as it was then; None where it has made none."""
+    place = next((i for i, charge in enumerate(account.charges) if charge.entry.key == key), None)
+    if place is None:
+        return None
+    charge = account.charges[place]
+    if charge.spending != spending:
+        raise KeyReused(
+            f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
+        )
+    before, after = (total_epsilon(account.spendings[:end], delta=budget.delta) for end in (place, place + 1))
+    return Balance(
+        dataset=account.dataset,
+        budget=budget,
+        before=before,
+        spent=after,
+        charges=place + 1,
+        charged=False,
+        head=charge.entry.hash,
+    )
+
+
+def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float, float]:
+    """Epsilon before the charge and after it, or the error that refuses it."""
+    before = total_epsilon(account.spendings, delta=budget.delta)
+    after = total_epsilon([*account.spendings, spending], delta=budget.delta)
+    if math.isinf(after):
+        raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
+    if not after <= budget.epsilon:
+        alone = spending.epsilon(delta=budget.delta)
+        raise BudgetExceeded(
+            f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {budget.delta:g} and has spent "
+            f"{rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
+            f"Left is {rounded_down(budget.epsilon - before)}; nothing was charged"
+        )
+    return before, after

@@ -37,8 +37,8 @@ class Horizon(Rule):
 
     def init(self, params: Tensor, constants: Constants) -> State:
         state = {"step": counter(params), "first": torch.zeros_like(params)}
-        scale = torch.tensor(layer_scales(constants), dtype=params.dtype, device=params.device)
-        state["pace"] = column(self._eta(constants)) * scale.repeat_interleave(_sizes(constants, params.device))
+        scale = constants.layout.columns(layer_scales(constants)).to(params)
+        state["pace"] = column(self._eta(constants)) * scale
         if self.average:
             state["average"] = params.clone()
         return state
@@ -73,7 +73,3 @@ def layer_scales(constants: Constants) -> list[float]:
     weight = sum(size / fan for size, fan in zip(layout.layer_sizes, layout.fan_in, strict=True))
     scales = [math.sqrt(layout.total / weight / fan) for fan in layout.fan_in]
     return [scales[layer] for layer in layout.layers]
-
-
-def _sizes(constants: Constants, device: torch.device) -> Tensor:
-    return torch.tensor(constants.layout.sizes, device=device)

@@ -24,7 +24,7 @@ from dp_accounting import ComposedDpEvent, DpEvent
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
-from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
+from honestdp.accounting.calibration import least_multiplier, least_noise
 from honestdp.budget import Budget
 from honestdp.plan import Plan, mean_for_coverage, plan
 from honestdp.run import Run
@@ -35,7 +35,6 @@ from honestdp.spending import Spending
 
 DRAWN = 64  # candidates that a random search amounts to, unless told
 SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
-ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +130,7 @@ def design(
             selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
         )
     else:
-        reason = "as asked"
+        reason = "it was asked for"
     if not space.finite and isinstance(selection, Compose | Winner):
         generator = np.random.default_rng(space_seed)
         candidates = tuple(space.draw(generator) for _ in range(selection.candidates))
@@ -188,11 +187,11 @@ def _chosen(
         lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
         return _cheapest(budget, training, lot, steps, count, coverage, max_runs, published)
     if name in ("compose", "winner"):
-        return named(name, candidates=count), "as asked"
+        return named(name, candidates=count), "it was asked for"
     mean = mean_for_coverage(coverage, candidates=count, shape=1.0)
     if mean is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
-    return named(name, runs=mean if max_runs is None else min(mean, max_runs)), "as asked"
+    return named(name, runs=mean if max_runs is None else min(mean, max_runs)), "it was asked for"
 
 
 def _cheapest(
@@ -235,18 +234,20 @@ def _base(runs: tuple[Run, ...]) -> DpEvent:
 def _calibrated(
     budget: Budget, training: int, shapes: list[tuple[float, int]], selection: Selection
 ) -> tuple[Run, ...]:
-    """The least noise of each shape by itself; then all of them a little more, until the worst of them meets the budget."""
-    target = budget.epsilon
-    for _ in range(ROUNDS):
-        aim = Budget(target, budget.delta)
-        runs = tuple(
-            least_noise(aim, records=training, lot=lot, steps=steps, selection=selection) for lot, steps in shapes
-        )
-        spent = selection.epsilon(_base(runs), delta=budget.delta)
-        if spent <= budget.epsilon:
-            return runs
-        target *= min(budget.epsilon / spent, 1 - 1e-4)
-    raise OverBudget("no noise was found at which candidates of different lots and steps together meet the budget")
+    """The least noise of a run; of several shapes, noises at which one run of each costs the same, and their least multiple."""
+    lot, steps = shapes[0]
+    first = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
+    if len(shapes) == 1:
+        return (first,)
+    one, delta = Compose(candidates=1), budget.delta / max(1.0, selection.runs)
+    alike = Budget(one.epsilon(first.event, delta=delta), delta)
+    others = [least_noise(alike, records=training, lot=lot, steps=steps, selection=one) for lot, steps in shapes[1:]]
+    runs = (first, *others)
+
+    def louder(factor: float) -> tuple[Run, ...]:
+        return tuple(run.with_noise(factor * run.noise) for run in runs)
+
+    return louder(least_multiplier(budget, lambda factor: _base(louder(factor)), selection))
 
 
 def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) -> tuple[float, float | None]:

@@ -239,7 +239,7 @@ class Execution:
         from safetensors.torch import save as serialise
 
         tensors = {f"kept.{run}": weights for run, weights in standing.kept.items()}
-        if standing.weights is not None:
+        if standing.weights is not None and standing.best not in standing.kept:
             tensors["best"] = standing.weights
         about = {
             "done": standing.done,
@@ -258,11 +258,12 @@ class Execution:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["honestdp"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        kept = {int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")}
         return Standing(
             done=about["done"],
             best=about["best"],
             noisy=-math.inf if about["noisy"] is None else about["noisy"],
-            weights=tensors.get("best"),
-            kept={int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")},
+            weights=kept.get(about["best"], tensors.get("best")),
+            kept=kept,
             totals={int(run): total for run, total in about["totals"].items()},
         )

@@ -26,6 +26,7 @@ TAIL = 1e-4  # the part of delta down to which a profile is followed; what lies 
 BEND = 0.2  # the greatest fall of log delta between two points
 STRAIGHT = 1e-8  # a bend, relative to delta, that is none
 FINEST = 1e-3  # the least distance of two points, as a part of the whole range
+CELLS = 10_000  # losses of a base run's pair
 
 Profiles = tuple[Profile, Profile]
 """The record added and the record removed."""
@@ -55,10 +56,24 @@ def _end(delta_of: Callable[[float], float], floor: float) -> float:
     low, high = 0.0, 1e-3
     while delta_of(high) > floor:
         low, high = high, min(2 * high, LARGEST_LOSS)
-    while high > 1.05 * low:
+    for _ in range(60):
+        if high <= 1.05 * low:
+            break
         middle = (low + high) / 2
         low, high = (low, middle) if delta_of(middle) <= floor else (middle, high)
     return high
+
+
+def base_pair(event: DpEvent, *, delta: float, tolerance: float) -> Pair | None:
+    """The pair of a base run, on a grid of at least CELLS losses.
+
+    The theorems take suprema over the cells of that grid, so that the few cells that do for a single query cost percents.
+    """
+    pair = accounting.privacy_loss(event, delta=delta, tolerance=tolerance)
+    if pair is None or len(pair.losses) >= CELLS:
+        return pair
+    finer = tolerance * (len(pair.losses) / CELLS) ** 2  # the width of a cell goes with the root of the tolerance
+    return accounting.privacy_loss(event, delta=delta, tolerance=finer)
 
 
 def of_pair(pair: Pair, *, delta: float) -> Profiles:

@@ -15,7 +15,7 @@ from dp_accounting import DpEvent, SelfComposedDpEvent
 from honestdp import accounting, checks
 from honestdp.selection.compose import Compose
 from honestdp.selection.grid import different_epsilon, identical_epsilon, winner_delta
-from honestdp.selection.profile import Profiles, least, of_event, sampled
+from honestdp.selection.profile import Profiles, base_pair, least, of_event, sampled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Winner:
         composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
         if self.candidates == 1 or composed == 0 or math.isinf(composed):
             return composed
-        pair = accounting.privacy_loss(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
+        pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
         if pair is None:
             return composed
         bound = identical_epsilon if self.identical else different_epsilon
@@ -71,8 +71,10 @@ class Winner:
     def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
         checks.probability(delta=delta)
         composed = of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)
-        pair = accounting.privacy_loss(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
-        if self.candidates == 1 or pair is None or accounting.at_once(event) is not None:
+        if self.candidates == 1 or accounting.at_once(event) is not None:
+            return composed
+        pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
+        if pair is None:
             return composed
         own = [
             sampled(winner_delta(direction, self.candidates, delta, identical=self.identical), delta=delta)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from honestdp.gradients.pieces import Outer, Piece
-from honestdp.gradients.rules import Rule, Unruled, rule
+from honestdp.gradients.rules import Found, Rule, Unruled, rule
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Convolution(Rule):
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Mapping[str, Tensor | Piece]:
+    ) -> Found:
         assert isinstance(layer, _ConvNd)
-        found: dict[str, Tensor | Piece] = {}
+        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
         if "weight" in wanted:
             geometry, shape = Geometry.of(layer), params["weight"].shape[1:]
             if _by_windows(geometry, grad):

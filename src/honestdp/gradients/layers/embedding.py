@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Piece, Rows
-from honestdp.gradients.rules import Rule, rule
+from honestdp.gradients.pieces import Rows
+from honestdp.gradients.rules import Found, Rule, rule
 
 
 @rule(nn.Embedding)
@@ -27,7 +27,7 @@ class Embedding(Rule):
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Mapping[str, Tensor | Piece]:
+    ) -> Found:
         assert isinstance(layer, nn.Embedding)
         index = kept.reshape(*kept.shape[:2], -1)
         grad = grad.reshape(*index.shape, -1)
@@ -35,4 +35,4 @@ class Embedding(Rule):
             grad = torch.where((index == layer.padding_idx).unsqueeze(-1), 0, grad)
         looked_up = Rows(index, grad, layer.num_embeddings)
         few_rows = layer.num_embeddings <= index.shape[2]
-        return {"weight": looked_up.dense() if few_rows else looked_up}
+        return {"weight": looked_up.dense()[0] if few_rows else looked_up}

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Piece, outer
-from honestdp.gradients.rules import Rule, rule
+from honestdp.gradients.pieces import Outer, Piece, outer, prefers_gram
+from honestdp.gradients.rules import Found, Rule, rule
 
 NARROW = 16
 """On a CPU, a product with so few output features is twice as fast the other way round. Its gradient would then reach
@@ -30,18 +30,21 @@ class Linear(Rule):
             return flat.mT.reshape(*x.shape[:-1], -1), x
         if len(x) == 1:
             return F.linear(x, weight[0], None if bias is None else bias[0]), x
-        out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+        out = torch.bmm(rows, weight.mT)
+        out = out if bias is None else out.add_(bias.unsqueeze(1))
         return out.view(*x.shape[:-1], out.shape[-1]), x
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Mapping[str, Tensor | Piece]:
+    ) -> Found:
         runs, lot = kept.shape[:2]
         inputs = kept.reshape(runs, lot, -1, kept.shape[-1])
-        grad = grad.reshape(runs, lot, -1, grad.shape[-1])
-        found: dict[str, Tensor | Piece] = {}
+        grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])
+        if len(wanted) == 2 and prefers_gram(inputs, grad):
+            return {("weight", "bias"): Outer(grad, inputs, (grad.shape[-1], inputs.shape[-1]), shift=True)}
+        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
         if "weight" in wanted:
             found["weight"] = outer(grad, inputs)
         if "bias" in wanted:
-            found["bias"] = grad.squeeze(2) if grad.shape[2] == 1 else grad.sum(2)
+            found["bias"] = grad.sum(2)
         return found

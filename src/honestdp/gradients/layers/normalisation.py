@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp.gradients.pieces import Piece
-from honestdp.gradients.rules import Rule, Unruled, rule
+from honestdp.gradients.rules import Found, Rule, Unruled, rule
 
 
 class Affine(Rule):
@@ -41,8 +41,8 @@ class Affine(Rule):
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Mapping[str, Tensor | Piece]:
-        found: dict[str, Tensor | Piece] = {}
+    ) -> Found:
+        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
         if "weight" in wanted:
             found["weight"] = self.gather(layer, grad * kept)
         if "bias" in wanted:

@@ -1,0 +1,52 @@
+"""The look of every figure: thin lines, light grid, no box, lines named where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+COLOURS = {
+    "DPSGD": "#b5651d",
+    "DPMomentum": "#8a2be2",
+    "DPAdam": "#d62728",
+    "DPAdamWOSM": "#1f77b4",
+    "ADADP": "#2a9d8f",
+}
+
+
+@contextmanager
+def panels(file: Path, rows: int, columns: int, *, size: tuple[float, float]) -> Iterator[Any]:
+    """Axes `[rows, columns]` to draw on; the figure is written to `file` at the end."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    try:
+        for one in axes.flat:
+            one.grid(alpha=0.25)
+            one.spines[["top", "right"]].set_visible(False)
+        yield axes
+        figure.savefig(file, dpi=130)
+    finally:
+        plt.close(figure)
+
+
+def named(axes: Any, title: str, x: str, y: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.tick_params(labelsize=8)
+
+
+def logarithmic(axis: Any) -> None:
+    """An axis of a plot (`axes.xaxis`, `axes.yaxis`) by powers of ten, labelled in plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,96 @@
+"""Long work stops and goes on anywhere: a part is there whole or not at all, and is never done twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from honestdp.papers import parts as module
+from honestdp.papers.parts import Arrays, Part, Tell, file_of, is_done, make_all, read
+
+
+class Work:
+    def __init__(self, fail: str = "") -> None:
+        self.fail = fail
+        self.done: list[str] = []
+
+    def part(self, name: str, size: int = 3) -> Part:
+        def work(device: str, tell: Tell) -> Arrays:
+            tell(0.5)
+            if name == self.fail:
+                raise KeyboardInterrupt
+            self.done.append(name)
+            return {"values": np.arange(size)}
+
+        return Part(name, {"size": size, "grid": (0.1, 0.2)}, 1.0, work)
+
+
+def test_work_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    work = Work(fail="b/two")
+    parts = [work.part(name) for name in ("a/one", "b/two", "c")]
+    with pytest.raises(KeyboardInterrupt):
+        make_all(parts, tmp_path, "cpu")
+    assert work.done == ["a/one"]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["one.npz"]
+    work.fail = ""
+    assert make_all(parts, tmp_path, "cpu")
+    assert work.done == ["a/one", "b/two", "c"]
+    arrays, about = read(parts[1], tmp_path)
+    assert arrays["values"].tolist() == [0, 1, 2]
+    assert about["device"].startswith("CPU")
+    assert set(about["versions"]) == {"honestdp", "python", "torch", "numpy"}
+    assert make_all(parts, tmp_path, "cpu")
+    assert len(work.done) == 3
+
+
+def test_a_part_of_other_settings_or_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
+    work = Work()
+    make_all([work.part("a")], tmp_path, "cpu")
+    assert is_done(work.part("a"), tmp_path)
+    assert not is_done(work.part("a", size=4), tmp_path)
+    file = file_of(work.part("a"), tmp_path)
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole[100:]):
+        file.write_bytes(damaged)
+        assert not is_done(work.part("a"), tmp_path)
+    make_all([work.part("a")], tmp_path, "cpu")
+    assert work.done == ["a", "a"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    make_all([work.part("a")], tmp_path, "cpu")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(module.os, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        make_all([work.part("a", size=4)], tmp_path, "cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+    assert is_done(work.part("a"), tmp_path)
+
+
+def test_no_part_is_begun_after_the_time_is_up(tmp_path: Path) -> None:
+    work = Work()
+    assert not make_all([work.part(name) for name in "abc"], tmp_path, "cpu", seconds=-1)
+    assert work.done == []
+
+
+def test_progress_counts_the_work_that_is_left(tmp_path: Path) -> None:
+    work, told = Work(), []
+    make_all([work.part("a")], tmp_path, "cpu")
+    make_all(
+        [work.part(n) for n in "abc"], tmp_path, "cpu", tell=lambda name, done, total: told.append((name, done, total))
+    )
+    assert told == [("b", 0.0, 2.0), ("b", 0.5, 2.0), ("c", 1.0, 2.0), ("c", 1.5, 2.0)]
+
+
+def test_a_command_is_told_without_paths_of_this_machine() -> None:
+    told = module.as_seen(
+        ["/opt/x/honestdp/papers/run_device.py", "mohapatra2022/figure4", "--out", "/tmp/o", "--device", "cuda"]
+    )
+    assert told == "python -m honestdp.papers.run_device mohapatra2022/figure4 --device cuda"
+    assert module.as_seen(["/usr/bin/honestdp", "papers", "run", "a/b"]) == "honestdp papers run a/b"
