@@ -1,9 +1,10 @@
 """A distinguishing attack on whole searches, won by nobody.
 
-Two halves. First, the law of what leaves a tiny search is computed exactly (`closed_form.py`) on neighbouring data, and its divergence
-is held against the (epsilon, delta) of the statement: for every selection, the record added and removed, on the training side and
-on the validation side, whatever the attacker takes for the initial weight. The split's coins are fixed on both sides: given the
-record's side they have one law, and hockey-stick divergences are jointly convex, so that random coins only help.
+Two halves. First, the law of what leaves a tiny search is computed exactly (`closed_form.py`) on neighbouring data, and its
+divergence is held against the (epsilon, delta) of the statement: for every selection, the record added and removed, on the
+training side and on the validation side, whatever the attacker takes for the initial weight. The split's coins are fixed on
+both sides: given the record's side they have one law, and hockey-stick divergences are jointly convex, so that random coins
+only help.
 
 Second, what really leaves searches made by the real code, with the operating system's randomness, follows that law. Each outcome
 is mapped by its exact conditional distribution functions to numbers that are independent and uniform if the law is right; each
