@@ -83,10 +83,11 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> Progress
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["honestdp"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        known = dict(about["identity"])
     except Exception as trouble:
         wanted = "a checkpoint written by this training, or a path where none is yet"
         raise InvalidArgument("checkpoint", str(path), f"{wanted} ({trouble})") from trouble
-    differing = sorted(key for key in identity if about["identity"].get(key) != json.loads(json.dumps(identity[key])))
+    differing = sorted(key for key in identity if known.get(key) != json.loads(json.dumps(identity[key])))
     if differing:
         wanted = f"of the same training; the file differs in {', '.join(differing)}"
         raise InvalidArgument("checkpoint", str(path), wanted)

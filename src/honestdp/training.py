@@ -171,7 +171,11 @@ def assemble(
 def place_of(device: str | torch.device | None) -> torch.device:
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    place = torch.device(device)
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as trouble:  # the latter from a build of torch without that device
+        raise InvalidArgument("device", str(device), "cpu, or a device that torch has here, such as cuda") from trouble
     return torch.device("cuda", torch.cuda.current_device()) if place.type == "cuda" and place.index is None else place
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from click.core import ParameterSource
 
 from honestdp import checks
 from honestdp.options import Json, whole_number
@@ -80,26 +81,62 @@ def tune(
         _resume(context, resume, as_json=as_json)
         return
     if name is None:
-        raise checks.InvalidArgument("dataset", None, "named: honestdp tune DATASET, or honestdp tune --resume DIR")
+        raise checks.HonestdpError("a dataset must be named: honestdp tune DATASET, or honestdp tune --resume DIR")
+    if dataset is not None and ledger is None:
+        wanted = "left out without --ledger: it is the dataset's name in that file"
+        raise checks.InvalidArgument("dataset", dataset, wanted)
     if epsilon is None:
         raise checks.InvalidArgument("epsilon", None, "given: the budget of the whole search")
-    _search(context, as_json=as_json, resumed=None)
+    _stoppable(context, as_json=as_json, resumed=None)
+
+
+def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
+    """The search; after Ctrl-C how to go on, and the exit code of a command that was interrupted."""
+    from honestdp.tuning import SearchStopped
+
+    folder = Path(resumed or context.params["out"]) if resumed or context.params["out"] else None
+    try:
+        _search(context, as_json=as_json, resumed=resumed)
+    except KeyboardInterrupt as stop:
+        if not isinstance(stop, SearchStopped):
+            words = "nothing was charged" if resumed is None else "nothing more was charged"
+        elif folder is None:
+            words = "what it was charged stays charged; nothing was kept, since no --out was given"
+        else:
+            words = "what it was charged stays charged; to go on:"
+        typer.echo(f"honestdp: the search was stopped; {words}", err=True)
+        if folder is not None and (folder / "search.json").exists():
+            typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder)]), err=True)
+        raise typer.Exit(130) from None
 
 
 def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
     """The search in the folder, by the command that began it."""
+    source = context.get_parameter_source
+    given = [p.opts[0] for p in context.command.params if p.name and source(p.name) is ParameterSource.COMMANDLINE]
+    others = [name for name in given if name not in ("--resume", "--json")]
+    if others:
+        wanted = f"given alone: the search goes on with the settings that it was begun with, so leave out {', '.join(others)}"
+        raise checks.InvalidArgument("resume", str(folder), wanted)
     path = folder / "search.json"
+    if folder.is_dir() and not path.exists():
+        wanted = (
+            "the folder of a search that was begun: there is none in it, and nothing was charged for one. Begin it with its "
+            "whole command and --out"
+        )
+        raise checks.InvalidArgument("resume", str(folder), wanted)
     try:
-        command = shlex.split(json.loads(path.read_text())["reproduce"])
+        command = shlex.split(str(json.loads(path.read_text())["reproduce"]))
     except (OSError, ValueError, KeyError, TypeError) as trouble:
-        raise checks.InvalidArgument(
-            "resume", str(folder), f"the folder of a search ({type(trouble).__name__})"
-        ) from trouble
+        wanted = f"the folder of a search, with its search.json ({type(trouble).__name__})"
+        raise checks.InvalidArgument("resume", str(folder), wanted) from trouble
     if command[:2] != ["honestdp", "tune"]:
         wanted = "the folder of a search that was begun on the command line; go on from Python with resume=True"
         raise checks.InvalidArgument("resume", str(folder), wanted)
     began = context.command.make_context("tune", command[2:], parent=context.parent)
-    _search(began, as_json=as_json, resumed=folder)
+    if "--ledger" not in command:
+        began.params["ledger"] = None  # whatever the environment says now
+    _stoppable(began, as_json=as_json, resumed=folder)
 
 
 def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
@@ -110,6 +147,10 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     given = context.params
     names = given["optimizer"] or ["horizon"]
     spaces = _spaces(given["space"], names)
+    if given["name"] not in named.names():
+        raise checks.HonestdpError(f"the dataset must be one of {', '.join(named.names())}; got {given['name']}")
+    if given["model"] == "logistic" and any("width" in own for own in (spaces or {}).values()):
+        raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
     found = named.load(given["name"])
     x, y = found.train
     result = search(
@@ -226,10 +267,10 @@ def _values(text: str, values: str) -> Any:
         if law is not None:
             return {"log": LogUniform, "uniform": Uniform}[law[1]](float(law[2]), float(law[3]))
         return [_value(one) for one in values.split(",")]
-    except checks.InvalidArgument:
-        raise
-    except ValueError as trouble:
-        wanted = "NAME=VALUES with numbers: a list 0.1,0.2 or log:LOW:HIGH or uniform:LOW:HIGH"
+    except (ValueError, OverflowError) as trouble:
+        wanted = (
+            "NAME=VALUES with finite numbers: a list 0.1,0.2 or log:LOW:HIGH or uniform:LOW:HIGH with LOW below HIGH"
+        )
         raise checks.InvalidArgument("space", text, wanted) from trouble
 
 

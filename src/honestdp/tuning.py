@@ -8,6 +8,7 @@ secret is erased.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -15,8 +16,8 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ from honestdp.checkpoint import replace_file
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.split import as_pair, count, fingerprint
 from honestdp.intake import Model, blank_of, try_out
-from honestdp.ledger import Balance, Ledger, LedgerError
+from honestdp.ledger import Balance, Ledger, LedgerError, NotALedger
 from honestdp.losses import Loss, check_labels, default_loss
-from honestdp.optimizers.schedules import Schedule
+from honestdp.noise import noise_source
+from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.parameters import layout_of
 from honestdp.progress import Spinner
 from honestdp.scores import Metric, default_metric, score_of
 from honestdp.search import leaving, secret
@@ -119,6 +122,11 @@ def tune(
         raise InvalidArgument("noise_seed", noise_seed, wanted)
     if resume and out is None:
         raise InvalidArgument("out", out, "the folder of the search to resume")
+    if noise_seed is not None:
+        checks.whole(least=0, noise_seed=noise_seed)
+    if not isinstance(budget, Budget):
+        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
+    checks.whole(least=0, space_seed=space_seed)
     made = design(
         budget=budget,
         records=size,
@@ -138,6 +146,7 @@ def tune(
     classes = _rehearsed(made, setting, data)
     declared = records is not None
     public = _configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
+    public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
     public["reproduce"] = reproduce
     said = guarantee(made, seeded=noise_seed is not None, declared=declared)
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
@@ -159,24 +168,28 @@ class Search:
     seed: int | None
 
     def carry_out(self, data: Any, folder: Path, *, kept: bool, resume: bool, show: bool) -> TuneResult:
-        key = self._begin(folder, resume=resume)
-        hidden = folder / secret.FOLDER
-        if not hidden.exists():
-            return self._over(folder)
-        try:
-            balance = self._charge(key)
-        except LedgerError:
-            if not resume:
-                self._undo(folder)
-            raise
+        hidden, known = folder / secret.FOLDER, folder / leaving.SEARCH
+        made: list[Path] | None = None
+        if known.exists():
+            key = self._known(known, resume)
+            if (folder / leaving.RESULT).exists() or not hidden.exists():
+                return self._over(folder)
+        else:
+            key, made = self._begin(folder, resume=resume)
         stopped = False
         try:
+            balance = self._charge(key, hidden)
             with Spinner("searching") if show else nullcontext():
                 result = self._run(data, folder, hidden, balance, kept)
         except KeyboardInterrupt:
             stopped = True
         except SearchFailed:
             self._end(folder, hidden)
+            raise
+        except LedgerError as refusal:
+            # Not for an error of the file that leaves open whether it was written: then the search stays, and its key with it.
+            if made is not None and not isinstance(refusal, NotALedger):
+                _undo(folder, made)
             raise
         if stopped:  # raised here and not there: what the interrupted training says of itself stays behind
             way = (
@@ -188,29 +201,42 @@ class Search:
 
     def _end(self, folder: Path, hidden: Path) -> None:
         secret.erase(hidden)
-        leaving.backdate(folder)
+        leaving.settle(folder)
 
-    def _begin(self, folder: Path, *, resume: bool) -> str:
-        """The search's key, after its public side and its secrets are on the disk."""
-        path = folder / leaving.SEARCH
-        if path.exists():
-            return self._known(path, resume)
-        if resume:
-            raise InvalidArgument("out", str(folder), "the folder of a search that was begun: there is none in it")
-        if folder.exists() and any(folder.iterdir()):
-            raise InvalidArgument("out", str(folder), "a new or an empty folder")
+    def _begin(self, folder: Path, *, resume: bool) -> tuple[str, list[Path]]:
+        """(key, new folders), after the search's public side and its secrets are on the disk, the former last.
+
+        Without it nothing was charged, so that a search killed in here is begun anew.
+        """
+        try:
+            found = sorted(folder.iterdir()) if folder.exists() else []
+        except OSError as trouble:
+            raise _unwritable(folder, trouble) from trouble
+        others = [path.name for path in found if path.name not in _OWN and not path.name.endswith(".new")]
+        if (folder / secret.FOLDER / DATA).exists():
+            wanted = f"the folder of a search with its {leaving.SEARCH}, which is missing: this search cannot go on"
+            raise InvalidArgument("out", str(folder), wanted)
+        if resume and (others or not found):
+            wanted = "the folder of a search that was begun: there is none in it, so leave out resume to begin one"
+            raise InvalidArgument("out", str(folder), wanted)
+        if others:
+            raise InvalidArgument("out", str(folder), f"a new or an empty folder; this one has {others[0]}")
         if self.ledger is not None:
             Ledger(self.ledger).balance(str(self.dataset))  # no folder for a dataset that has no budget
-        folder.mkdir(parents=True, exist_ok=True)
-        secret.save(folder / secret.FOLDER, secret.drawn(self.design, seed=self.seed))
-        key = uuid.uuid4().hex
-        replace_file(path, (json.dumps({"key": key, **self.public}, indent=2) + "\n").encode(), mode=0o644)
-        return key
-
-    def _undo(self, folder: Path) -> None:
-        """A search that was refused has not begun: its folder is empty again."""
-        secret.erase(folder / secret.FOLDER)
-        (folder / leaving.SEARCH).unlink()
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            secret.erase(folder / secret.FOLDER)
+            secret.save(folder / secret.FOLDER, secret.drawn(self.design, seed=self.seed))
+            if isinstance(self.setting.model, torch.nn.Module):
+                replace_file(folder / secret.FOLDER / leaving.MODEL, leaving.serialised(self.setting.model))
+            key = uuid.uuid4().hex
+            content = json.dumps({"key": key, **self.public}, indent=2) + "\n"
+            replace_file(folder / leaving.SEARCH, content.encode(), mode=0o644)
+        except OSError as trouble:
+            _undo(folder, made)
+            raise _unwritable(folder, trouble) from trouble
+        return key, made
 
     def _known(self, path: Path, resume: bool) -> str:
         if not resume:
@@ -219,7 +245,7 @@ class Search:
         try:
             known = json.loads(path.read_text())
             key = str(known.pop("key"))
-        except (OSError, ValueError, KeyError, AttributeError) as trouble:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
             raise HonestdpError(
                 f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on"
             ) from trouble
@@ -230,23 +256,44 @@ class Search:
             )
         return key
 
-    def _charge(self, key: str) -> Balance | None:
+    def _charge(self, key: str, hidden: Path) -> Balance | None:
         """Durably, before a record is read. The same key is charged once, however often the search is resumed."""
         if self.ledger is None:
             return None
+        ledger, dataset = Ledger(self.ledger), str(self.dataset)
+        read = (hidden / DATA).exists()
+        if read and not any(charge.entry.key == key for charge in ledger.charges(dataset)):
+            wanted = "the one that this search was charged to: in this one its charge is missing"
+            raise InvalidArgument("ledger", str(self.ledger), wanted)
         what = f"honestdp tune, {self.design.selection.name}"
-        return Ledger(self.ledger).charge(str(self.dataset), self.design.spending, key=key, what=what)
+        balance = ledger.charge(dataset, self.design.spending, key=key, what=what)
+        return replace(balance, charged=True)  # by the search, if not by this call: a resumed one says no other thing
 
     def _run(self, data: Any, folder: Path, hidden: Path, balance: Balance | None, kept: bool) -> TuneResult:
         self._check_data(data, hidden)
-        drawn = secret.load(hidden)
-        execution = Execution(self.design, drawn, self.setting, data, records=self.design.records, folder=hidden)
+        drawn, setting = secret.load(hidden), self._as_begun(hidden)
+        execution = Execution(self.design, drawn, setting, data, records=self.design.records, folder=hidden)
         standing = execution.finish()
         result = self._result(execution, drawn, standing, balance)
         if kept:
             result = replace(result, report=folder / leaving.REPORT)
             result.write(folder, self._report(result, str(json.loads((folder / leaving.SEARCH).read_text())["key"])))
         return result
+
+    def _as_begun(self, hidden: Path) -> Setting:
+        """The setting with the initial weights that the search began with: a module made anew may well have others."""
+        from safetensors import SafetensorError
+
+        model, path = self.setting.model, hidden / leaving.MODEL
+        if not isinstance(model, torch.nn.Module):
+            return self.setting
+        try:
+            return replace(self.setting, model=leaving.load_weights(copy.deepcopy(model), path))
+        except (OSError, SafetensorError, RuntimeError) as trouble:
+            raise HonestdpError(
+                f"the initial weights in {path} cannot be read ({type(trouble).__name__}): this search cannot go on; what it "
+                f"was charged stays charged"
+            ) from trouble
 
     def _check_data(self, data: Any, hidden: Path) -> None:
         """The same records as before, with labels that are classes."""
@@ -305,14 +352,39 @@ class Search:
         return report_of(result, self.design, self.public, dataset=self.dataset, key=key)
 
     def _over(self, folder: Path) -> TuneResult:
-        """The result of a search that is over, from its files. Nothing is charged, trained or read."""
+        """The result of a search that is over, from its files. Nothing is charged, trained or read.
+
+        One that was killed between its result and its end is ended here.
+        """
+        from safetensors import SafetensorError
+
         try:
-            return leaving.read(folder, self.setting.model, self.said, self.design)
-        except (OSError, ValueError, KeyError, TypeError) as trouble:
+            result = leaving.read(folder, self.setting.model, self.said, self.design)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as trouble:
             wanted = (
-                f"the folder of a search that can go on or is over; its files are missing ({type(trouble).__name__})"
+                "the folder of a search that can go on or is over: this one failed, or its files are missing or damaged "
+                f"({type(trouble).__name__})"
             )
             raise InvalidArgument("out", str(folder), wanted) from trouble
+        self._end(folder, folder / secret.FOLDER)
+        return result
+
+
+_OWN = (secret.FOLDER, secret.ERASED)
+
+
+def _unwritable(folder: Path, trouble: OSError) -> InvalidArgument:
+    return InvalidArgument("out", str(folder), f"a folder that can be made and written ({trouble.strerror})")
+
+
+def _undo(folder: Path, made: list[Path]) -> None:
+    """Take back a search to which nothing was charged. made: the folders that it made."""
+    if folder.is_dir():
+        (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
+        secret.erase(folder / secret.FOLDER)
+    for path in made:
+        if path.exists():
+            path.rmdir()
 
 
 def _lot(lot: float | None, records: int, validation: float) -> float:
@@ -332,12 +404,21 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     """What can go wrong without a record goes wrong here: rules, models and losses. The number of classes, where known."""
     some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
     check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
+    for run in made.runs:
+        factors(setting.schedule, run)
+    noise_source(setting.device, seed=0, secure=setting.secure)
     pair, classes = as_pair(data), None
     for one in {candidate.width: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
+        layout_of(module)
         if pair is not None:
             x, y = blank_of(*pair, module=module)
-            classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
+            try:
+                classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
+            except RuntimeError as trouble:
+                why = " ".join(str(trouble).split())
+                wanted = f"a module that takes records of shape {list(x.shape[1:])} and labels of {list(y.shape[1:])} ({why})"
+                raise InvalidArgument("model", type(module).__name__, wanted) from trouble
     return classes
 
 
@@ -357,16 +438,31 @@ def _configuration(
         "data": None if pair is None else [f"{list(part.shape[1:])} {part.dtype}" for part in pair],
         "budget": {"epsilon": made.budget.epsilon, "delta": made.budget.delta},
         "validation": made.fraction,
-        "metric": None if made.metric is None else f"{type(made.metric).__name__}, {made.metric.name}",
+        "metric": None if made.metric is None else _words(made.metric),
         "space": made.space.as_dict(),
         "spending": made.spending.as_dict(),
         "model": str(setting.module(some, 0)),
-        "loss": None if setting.loss is None else getattr(setting.loss, "__qualname__", repr(setting.loss)),
-        "schedule": setting.schedule if isinstance(setting.schedule, str) else repr(setting.schedule),
+        "loss": None if setting.loss is None else _words(setting.loss),
+        "schedule": _words(setting.schedule),
         "device": setting.device.type,
         "secure": setting.secure,
         "noise_seed": seed,
     }
+
+
+def _words(value: Any) -> str:
+    """Names a public setting alike in every process: functions by their names, for their addresses change."""
+    if is_dataclass(value):
+        own = [f"{field.name}={_words(getattr(value, field.name))}" for field in fields(value)]
+        return f"{type(value).__name__}({', '.join(own)})"
+    if isinstance(value, partial):
+        own = [_words(one) for one in (value.func, *value.args)]
+        return f"partial({', '.join([*own, *(f'{name}={_words(one)}' for name, one in value.keywords.items())])})"
+    if isinstance(value, str):
+        return value
+    if callable(value) and not isinstance(value, torch.nn.Module):
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+    return repr(value)
 
 
 @lru_cache(maxsize=1)

@@ -24,7 +24,7 @@ from dp_accounting import ComposedDpEvent, DpEvent
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
-from honestdp.accounting.calibration import least_multiplier, least_noise
+from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
 from honestdp.budget import Budget
 from honestdp.plan import Plan, mean_for_coverage, plan
 from honestdp.run import Run
@@ -35,6 +35,7 @@ from honestdp.spending import Spending
 
 DRAWN = 64  # candidates that a random search amounts to, unless told
 SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
+MOST_SCALE = 2e5  # of a score's noise: more says nothing of any number of records, and its law fills the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +126,13 @@ def design(
     shapes = space.shapes()
     for lot, steps in shapes:
         _check_shape(training, lot, steps)
+    reason = "it was asked for"
     if isinstance(selection, str):
-        selection, reason = _chosen(
-            selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
-        )
-    else:
-        reason = "it was asked for"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AccountingWarning)
+            selection, reason = _chosen(
+                selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
+            )
     if not space.finite and isinstance(selection, Compose | Winner):
         generator = np.random.default_rng(space_seed)
         candidates = tuple(space.draw(generator) for _ in range(selection.candidates))
@@ -252,13 +254,23 @@ def _calibrated(
 
 def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) -> tuple[float, float | None]:
     """(multiplier, epsilon of the choice): the validation side costs what the training side costs, or less."""
+    if spent <= 0:
+        raise OverBudget("no noise of scores meets this budget: raise epsilon or delta, or ask for fewer candidates")
     aim = Budget(spent, budget.delta)
     if isinstance(selection, Compose) and selection.candidates > 1:
 
         def both(scale: float) -> DpEvent:
-            score = DiscreteGaussianDpEvent(scale / SHARE, metric.sensitivity)
+            score = _score(scale / SHARE, metric)
             return ComposedDpEvent([PureDpEvent(1 / scale), score])
 
         scale = least_multiplier(aim, both, Compose(candidates=1))
         return scale / SHARE, 1 / scale
-    return least_multiplier(aim, lambda s: DiscreteGaussianDpEvent(s, metric.sensitivity), selection), None
+    return least_multiplier(aim, lambda s: _score(s, metric), selection), None
+
+
+def _score(multiplier: float, metric: Metric) -> DpEvent:
+    if multiplier * metric.sensitivity > MOST_SCALE:
+        raise OverBudget(
+            f"no noise of scores up to {MOST_SCALE:g} meets this budget: raise epsilon or delta, or ask for fewer candidates"
+        )
+    return DiscreteGaussianDpEvent(multiplier, metric.sensitivity)

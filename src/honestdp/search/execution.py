@@ -126,11 +126,10 @@ class Execution:
         standing = self._load()
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
-                self._batch(batch, standing)
+                self._batch(number, batch, standing)
                 standing.done += 1
                 self._save(standing)
-                for path in self._folder.glob("batch*"):
-                    path.unlink()
+                self._forget()
         if self._design.choice is not None and standing.best is None:
             self._choose(standing, self._design.choice)
             self._save(standing)  # before anything leaves: a second choice would be a second answer
@@ -150,8 +149,13 @@ class Execution:
             for first in range(0, len(group), BATCH):
                 yield group[first : first + BATCH]
 
-    def _batch(self, batch: list[int], standing: Standing) -> None:
-        for run, weights in zip(batch, self._trained(batch), strict=True):
+    def _forget(self) -> None:
+        """Remove the checkpoints of trainings that are over."""
+        for path in self._folder.glob("batch*"):
+            path.unlink()
+
+    def _batch(self, number: int, batch: list[int], standing: Standing) -> None:
+        for run, weights in zip(batch, self._trained(number, batch), strict=True):
             if weights is None or not bool(torch.isfinite(weights).all()):
                 continue
             if self._design.choice is not None:
@@ -164,23 +168,25 @@ class Execution:
     def _rank(self, run: int, noisy: float) -> tuple[float, float]:
         return noisy, self._secret.ties[run]
 
-    def _trained(self, batch: list[int]) -> list[Tensor | None]:
-        """The weights of each run; None for one that failed."""
+    def _trained(self, number: int, batch: list[int]) -> list[Tensor | None]:
+        """The weights of each run; None for one that failed.
+
+        Checkpoints carry the batch's number: one of an earlier batch, left by a kill, must not be taken for this one's.
+        """
         try:
-            return self._population(batch, "batch.safetensors")
+            return self._population(batch, f"batch{number}.safetensors")
         except NOT_THE_RUN:
             raise
         except Exception:  # whatever it is: its kind and its words may come from the records, or tell which run it was
             pass
         if len(batch) == 1:
             return [None]
-        for path in self._folder.glob("batch*"):
-            path.unlink()
-        return [self._alone(run) for run in batch]
+        self._forget()
+        return [self._alone(number, run) for run in batch]
 
-    def _alone(self, run: int) -> Tensor | None:
+    def _alone(self, number: int, run: int) -> Tensor | None:
         try:
-            return self._population([run], f"batch-{run}.safetensors")[0]
+            return self._population([run], f"batch{number}-{run}.safetensors")[0]
         except NOT_THE_RUN:
             raise
         except Exception:
@@ -250,20 +256,26 @@ class Execution:
         replace_file(self._folder / "standing.safetensors", serialise(tensors, {"honestdp": json.dumps(about)}))
 
     def _load(self) -> Standing:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         path = self._folder / "standing.safetensors"
         if not path.exists():
             return Standing()
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["honestdp"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        kept = {int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")}
-        return Standing(
-            done=about["done"],
-            best=about["best"],
-            noisy=-math.inf if about["noisy"] is None else about["noisy"],
-            weights=kept.get(about["best"], tensors.get("best")),
-            kept=kept,
-            totals={int(run): total for run, total in about["totals"].items()},
-        )
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = json.loads((file.metadata() or {})["honestdp"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            kept = {int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")}
+            return Standing(
+                done=about["done"],
+                best=about["best"],
+                noisy=-math.inf if about["noisy"] is None else about["noisy"],
+                weights=kept.get(about["best"], tensors.get("best")),
+                kept=kept,
+                totals={int(run): total for run, total in about["totals"].items()},
+            )
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as trouble:
+            raise HonestdpError(
+                f"what this search had reached cannot be read from {path} ({type(trouble).__name__}): it cannot go on; what it "
+                f"was charged stays charged"
+            ) from trouble

@@ -94,14 +94,19 @@ class TuneResult:
         replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
         replace_file(folder / REPORT, report.encode(), mode=0o644)
         replace_file(folder / RESULT, self._text, mode=0o644)
-        backdate(folder)
+        settle(folder)
 
 
-def backdate(folder: Path) -> None:
-    """Give the folder and its files the time at which the search began: files that travel do not say how long it took."""
-    begun = (folder / SEARCH).stat().st_mtime_ns
-    for path in (*folder.rglob("*"), folder):
+def settle(folder: Path) -> None:
+    """What a kill left half written goes, and folder and files get the time at which the search began: files that travel do not
+    say how long it took.
+    """
+    for path in folder.rglob(".*.new"):
         if secret.FOLDER not in path.parts:
+            path.unlink()
+    begun = (folder / SEARCH).stat().st_mtime_ns
+    for path in (*sorted(folder.rglob("*")), folder):
+        if secret.FOLDER not in path.parts and path.stat().st_mtime_ns != begun:
             os.utime(path, ns=(begun, begun))
 
 

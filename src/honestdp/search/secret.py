@@ -25,7 +25,7 @@ from honestdp.scores import score_noise
 from honestdp.search.design import Design
 from honestdp.space import Candidate
 
-FOLDER = ".secret"
+FOLDER, ERASED = ".secret", ".secret-erased"
 STATE = "state.json"
 
 
@@ -93,7 +93,7 @@ def load(folder: Path) -> Secret:
         )
         lists = {name: tuple(kept[name]) for name in ("noise", "ties", "starts")}
         return Secret(candidates=candidates, split=kept["split"], seed=kept["seed"], **lists)
-    except (OSError, ValueError, KeyError, TypeError) as trouble:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(
             f"the secret state in {folder} cannot be read ({type(trouble).__name__}): this search cannot go on; what it was "
             f"charged stays charged"
@@ -101,7 +101,18 @@ def load(folder: Path) -> Secret:
 
 
 def erase(folder: Path) -> None:
-    """Overwrite and remove what was secret. On disks that copy behind one's back this is the best that a program can do."""
+    """Overwrite and remove what was secret. On disks that copy behind one's back this is the best that a program can do.
+
+    It is renamed first, so that a search killed in here is not taken for one that can go on; the next call ends the work.
+    """
+    doomed = folder.with_name(ERASED)
+    _wipe(doomed)
+    if folder.exists():
+        folder.rename(doomed)
+        _wipe(doomed)
+
+
+def _wipe(folder: Path) -> None:
     if not folder.exists():
         return
     for path in sorted(folder.rglob("*")):

@@ -1,0 +1,276 @@
+"""Bad input is one line that names the argument, its value and the way out: nothing charged, nothing read, no folder left."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import honestdp
+from honestdp import Budget, LogUniform, tuning
+from honestdp.accounting.calibration import OverBudget
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.ledger import BrokenChain, BudgetExceeded, Ledger, Locked, NoBudget, NotALedger, ReadOnly, book
+from honestdp.search.execution import Execution
+from tests.search.command import run
+from tests.search.tiny import clouds, linear
+
+WHOLE: dict[str, Any] = {  # lots of all records: quick to account
+    "budget": Budget(3.0, 1e-5),
+    "optimizer": "sgd",
+    "space": {"lr": [0.1, 1.0], "clip": [1.0]},
+    "selection": "compose",
+    "lot": 320,
+    "steps": 3,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(autouse=True)
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: Any, **__: Any) -> None:
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(tuning, "fingerprint", read)
+    monkeypatch.setattr(Execution, "__init__", read)
+
+
+class World:
+    """A ledger, and a folder that is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, self.path = folder / "runs" / "out", folder / "ledger.db"
+        self.ledger = Ledger(self.path)
+        self.ledger.set_budget("a", Budget(5.0, 1e-5))
+
+    def refuses(
+        self, error: type[HonestdpError], words: str, *, model: Any = linear, data: Any = None, **changes: Any
+    ) -> None:
+        settings = {**WHOLE, "out": self.out, "ledger": self.path, "dataset": "a", **changes}
+        before = self.path.read_bytes() if self.path.exists() else None
+        with pytest.raises(error, match=words) as raised:
+            honestdp.tune(model, clouds() if data is None else data, **settings)
+        assert "\n" not in str(raised.value)
+        assert (self.path.read_bytes() if self.path.exists() else None) == before, "something was charged"
+        assert not self.out.exists()
+        assert not self.out.parent.exists()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    if made.path.exists():
+        made.path.chmod(0o600)
+
+
+RATE = {"lr": [1], "clip": [1]}
+ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "unknown hyperparameter": ("space must be a hyperparameter of sgd .*'momentum'", {"space": RATE | {"momentum": [1]}}),
+    "missing hyperparameter": ("space must be with values for clip of sgd", {"space": {"lr": [1.0]}}),
+    "empty space": ("space must be with values for lr, clip of sgd", {"space": {}}),
+    "empty list": ("space must be at least one value for each hyperparameter, got {'lr': ", {"space": {"lr": [], "clip": [1]}}),
+    "no dictionary": ("space must be a dictionary", {"space": [("lr", 1.0)]}),
+    "negative rate": ("lr must be a finite number above 0", {"space": {"lr": [0.1, -1], "clip": [1]}}),
+    "steps by chance": ("space must be a list for steps", {"space": RATE | {"steps": LogUniform(1, 9)}}),
+    "optimizer": ("optimizer must be one of sgd.*'adamw'", {"optimizer": "adamw"}),
+    "no optimizer": ("optimizer must be at least one of", {"optimizer": []}),
+    "selection": ("selection must be one of auto.*'best'", {"selection": "best"}),
+    "lot": ("lot must be at most 320.*got 321", {"lot": 321}),
+    "no lot": ("lot must be a finite number above 0", {"lot": 0}),
+    "no steps": ("steps must be a whole number of at least 1", {"steps": 0}),
+    "no validation": ("validation must be above 0", {"validation": 0}),
+    "all validation": ("validation must be a fraction", {"validation": 1.0}),
+    "coverage": ("coverage must be strictly between 0 and 1", {"coverage": 1.0, "selection": "envelope"}),
+    "max_runs": ("max_runs must be a finite number of at least 1", {"max_runs": 0, "selection": "envelope"}),
+    "candidates": ("candidates must be left out for a grid", {"candidates": 3}),
+    "schedule": ("schedule must be one of constant", {"schedule": "linear"}),
+    "schedule that is no number": (r"schedule\(0\) must be a finite number", {"schedule": lambda _: float("nan")}),
+    "device": ("device must be cpu, or .*'abacus'", {"device": "abacus"}),
+    "records": ("records must be 400, as many as the data has", {"records": 401}),
+    "budget": ("budget must be a honestdp.Budget", {"budget": 3.0}),
+    "noise_seed": ("noise_seed must be left out with a ledger", {"noise_seed": 1}),
+    "negative seed": ("noise_seed must be a whole number", {"noise_seed": -1, "ledger": None, "dataset": None}),
+    "ledger alone": ("dataset must be given together with ledger", {"dataset": None}),
+    "dataset alone": ("dataset must be given together with ledger", {"ledger": None}),
+    "width with a module": ("model must be a function of `width`", {"model": nn.Linear(3, 2), "space": RATE | {"width": [2, 3]}}),
+    "width without": ("model must be a function with the argument `width`", {"space": RATE | {"width": [2, 3]}}),
+    "no module": ("model must be a function that returns", {"model": lambda: 3}),
+    "nothing callable": ("model must be a torch.nn.Module", {"model": 3}),
+    "wrong output": ("the model's output", {"model": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))}),
+    "nothing to train": ("trainable", {"model": lambda: nn.Flatten(0)}),
+    "batch norm": ("BatchNorm", {"model": lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))}),
+    "loss of the lot": ("the loss's shape must be one number per example", {"loss": nn.functional.cross_entropy}),
+    "floating labels": ("metric must be given for labels that", {"data": (clouds()[0], np.zeros(400, np.float32))}),
+    "labels of another length": ("data must be one label for each input", {"data": (clouds()[0], clouds()[1][:-1])}),
+    "no data": ("data must be a pair", {"data": 3}),
+    "no records": ("records must be a whole number of at least 1", {"data": (clouds()[0][:0], clouds()[1][:0])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_is_named(name: str, world: World) -> None:
+    words, changes = ARGUMENTS[name]
+    world.refuses(HonestdpError, words, **changes)
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-12])
+def test_a_budget_smaller_than_one_step_costs_is_refused(epsilon: float, world: World) -> None:
+    world.refuses(OverBudget, "no noise .*meets this budget: raise epsilon or delta", budget=Budget(epsilon, 1e-5))
+
+
+def test_a_model_that_does_not_fit_the_records_is_refused(world: World) -> None:
+    words = r"model must be a module that takes records of shape \[3\].*shapes cannot be multiplied.*got 'Linear'"
+    world.refuses(InvalidArgument, words, model=lambda: nn.Linear(4, 2))
+
+
+def test_a_dataset_without_a_budget_is_refused_with_the_command_that_sets_it(world: World) -> None:
+    world.refuses(NoBudget, "b has no budget .* `honestdp ledger set-budget --ledger .* --dataset b", dataset="b")
+
+
+def test_over_budget_names_what_is_left(world: World) -> None:
+    world.refuses(
+        BudgetExceeded, "over budget: a may spend epsilon 5 .* Left is 5; nothing was charged", budget=Budget(6.0, 1e-5)
+    )
+
+
+def test_no_ledger_is_refused(world: World) -> None:
+    world.path.unlink()
+    world.refuses(NoBudget, "a has no budget in .*: set it once")
+    assert not world.path.exists()
+
+
+@pytest.mark.parametrize("mode", ["EXCLUSIVE", "IMMEDIATE"])
+def test_a_locked_ledger_is_waited_for_and_then_refused(
+    mode: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book.Ledger.__init__, "__kwdefaults__", {"timeout": 0.1})
+    holder = sqlite3.connect(world.path, isolation_level=None)
+    try:
+        holder.execute(f"BEGIN {mode}")
+        world.refuses(Locked, "was locked by another process for 0.1 seconds: nothing was charged")
+    finally:
+        holder.close()
+
+
+def test_a_read_only_ledger_is_refused(world: World) -> None:
+    world.path.chmod(0o400)
+    world.refuses(ReadOnly, "is read-only: nothing can be charged")
+
+
+def _nonsense(path: Path) -> None:
+    path.write_bytes(b"nonsense" * 1000)
+
+
+def _cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def _forged(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TRIGGER entries_are_not_changed")
+    connection.execute("""UPDATE entries SET content = replace(content, '5.0', '9.0')""")
+    connection.execute(
+        """CREATE TRIGGER entries_are_not_changed BEFORE UPDATE ON entries
+    BEGIN SELECT RAISE(ABORT, 'an entry of a ledger is never changed'); END"""
+    )
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(("damage", "error"), [(_nonsense, NotALedger), (_cut_off, NotALedger), (_forged, BrokenChain)])
+def test_a_damaged_ledger_is_refused(damage: Callable[[Path], None], error: type[HonestdpError], world: World) -> None:
+    damage(world.path)
+    world.refuses(error, "is not a ledger|cannot be read|entry 1 is broken|is damaged")
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(world: World) -> None:
+    world.out.mkdir(parents=True)
+    (world.out / "mine").write_text("mine")
+    with pytest.raises(InvalidArgument, match="out must be a new or an empty folder; this one has mine"):
+        honestdp.tune(linear, clouds(), **WHOLE, out=world.out, ledger=world.path, dataset="a")
+    assert [path.name for path in world.out.iterdir()] == ["mine"]
+    assert world.ledger.balance("a").charges == 0
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_an_out_that_cannot_be_a_folder_is_refused(below: bool, world: World) -> None:
+    blocked = world.path.with_name("a file")
+    blocked.write_text("mine")
+    out = blocked / "out" if below else blocked
+    with pytest.raises(InvalidArgument, match="out must be a folder that can be made and written"):
+        honestdp.tune(linear, clouds(), **WHOLE, out=out, ledger=world.path, dataset="a")
+    assert blocked.read_text() == "mine"
+    assert world.ledger.balance("a").charges == 0
+
+
+def test_a_disk_that_takes_nothing_is_named_and_nothing_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    world.refuses(InvalidArgument, "out must be a folder that can be made and written .No space left on device.")
+
+
+def test_a_search_that_was_refused_can_be_made_in_the_same_folder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.refuses(BudgetExceeded, "over budget", budget=Budget(6.0, 1e-5))
+    monkeypatch.undo()
+    result = honestdp.tune(linear, clouds(), **WHOLE, out=world.out, ledger=world.path, dataset="a")
+    assert result.balance is not None
+    assert result.balance.charges == 1
+    assert torch.isfinite(next(result.model.parameters())).all()
+
+
+THREE = "digits --epsilon 3 "
+COMMANDS = {
+    "no dataset": ("a dataset must be named: honestdp tune DATASET", "--epsilon 3"),
+    "unknown dataset": ("the dataset must be one of mnist, .*; got nonsense", "nonsense --epsilon 3"),
+    "no epsilon": ("--epsilon must be given", "digits"),
+    "infinite rate": ("--space must be NAME=VALUES with finite numbers.*got lr=inf", THREE + "--space lr=inf"),
+    "no number": ("--space must be NAME=VALUES with finite numbers.*got lr=a", THREE + "--space lr=a"),
+    "no values": ("--space must be NAME=VALUES, such as.*got lr$", THREE + "--space lr"),
+    "law": ("--space must be .*with LOW below HIGH; got lr=log:1:0", THREE + "--space lr=log:1:0"),
+    "width": (
+        "--model must be hidden, since the space has widths; got logistic",
+        THREE + "--optimizer adam --space clip=1 --space width=2,3",
+    ),
+    "dataset without ledger": ("--dataset must be left out without --ledger", THREE + "--dataset b"),
+    "no files": ("dataset mnist is not here.* Set HONESTDP_DATA", "mnist --epsilon 3"),
+    "over budget": (
+        "over budget: digits may spend",
+        THREE + "--ledger ledger.db --lot 1150 --steps 2 --out runs/out",
+    ),
+    "resume": ("--resume must be the folder of a search, .*got nowhere", "--resume nowhere"),
+    "resume of nothing": ("--resume must be the folder of a search that was begun.* whole command", "--resume ."),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_line_says_it_in_one_line(name: str, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("digits", Budget(1.0, 1e-5))
+    words, command = COMMANDS[name]
+    code, out, err = run(tmp_path, "tune", *command.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("honestdp: error: ")
+    assert err.count("\n") == 1
+    assert re.search(words, err.strip()), err
+    assert ledger.balance("digits").charges == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
+
+
+def test_help_names_every_way_in(tmp_path: Path) -> None:
+    code, out, _ = run(tmp_path, "tune", "--help")
+    assert code == 0
+    for word in ("--epsilon", "--space", "--selection", "--ledger", "--resume", "digits", "--out"):
+        assert word in out
