@@ -43,6 +43,7 @@ _TWISTER_OFFSET = 24
 _STREAMS = 2
 _HALF = 0.5**0.5
 """The standard deviation of each of two draws that add up to variance 1."""
+_PART = 1 << 14
 _SPLIT_FROM = 1 << 17
 """Buffers of at least this many numbers are filled by two streams side by side. The split depends on the size alone,
 never on the number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
@@ -132,10 +133,19 @@ class TorchNoise:
             generator.set_state(saved)
 
 
-def _fill(part: Tensor, generator: torch.Generator) -> Tensor:
-    """Overwrite `part` by standard normal numbers, each of two draws (see the top of the module)."""
-    part.normal_(std=_HALF, generator=generator)
-    return part.add_(torch.empty_like(part).normal_(std=_HALF, generator=generator))
+def _fill(whole: Tensor, generator: torch.Generator) -> Tensor:
+    """Overwrite `whole` by standard normal numbers, each of two draws (see the top of the module).
+
+    By small parts: they stay in the cache, and none is large enough for torch to call its other threads to the sum. A
+    second Python thread that did so would get a team of its own, and with more threads than cores every later product
+    of the process would wait for sleepers.
+    """
+    flat = whole.view(-1)
+    other = flat.new_empty(min(_PART, len(flat)))
+    for part in flat.split(_PART):
+        part.normal_(std=_HALF, generator=generator)
+        part.add_(other[: len(part)].normal_(std=_HALF, generator=generator))
+    return whole
 
 
 class SecureNoise:
