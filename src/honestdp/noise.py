@@ -142,7 +142,7 @@ def _fill(whole: Tensor, generator: torch.Generator) -> Tensor:
     """
     flat = whole.view(-1)
     other = flat.new_empty(min(_PART, len(flat)))
-    for part in flat.split(_PART):
+    for part in torch.split(flat, _PART):
         part.normal_(std=_HALF, generator=generator)
         part.add_(other[: len(part)].normal_(std=_HALF, generator=generator))
     return whole

@@ -136,3 +136,12 @@ def stack(modules: list[nn.Module], layout: Layout, device: torch.device) -> Ten
         for name, view in layout.views(row[None]).items():
             view[0] = own[name].detach()
     return rows.to(device)
+
+
+@torch.no_grad()
+def load_row(module: nn.Module, layout: Layout, row: Tensor) -> nn.Module:
+    """The module with a run's weights, a row `[width]` of a population's matrix of this layout."""
+    own = dict(module.named_parameters())
+    for name, value in layout.views(row[None]).items():
+        own[name].copy_(value[0])
+    return module

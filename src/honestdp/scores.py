@@ -8,8 +8,8 @@ Contributions are centred, -D to D in place of 0 to 2D, which halves the sensiti
 of validation records is no use to a comparison, and that number is declared (fraction times records), not counted. All
 scores are "greater is better".
 
-Whether a run failed is a function of its weights alone, which were released: it scores minus infinity without a question.
-A metric that fails on the records must not say so: it counts as 0, noised like any other.
+Whether a run failed is part of what its training released: it scores minus infinity without a question. A model, loss or metric
+that fails on the validation records must not say so: it counts as 0, noised like any other.
 """
 
 from __future__ import annotations
@@ -216,5 +216,10 @@ class Validation:
         model.eval()
         if len(self._x) == 0:
             return 0
-        output = torch.cat([model(x) for x in torch.split(self._x, self._batch)])
-        return self._metric.total(output, self._y, self._loss(output, self._y))
+        try:
+            output = torch.cat([model(x) for x in torch.split(self._x, self._batch)])
+            return self._metric.total(output, self._y, self._loss(output, self._y))
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception:  # an error that depends on the records would betray them
+            return 0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
@@ -21,7 +20,7 @@ from honestdp.job import Interrupted, Job
 from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.parameters import stack
+from honestdp.parameters import load_row, stack
 from honestdp.result import Result
 from honestdp.run import Run
 
@@ -121,7 +120,7 @@ def train_population(
     delta = budget.delta if budget is not None and delta is None else delta
     siblings = [tuple(other for j, other in enumerate(job.runs) if j != i) for i in range(len(job.runs))]
     return [
-        Result(_loaded(module, job, row), one, rule, delta, noise_seed is not None, rest)
+        Result(load_row(module, job.intake.layout, row), one, rule, delta, noise_seed is not None, rest)
         for module, row, one, rule, rest in zip(job.modules, weights, job.runs, optimizers, siblings, strict=True)
     ]
 
@@ -209,12 +208,3 @@ def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Sch
             raise InvalidArgument(
                 "schedule", schedule, f"'constant' for {type(rule).__name__}, which sets its own pace"
             )
-
-
-def _loaded(module: nn.Module, job: Job, row: Tensor) -> nn.Module:
-    """The module with a run's weights `[d]`."""
-    own = dict(module.named_parameters())
-    with torch.no_grad():
-        for name, value in job.intake.layout.views(row[None]).items():
-            own[name].copy_(value[0])
-    return module

@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 import math
+import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -176,7 +177,7 @@ class Search:
                 return self._over(folder)
         else:
             key, made = self._begin(folder, resume=resume)
-        stopped = False
+        stopped, broken = False, ""
         try:
             balance = self._charge(key, hidden)
             with Spinner("searching") if show else nullcontext():
@@ -186,15 +187,18 @@ class Search:
         except SearchFailed:
             self._end(folder, hidden)
             raise
+        except OSError as trouble:  # its file may be a record's, or tell which run it was
+            broken = os.strerror(trouble.errno) if trouble.errno else type(trouble).__name__
         except LedgerError as refusal:
             # Not for an error of the file that leaves open whether it was written: then the search stays, and its key with it.
             if made is not None and not isinstance(refusal, NotALedger):
                 _undo(folder, made)
             raise
-        if stopped:  # raised here and not there: what the interrupted training says of itself stays behind
-            way = (
-                f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
-            )
+        # Raised here and not there: what the interrupted training says of itself stays behind.
+        way = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
+        if broken:
+            raise HonestdpError(f"the machine stopped the search ({broken}); what it was charged stays charged{way}")
+        if stopped:
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
         self._end(folder, hidden)
         return result

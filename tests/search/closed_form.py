@@ -263,13 +263,13 @@ def searches(made: Design, start: float, *, blocks: int, each: int, folder: Path
         pool = Execution(made, together, setting(start), (x, y), records=RECORDS, folder=folder)
         weights = []
         for batch in pool.batches():
-            weights += pool._trained(batch)
-            (folder / "batch.safetensors").unlink()
+            weights += pool._trained(0, batch)
+            pool._forget()
         coins = drawn[0].held_out(RECORDS, made.fraction)
         for one in drawn:
             mine, weights = weights[: len(one.candidates)], weights[len(one.candidates) :]
             own = Execution(made, one, setting(start), (x, y), records=RECORDS, folder=folder)
-            own._trained = lambda batch, mine=mine: [mine[run] for run in batch]  # type: ignore[method-assign]
+            own._trained = lambda number, batch, mine=mine: [mine[run] for run in batch]  # type: ignore[method-assign]
             standing = own.finish()
             (folder / "standing.safetensors").unlink(missing_ok=True)
             signal = int(x[torch.from_numpy(~coins)].sum())

@@ -162,8 +162,13 @@ def test_a_fixed_seed_is_refused_with_a_ledger_before_anything_is_read(tmp_path:
 def test_a_charge_after_reading_is_noticed(home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     charge, result = Search._charge, Search._result
     keys: list[str] = []
-    monkeypatch.setattr(Search, "_charge", lambda self, key: keys.append(key))
-    monkeypatch.setattr(Search, "_result", lambda self, *rest: (charge(self, keys[0]), result(self, *rest))[1])
+
+    def late(self: Search, *rest: Any) -> Any:
+        charge(self, keys[0], tmp_path / "nothing read")  # as told the truth it would refuse
+        return result(self, *rest)
+
+    monkeypatch.setattr(Search, "_charge", lambda self, key, hidden: keys.append(key))
+    monkeypatch.setattr(Search, "_result", late)
     assert 0 in reads(tmp_path, home)
 
 

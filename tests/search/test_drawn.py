@@ -102,7 +102,7 @@ def test_equal_scores_are_settled_by_a_coin_and_not_by_the_order_of_the_runs(tmp
     one = execution(Winner(candidates=len(RATES)), tmp_path)
     for ties in ((0.2, 0.7), (0.7, 0.2)):
         one._secret = replace(one._secret, noise=(3, 3), ties=ties)
-        one._trained = lambda batch: [torch.ones(1) for _ in batch]  # type: ignore[method-assign]
+        one._trained = lambda number, batch: [torch.ones(1) for _ in batch]  # type: ignore[method-assign]
         standing = Standing()
-        one._batch([0, 1], standing)
+        one._batch(0, [0, 1], standing)
         assert standing.best == int(np.argmax(ties))

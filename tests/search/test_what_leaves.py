@@ -215,7 +215,14 @@ def test_the_secret_state_is_its_owners_alone_and_gone_at_the_end(
     os.umask(os.umask(0))
     tune(tmp_path, ENVELOPE)
     tune(tmp_path, ENVELOPE, out=None)
-    assert seen == {(".secret", 0o700), ("state", 0o600), ("data", 0o600), ("standing", 0o600), ("batch", 0o600)}
+    assert seen == {
+        (".secret", 0o700),
+        ("state", 0o600),
+        ("data", 0o600),
+        ("standing", 0o600),
+        ("model", 0o600),
+        ("batch0", 0o600),
+    }
     assert not (tmp_path / "out" / ".secret").exists()
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".new")]
@@ -237,8 +244,8 @@ def _count_in_the_result(patch: pytest.MonkeyPatch) -> None:
 def _losers_beside_the_winner(patch: pytest.MonkeyPatch) -> None:
     real = Execution._batch
 
-    def batch(self: Execution, runs: list[int], standing: Any) -> None:
-        real(self, runs, standing)
+    def batch(self: Execution, number: int, runs: list[int], standing: Any) -> None:
+        real(self, number, runs, standing)
         if standing.weights is not None:
             standing.kept |= dict.fromkeys(runs, standing.weights.clone())
 
@@ -260,7 +267,7 @@ def _loud(patch: pytest.MonkeyPatch) -> None:
 
 
 def _files_by_the_clock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leaving, "backdate", lambda folder: None)
+    patch.setattr(leaving, "settle", lambda folder: None)
 
 
 def _secrets_stay(patch: pytest.MonkeyPatch) -> None:
@@ -270,11 +277,11 @@ def _secrets_stay(patch: pytest.MonkeyPatch) -> None:
 def _count_in_the_ledger(patch: pytest.MonkeyPatch) -> None:
     real = Search._charge
 
-    def charge(self: Search, key: str) -> Any:
+    def charge(self: Search, key: str, hidden: Path) -> Any:
         drawn = secret.drawn(self.design, seed=None)
         object.__setattr__(self, "design", replace(self.design, reason="as asked"))
         patch.setattr(type(self.design.selection), "name", f"best of {len(drawn.candidates)}", raising=False)
-        return real(self, key)
+        return real(self, key, hidden)
 
     patch.setattr(Search, "_charge", charge)
 

@@ -29,7 +29,7 @@ from honestdp.intake import Model
 from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.schedules import Schedule
-from honestdp.parameters import layout_of
+from honestdp.parameters import layout_of, load_row
 from honestdp.scores import Validation, private_choice
 from honestdp.search.design import Design
 from honestdp.search.secret import Secret
@@ -38,6 +38,7 @@ from honestdp.training import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
+ATTEMPTS = 20
 NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
 _CHOICE, _BATCH_SEEDS = 1, 1000
@@ -172,6 +173,11 @@ class Execution:
         """The weights of each run; None for one that failed.
 
         Checkpoints carry the batch's number: one of an earlier batch, left by a kill, must not be taken for this one's.
+
+        A failure ends the whole batch, so its runs are trained anew, one by one. With Q the law of all of them, a failure
+        being an outcome, the first attempt is kept where none fails; what is put in its place must then be Q given that
+        one fails, or runs that fail by chance would have a second one. So the new attempts are kept where one fails,
+        as it nearly always does again, and all are made anew where none does. What is returned has the law Q.
         """
         try:
             return self._population(batch, f"batch{number}.safetensors")
@@ -181,8 +187,14 @@ class Execution:
             pass
         if len(batch) == 1:
             return [None]
-        self._forget()
-        return [self._alone(number, run) for run in batch]
+        for _ in range(ATTEMPTS):
+            self._forget()
+            found = [self._alone(number, run) for run in batch]
+            if any(weights is None for weights in found):
+                return found
+        raise SearchFailed(
+            "a failure came once and not again: the machine may be at fault, and the search ends without a result"
+        )
 
     def _alone(self, number: int, run: int) -> Tensor | None:
         try:
@@ -217,11 +229,7 @@ class Execution:
     def model(self, run: int, weights: Tensor) -> nn.Module:
         """The module of a run with its final weights `[d]`."""
         module = self._module(run)
-        own = dict(module.named_parameters())
-        with torch.no_grad():
-            for name, value in layout_of(module).views(weights[None]).items():
-                own[name].copy_(value[0])
-        return module
+        return load_row(module, layout_of(module, self._setting.device), weights)
 
     def _total(self, run: int, weights: Tensor) -> int:
         assert self._validation is not None
