@@ -1,0 +1,5 @@
+"""`python -m honestdp`: the command line."""
+
+from honestdp.cli import main
+
+main()
