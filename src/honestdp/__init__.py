@@ -52,6 +52,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """What needs torch is imported when it is first asked for, so that accounting starts at once."""
     if name in _HOMES:

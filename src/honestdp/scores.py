@@ -8,8 +8,8 @@ Contributions are centred, -D to D in place of 0 to 2D, which halves the sensiti
 of validation records is no use to a comparison, and that number is declared (fraction times records), not counted. All
 scores are "greater is better".
 
-Whether a run failed is part of what its training released: it scores minus infinity without a question. A model, loss or metric
-that fails on the validation records must not say so: it counts as 0, noised like any other.
+A run that failed in training scores minus infinity without a question. A record on which model or loss fails counts as none; a
+user's metric that fails counts as 0. That it does not fail is part of the bound that is declared for it.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, f
     """The score that a noisy S says. records: the declared number of validation records."""
     scale = multiplier * metric.sensitivity
     value = metric.value(noisy, records=records)
-    ends = [metric.value(noisy + side * scale, records=records) for side in (-1, 1)]
-    noise = abs(ends[1] - ends[0]) / 2
+    small = records / 1000  # where no value is cut to its limits
+    noise = scale * abs(metric.value(small, records=records) - metric.value(-small, records=records)) / (2 * small)
     reach = DEVIATIONS * math.sqrt(noise**2 + metric.sampling_variance(value, records=records, fraction=fraction))
     limits = [metric.value(side * SPREAD, records=records) for side in (-1, 1)]
     low, high = max(value - reach, min(limits)), min(value + reach, max(limits))
@@ -216,10 +216,23 @@ class Validation:
         model.eval()
         if len(self._x) == 0:
             return 0
+        batches = zip(torch.split(self._x, self._batch), torch.split(self._y, self._batch), strict=True)
+        answers = [answer for x, y in batches for answer in self._answers(model, x, y)]
+        if not answers:
+            return 0
+        return self._metric.total(*(torch.cat(parts) for parts in zip(*answers, strict=True)))
+
+    def _answers(self, model: nn.Module, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """(output, y, losses) of the records on which model and loss do not fail. Of one that does nothing is seen: it must not
+        take the others with it, for then it alone would move the total by all of theirs.
+        """
         try:
-            output = torch.cat([model(x) for x in torch.split(self._x, self._batch)])
-            return self._metric.total(output, self._y, self._loss(output, self._y))
+            output = model(x)
+            return [(output, y, self._loss(output, y))]
         except (torch.OutOfMemoryError, MemoryError):
             raise
-        except Exception:  # an error that depends on the records would betray them
-            return 0
+        except Exception:
+            if len(x) == 1:
+                return []
+        half = len(x) // 2
+        return [*self._answers(model, x[:half], y[:half]), *self._answers(model, x[half:], y[half:])]

@@ -121,7 +121,8 @@ class Candidate:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"optimizer": self.optimizer, **dict(self.numbers), "lot": self.lot, "steps": self.steps}
+        lot = int(self.lot) if self.lot == int(self.lot) else self.lot
+        own: dict[str, Any] = {"optimizer": self.optimizer, **dict(self.numbers), "lot": lot, "steps": self.steps}
         return own if self.width is None else {**own, "width": self.width}
 
 
@@ -225,7 +226,12 @@ def _values(name: str, given: Any) -> tuple[Any, ...] | Random:
     if isinstance(given, (list, tuple, np.ndarray, range)):
         if len(given) == 0:
             raise InvalidArgument("space", {name: list(given)}, "at least one value for each hyperparameter")
-        return tuple(value.item() if isinstance(value, np.generic) else value for value in given)
+        values = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
+        if len(set(map(repr, values))) < len(values):
+            raise InvalidArgument(
+                "space", {name: list(values)}, "every value once: a candidate tried twice is paid for twice"
+            )
+        return values
     return (given,)
 
 

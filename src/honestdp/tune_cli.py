@@ -207,7 +207,8 @@ def _print(result: TuneResult, standin: str | None) -> None:
 
     rows = [("winner", ", ".join(f"{name} {value}" for name, value in result.hyperparameters.items()))]
     if result.score is not None:
-        rows.append(("score", f"{result.score}, noisy, 95 % interval; a winner's score flatters it"))
+        flatters = "" if result.statement.runs == 1 else "; a winner's score flatters it"
+        rows.append(("score", f"{result.score}, noisy, 95 % interval{flatters}"))
     if standin:
         rows.append(("data", standin))
     for label, text in rows:
@@ -255,7 +256,9 @@ def _spaces(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | 
         if optimizer is not None and optimizer not in optimizers:
             raise checks.InvalidArgument("space", text, f"for one of the optimizers asked for: {', '.join(optimizers)}")
         for own in [optimizer] if optimizer else optimizers:
-            found.setdefault(own, {})[name] = _values(text, values)
+            if name in found.setdefault(own, {}):
+                raise checks.InvalidArgument("space", text, f"{name} once, with all its values: {name}=A,B,C")
+            found[own][name] = _values(text, values)
     return found
 
 

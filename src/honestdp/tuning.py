@@ -33,7 +33,7 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.split import as_pair, count, fingerprint
 from honestdp.intake import Model, blank_of, try_out
 from honestdp.ledger import Balance, Ledger, LedgerError, NotALedger
-from honestdp.losses import Loss, check_labels, default_loss
+from honestdp.losses import Loss, default_loss
 from honestdp.noise import noise_source
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.parameters import layout_of
@@ -305,9 +305,12 @@ class Search:
         if path.exists() and path.read_text() != found:
             raise InvalidArgument("data", "others", "the records that this search was begun with")
         replace_file(path, found.encode())
-        pair = as_pair(data)
-        if pair is not None and self.classes is not None and len(pair[1]):
-            check_labels(int(pair[1].min()), int(pair[1].max()), self.classes)
+        pair, classes = as_pair(data), self.classes
+        if pair is None or classes is None or not len(pair[1]):
+            return
+        if int(pair[1].min()) < 0 or int(pair[1].max()) >= classes:
+            wrong = f"labels of some records are none of the model's {classes} classes, 0 to {classes - 1}"
+            raise SearchFailed(f"{wrong}; which is not said, for it would tell of them")
 
     def _result(
         self, execution: Execution, drawn: secret.Secret, standing: Standing, balance: Balance | None

@@ -65,6 +65,11 @@ def test_pure_queries_cost_their_epsilon_at_delta_zero_and_less_at_a_larger_delt
     assert curve.values[0] == pytest.approx(0.5**2 / 2 * curve.orders[0], rel=0.05)
 
 
+def test_renyi_divergences_of_the_discrete_gaussian_are_those_of_the_continuous_one() -> None:
+    curve = accounting.renyi_curve(DiscreteGaussianDpEvent(3.0, 5))
+    np.testing.assert_allclose(curve.values, curve.orders / 18)
+
+
 def test_worst_of_equal_runs_is_that_run() -> None:
     run = Run(records=5000, lot=100, steps=300, noise=2.0)
     other = Run(records=5000, lot=100, steps=300, noise=2.5)

@@ -296,7 +296,7 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Selection]] = [
     (_silent_scores, COMPOSE),
     (_silent_scores, ONE),
     (_half_the_score_noise, ENVELOPE),
-    (_one_noise_for_all, ENVELOPE),
+    (_one_noise_for_all, stopping("envelope", 1.0, 8.0)),
     (_grid_in_order, stopping("envelope", 1.0, 2.0)),
     (_mean_number_of_runs, ENVELOPE),
     (_one_more_run, stopping("envelope", 1.0, 2.0)),

@@ -71,6 +71,14 @@ def test_candidates_of_other_lots_and_steps_have_noise_of_their_own_under_one_cu
         assert whole > 2.8
 
 
+def test_short_runs_of_different_lots_stay_within_the_tight_accountant() -> None:
+    """Corners of a profile as close as rounding had given negative masses, and then a Renyi bound in place of the tight one."""
+    space = space_of("adam-wosm", {"clip": [0.5], "lot": [32, 64], "steps": [30, 60]}, lot=64, steps=100)
+    found = made(records=1437, space=space)
+    each = [found.selection.epsilon(run.event, delta=1e-5) for run in found.runs]
+    assert found.selection.epsilon(found.base, delta=1e-5) <= 1.1 * max(each)
+
+
 @pytest.mark.parametrize(("coverage", "published"), [(0.9, False), (0.5, True)])
 def test_auto_needs_no_more_noise_than_any_named_selection(coverage: float, published: bool) -> None:
     auto = made(selection="auto", coverage=coverage, published=published)
@@ -118,6 +126,8 @@ def test_a_selection_of_ones_own_is_taken_as_it_is() -> None:
         ({"max_runs": 0.5}, "max_runs"),
         ({"max_runs": math.inf}, "max_runs"),
         ({"drawn": 5}, "candidates"),
+        ({"selection": "compose", "max_runs": 5}, "max_runs"),
+        ({"selection": "envelope", "published": True}, "papernot-steinke is published"),
         ({"space": space_of("adam-wosm", GRID, lot=1601, steps=100)}, "lot"),
     ],
 )

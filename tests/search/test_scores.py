@@ -74,6 +74,25 @@ def test_batches_do_not_change_a_total() -> None:
     assert Validation(x[:0], y[:0], loss=cross_entropy, metric=Accuracy()).total(Given()) == 0
 
 
+@pytest.mark.parametrize("metric", [Accuracy(), ClippedLoss(1.0)], ids=["accuracy", "loss"])
+def test_a_record_on_which_the_loss_fails_does_not_take_the_others_with_it(metric) -> None:
+    x, y = classes(300, 5)
+    whole = Validation(x, y, loss=cross_entropy, metric=metric).total(Given())
+    more = torch.cat([x, x[:1]]), torch.cat([y, torch.tensor([9])])  # no such class: cross-entropy raises
+    assert abs(Validation(*more, loss=cross_entropy, metric=metric).total(Given()) - whole) <= metric.sensitivity
+
+
+def test_a_loss_far_below_zero_counts_as_none() -> None:
+    x, y = classes(50, 6)
+    losses = torch.zeros(50)
+    losses[3] = -1e6
+    found = [
+        Validation(x, y, loss=lambda out, y, own=own: own, metric=ClippedLoss(1.0)).total(Given())
+        for own in (losses, losses * 0)
+    ]
+    assert found[0] == found[1]
+
+
 def test_a_metric_that_fails_or_is_no_number_counts_as_nothing_and_says_nothing() -> None:
     x, y = classes(10, 4)
 
@@ -150,6 +169,13 @@ def test_an_interval_covers_the_accuracy_of_all_records() -> None:
         score = score_of(Accuracy(), total, multiplier=multiplier, records=records * fraction, fraction=fraction)
         covered += score.low <= chance <= score.high
     assert 1890 <= covered <= 1950
+
+
+def test_the_noise_of_a_score_is_that_of_any_other_where_its_value_is_cut_to_a_limit() -> None:
+    whole, half = (score_of(Accuracy(), total, multiplier=3.0, records=100, fraction=0.2) for total in (130, 0))
+    assert whole.value == 1.0
+    assert whole.noise == pytest.approx(half.noise) == pytest.approx(3.0 / 200)
+    assert whole.low < 1.0
 
 
 def test_labels_that_are_no_classes_need_a_bound() -> None:

@@ -71,6 +71,7 @@ def test_laws_are_drawn_within_their_ends_and_a_grid_beside_them_is_drawn_too() 
         ("sgd", {"lr": [0.1], "clip": [1.0], "beta": [1]}, "beta"),
         ("sgd", {"lr": [], "clip": [1.0]}, "at least one value"),
         ("sgd", {"lr": [0.1]}, "clip"),
+        ("sgd", {"lr": [0.1, 0.1], "clip": [1.0]}, "every value once"),
         ("sgd", {"lr": [-0.1], "clip": [1.0]}, "lr"),
         ("sgd", {"lr": LogUniform(1e-3, 1), "clip": [0.0]}, "clip"),
         ("horizon", {"lr": [0.1]}, "lr"),

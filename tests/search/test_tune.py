@@ -188,6 +188,19 @@ def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> N
     assert honestdp.tune(linear, (mapped, y), selection=QUICK, **given).score is not None
 
 
+def test_every_record_is_on_one_side_and_only_there() -> None:
+    from honestdp.data.split import split
+
+    x, y = clouds(50)
+    held = np.arange(50) % 3 == 0
+    for data in ((x, y), (torch.tensor(x), torch.tensor(y)), Noting(x, y)):
+        sides = split(data, held)
+        rows = [[one[i][0] for i in range(len(one))] if isinstance(data, Noting) else list(one[0]) for one in sides]
+        assert [len(side) for side in rows] == [33, 17]
+        assert np.array_equal(np.array([np.asarray(row) for row in rows[0]]), x[~held])
+        assert np.array_equal(np.array([np.asarray(row) for row in rows[1]]), x[held])
+
+
 def test_a_record_is_on_one_side_and_the_coin_is_the_declared_one() -> None:
     from honestdp.search.secret import Secret
 
@@ -212,6 +225,18 @@ def test_a_search_without_a_run_that_ends_says_no_more_than_that(tmp_path: Path)
     given = {**SEARCH, "optimizer": "sgd", "space": {"lr": [1e38, 1e37], "clip": [1e6]}}
     with pytest.raises(HonestdpError, match="no run ended") as caught:
         honestdp.tune(linear, clouds(), selection=QUICK, out=tmp_path / "run", **given)
+    assert caught.value.__context__ is None
+    assert not (tmp_path / "run" / ".secret").exists()
+
+
+@pytest.mark.parametrize("wrap", [tuple, lambda data: Noting(*data)], ids=["arrays", "dataset"])
+def test_labels_that_do_not_fit_are_an_error_that_tells_nothing_of_them(wrap, tmp_path: Path) -> None:
+    x, y = clouds(120)
+    y[7] = 41
+    given = {**SEARCH, "metric": honestdp.Accuracy(), "workers": 0, "validation": 0.01}
+    with pytest.raises(HonestdpError, match="not said") as caught:
+        honestdp.tune(linear, wrap((x, y)), selection=QUICK, out=tmp_path / "run", **{**given, "lot": 60})
+    assert "41" not in str(caught.value)
     assert caught.value.__context__ is None
     assert not (tmp_path / "run" / ".secret").exists()
 

@@ -106,13 +106,14 @@ def step_of(up: Profile, down: Profile, *, count: int = 1) -> AtomStep:
         up, down = (_from(side, nothing).hull() for side in (up, down))
         steepness = [-_slopes(side)[0] if len(side.deltas) > 1 else 0.0 for side in (up, down)]
         at_zero = 1 - nothing - sum(steepness)
-        if at_zero >= -1e-15:
+        if at_zero >= -1e-12:
             break
         # Not convex at e = 0: h(1) is lowered onto the line between its neighbours on the two sides.
-        ends = [(math.expm1(side.epsilons[1]), side.deltas[1]) for side in (up, down)]
+        ends = [(math.expm1(side.epsilons[1]), side.deltas[1]) for side in (up, down) if len(side.deltas) > 1]
         level = (1 + sum(delta / gap for gap, delta in ends)) / (1 + sum(1 / gap for gap, _ in ends))
         nothing = min(level, math.nextafter(nothing, 0.0))
-    r_up, r_down = (np.diff(np.append(_slopes(side), 0.0)) for side in (up, down))  # masses at the corners beyond e = 0
+    # Masses at the corners beyond e = 0. Where two corners are as close as rounding, a slope may fall back by a rounding.
+    r_up, r_down = (np.maximum(np.diff(np.append(_slopes(side), 0.0)), 0.0) for side in (up, down))
     p_up = r_up * np.exp(up.epsilons[1:])
     losses = np.concatenate((-down.epsilons[:0:-1], [0.0], up.epsilons[1:]))
     p = np.concatenate((r_down[::-1], [max(at_zero, 0.0)], p_up))

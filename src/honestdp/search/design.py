@@ -133,6 +133,9 @@ def design(
             selection, reason = _chosen(
                 selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
             )
+    if isinstance(selection, Winner) and selection.identical and count > 1:
+        wanted = "not for identical candidates: those of a space differ, and the winner's hyperparameters leave"
+        raise checks.InvalidArgument("selection", selection, wanted)
     if not space.finite and isinstance(selection, Compose | Winner):
         generator = np.random.default_rng(space_seed)
         candidates = tuple(space.draw(generator) for _ in range(selection.candidates))
@@ -189,11 +192,23 @@ def _chosen(
         lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
         return _cheapest(budget, training, lot, steps, count, coverage, max_runs, published)
     if name in ("compose", "winner"):
-        return named(name, candidates=count), "it was asked for"
+        if max_runs is not None and max_runs < count:
+            raise checks.InvalidArgument(
+                "max_runs", max_runs, f"at least {count} for {name}, which runs every candidate"
+            )
+        return _unless_unpublished(named(name, candidates=count), published), "it was asked for"
     mean = mean_for_coverage(coverage, candidates=count, shape=1.0)
     if mean is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
-    return named(name, runs=mean if max_runs is None else min(mean, max_runs)), "it was asked for"
+    chosen = named(name, runs=mean if max_runs is None else min(mean, max_runs))
+    return _unless_unpublished(chosen, published), "it was asked for"
+
+
+def _unless_unpublished(selection: Selection, published: bool) -> Selection:
+    if published and selection.published is not None:
+        wanted = f"left out with {selection.name}, which rests on a proof of our own; {selection.published.name} is published"
+        raise checks.InvalidArgument("published", published, wanted)
+    return selection
 
 
 def _cheapest(

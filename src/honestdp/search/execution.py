@@ -38,7 +38,6 @@ from honestdp.training import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
-ATTEMPTS = 20
 NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
 _CHOICE, _BATCH_SEEDS = 1, 1000
@@ -120,8 +119,16 @@ class Execution:
 
     def finish(self) -> Standing:
         """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
+        unfit = ""
         with silence():
-            return self._finish()
+            try:
+                return self._finish()
+            except InvalidArgument as trouble:
+                unfit = trouble.argument
+        # Raised here and not there, so that nothing of it is carried along.
+        raise SearchFailed(
+            f"{unfit} of some records do not fit the model; which is not said, for it would tell of them"
+        )
 
     def _finish(self) -> Standing:
         standing = self._load()
@@ -179,22 +186,22 @@ class Execution:
         one fails, or runs that fail by chance would have a second one. So the new attempts are kept where one fails,
         as it nearly always does again, and all are made anew where none does. What is returned has the law Q.
         """
+        failed = self._folder / f"failed{number}"
         try:
-            return self._population(batch, f"batch{number}.safetensors")
+            if not failed.exists():
+                return self._population(batch, f"batch{number}.safetensors")
         except NOT_THE_RUN:
             raise
         except Exception:  # whatever it is: its kind and its words may come from the records, or tell which run it was
             pass
         if len(batch) == 1:
             return [None]
-        for _ in range(ATTEMPTS):
+        replace_file(failed, b"")  # a search that is killed from here on does not try the batch as a whole again
+        while True:
             self._forget()
             found = [self._alone(number, run) for run in batch]
             if any(weights is None for weights in found):
                 return found
-        raise SearchFailed(
-            "a failure came once and not again: the machine may be at fault, and the search ends without a result"
-        )
 
     def _alone(self, number: int, run: int) -> Tensor | None:
         try:

@@ -9,8 +9,9 @@ from honestdp.accounting import AccountingWarning
 from honestdp.budget import ASSUMPTIONS, Statement, rounded_up
 from honestdp.plan import is_one_run, statement
 from honestdp.search.design import Design
-from honestdp.selection import Compose
+from honestdp.selection import Compose, Winner
 
+LARGE = 0.1  # of delta times the number of records
 CLOCK = (
     "how long the search took, and what else the operator of the machine sees of it: that tells of the number of runs, and "
     "is for the operator alone"
@@ -23,6 +24,13 @@ def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
     notes = [*made.notes]
     if not is_one_run(design.selection):
         notes.append(f"the selection was chosen because: {design.reason}")
+    if _drawn(design):
+        chance = design.selection.coverage(design.count)
+        notes.append(f"a given one of {design.count} candidates is run at all with probability {chance:.3g}")
+    if design.budget.delta * design.records > LARGE:
+        notes.append(
+            f"delta is not well below 1/{design.records}: at such a delta a guarantee may give up a record entirely"
+        )
     if len(design.runs) > 1:
         notes.append(
             "candidates differ in lot or steps: each has noise of its own, and the worst of their curves is charged"
@@ -31,7 +39,7 @@ def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
         made,
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
-        uncovered="" if is_one_run(design.selection) else CLOCK,
+        uncovered=CLOCK if _drawn(design) else "",
         assumptions=_assumptions(design, declared),
         notes=tuple(notes),
         not_private=(
@@ -39,6 +47,11 @@ def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
             *(["the seed was fixed, and whoever knows it can subtract the noise"] if seeded else []),
         ),
     )
+
+
+def _drawn(design: Design) -> bool:
+    """Whether the number of runs is drawn, and secret."""
+    return not isinstance(design.selection, Compose | Winner) and not is_one_run(design.selection)
 
 
 def _leaves(design: Design, leaves: str) -> str:
@@ -80,7 +93,6 @@ def _assumptions(design: Design, declared: bool) -> tuple[str, ...]:
         if design.metric is None or design.metric.name in ("accuracy", "loss")
         else ["one record moves the metric by no more than was declared"]
     )
-    secret = []
-    if not (isinstance(design.selection, Compose)):
-        secret.append("nobody has read the search's secret state: its number of runs, its losers, its generators")
-    return (f"{first}; {size}", *ASSUMPTIONS[1:], *trust, *secret)
+    errors = "the model, its loss and its metric raise an error on no record"
+    secret = "nobody has read the search's secret state while it lasted: its draws, its losers, its generators"
+    return (f"{first}; {size}", *ASSUMPTIONS[1:], *trust, errors, secret)
