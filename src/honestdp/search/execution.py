@@ -126,9 +126,12 @@ class Execution:
             except InvalidArgument as trouble:
                 unfit = trouble.argument
         # Raised here and not there, so that nothing of it is carried along.
-        raise SearchFailed(
-            f"{unfit} of some records do not fit the model; which is not said, for it would tell of them"
-        )
+        if unfit == "labels":
+            raise SearchFailed(
+                "labels of some records are none of the model's classes; which is not said, for it tells of them"
+            )
+        what = f"a checkpoint in {self._folder}" if unfit == "checkpoint" else f"its {unfit}"
+        raise HonestdpError(f"{what} cannot be read: this search cannot go on; what it was charged stays charged")
 
     def _finish(self) -> Standing:
         standing = self._load()
