@@ -148,6 +148,14 @@ def test_a_search_composes_with_runs_better_than_it_adds_and_worse_than_alone() 
     assert total_epsilon([search, search, run], delta=DELTA) > together
 
 
+def test_runs_that_are_repeated_beside_a_search_are_all_counted() -> None:
+    run = Run(records=1000, lot=50, steps=100, noise=2.0)
+    search = Spending(named("envelope", runs=5), ((run.with_noise(4.0), 1),))
+    one, two = (Spending(Compose(candidates=k), ((run, k),)) for k in (1, 2))
+    assert total_epsilon([one, one, search], delta=1e-6) == pytest.approx(total_epsilon([two, search], delta=1e-6))
+    assert total_epsilon([one, one, search], delta=1e-6) > 1.05 * total_epsilon([one, search], delta=1e-6)
+
+
 def test_a_profile_composes_as_the_runs_it_was_made_from() -> None:
     """Compose with a choice that costs nothing is compose, by a profile in place of its queries."""
     exact = Spending(Compose(candidates=2), ((RUN, 2),))
