@@ -8,7 +8,6 @@ leave.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from honestdp.checks import InvalidArgument
+from honestdp.files import replace_file
 from honestdp.population import Snapshot
 
 
@@ -51,26 +51,6 @@ def save(path: Path, progress: Progress) -> None:
         about |= {"step": progress.current.step, "generators": len(progress.current.generators)}
     own = {name: value.detach().contiguous().cpu().clone() for name, value in tensors.items()}
     replace_file(path, serialise(own, {"honestdp": json.dumps(about)}))
-
-
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """After this returns the new content is on the disk; before, the old one is whole."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def load(path: Path, identity: dict[str, Any], device: torch.device) -> Progress | None:

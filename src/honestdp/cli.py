@@ -31,7 +31,7 @@ from honestdp.options import (
     SelectionName,
     ShapeOption,
     Steps,
-    shape_for,
+    selection_of,
     whole_number,
 )
 
@@ -79,17 +79,11 @@ def epsilon(
     Best of 40 on average:  the same with  `--selection envelope --candidates 40`
     """
     from honestdp.plan import statement
-    from honestdp.selection import named
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
     checks.probability(delta=delta)
-    chosen = named(
-        selection,
-        candidates=candidates,
-        runs=runs,
-        shape=shape_for(shape, selection),
-        accountant=accountant,
-        identical=identical,
+    chosen = selection_of(
+        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
     )
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
@@ -115,16 +109,10 @@ def noise(
     """
     from honestdp.accounting.calibration import least_noise
     from honestdp.plan import statement
-    from honestdp.selection import named
 
     budget = honestdp.Budget(epsilon, delta)
-    chosen = named(
-        selection,
-        candidates=candidates,
-        runs=runs,
-        shape=shape_for(shape, selection),
-        accountant=accountant,
-        identical=identical,
+    chosen = selection_of(
+        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
     )
     with _quiet():
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,11 +23,8 @@ from honestdp.options import (
     SelectionName,
     ShapeOption,
     Steps,
-    shape_for,
+    selection_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     help=(
@@ -134,17 +131,11 @@ def spend(
     """
     from honestdp.ledger import Ledger
     from honestdp.report import account
-    from honestdp.selection import named
     from honestdp.spending import Spending
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
-    chosen = named(
-        selection,
-        candidates=candidates,
-        runs=runs,
-        shape=shape_for(shape, selection),
-        accountant=accountant,
-        identical=identical,
+    chosen = selection_of(
+        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
     )
     spending = Spending(chosen, ((run, candidates),), score=score, choice=choice)
     book = Ledger(ledger)

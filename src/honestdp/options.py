@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from honestdp import checks
+
+if TYPE_CHECKING:
+    from honestdp.selection import Selection
 
 
 def whole_number(text: str) -> int:
@@ -67,7 +70,19 @@ Accountant = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def shape_for(shape: float | str | None, selection: str) -> float | str:
-    if shape is not None and selection in ("compose", "winner", "liu-talwar"):
-        raise checks.InvalidArgument("shape", shape, f"left out for {selection}, whose number of runs has no shape")
-    return 1.0 if shape is None else shape
+def selection_of(
+    name: str,
+    *,
+    candidates: int,
+    runs: float | None,
+    shape: float | str | None,
+    accountant: str | None,
+    identical: bool,
+) -> Selection:
+    """The selection that the options name."""
+    from honestdp.selection import named
+
+    if shape is not None and name in ("compose", "winner", "liu-talwar"):
+        raise checks.InvalidArgument("shape", shape, f"left out for {name}, whose number of runs has no shape")
+    law = 1.0 if shape is None else shape
+    return named(name, candidates=candidates, runs=runs, shape=law, accountant=accountant, identical=identical)

@@ -25,14 +25,14 @@ import torch
 from torch import nn
 
 import honestdp
-from honestdp import Budget, tuning
+from honestdp import Budget
 from honestdp.ledger import Ledger, store
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import execution, secret
+from honestdp.search import carrying, execution, secret
+from honestdp.search.carrying import Search
 from honestdp.search.design import Design
 from honestdp.spending import total_epsilon
-from honestdp.tuning import Search
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")
@@ -140,13 +140,13 @@ def carry_out(search: Search, out: Path, data: Any) -> Any:
 
 
 def _note_reading(folder: Path) -> None:
-    honest = tuning.fingerprint
+    honest = carrying.fingerprint
 
     def fingerprint(data: Any) -> str:
         os.close(os.open(folder / "read", os.O_RDONLY | os.O_CREAT))
         return honest(data)
 
-    tuning.fingerprint = fingerprint  # type: ignore[assignment]
+    carrying.fingerprint = fingerprint  # type: ignore[assignment]
 
 
 class Deaths:

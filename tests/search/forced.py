@@ -66,13 +66,13 @@ def force(patch: pytest.MonkeyPatch, how: Forced) -> None:
         own = tuple((run + 0.5) / how.runs for run in range(how.runs))
         return replace(one, candidates=tuple(candidates), noise=tuple(noise), ties=own, starts=tuple(starts), seed=seed)
 
-    def population(self: Execution, batch: list[int], name: str) -> list[Any]:
+    def population(self: Execution, batch: list[int], name: str, attempt: int = 0) -> list[Any]:
         if next(batches) == how.stop:
             raise KeyboardInterrupt
         failing = [run for run in batch if how.everybody or run != how.place]
         if failing and isinstance(how.trouble, Exception):
             raise how.trouble
-        weights = real_population(self, batch, name)
+        weights = real_population(self, batch, name, attempt)
         for place, run in enumerate(batch):
             if run in failing and how.trouble == "diverged":
                 weights[place] = torch.full_like(weights[place], float("nan"))

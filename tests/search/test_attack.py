@@ -27,12 +27,12 @@ import torch
 from scipy import special, stats
 
 from honestdp.search import execution, secret
+from honestdp.search.carrying import Search
 from honestdp.search.design import Design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.leaving import TuneResult
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, random_stopping
 from honestdp.selection.counts import TruncatedNegativeBinomial
-from honestdp.tuning import Search
 
 from . import closed_form
 from .closed_form import BUDGET, RATES, RECORDS, Array, World

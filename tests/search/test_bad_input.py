@@ -15,32 +15,14 @@ import torch
 from torch import nn
 
 import honestdp
-from honestdp import Budget, LogUniform, tuning
+from honestdp import Budget, LogUniform
 from honestdp.accounting.calibration import OverBudget
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain, BudgetExceeded, Ledger, Locked, NoBudget, NotALedger, ReadOnly, book
-from honestdp.search.execution import Execution
 from tests.search.command import run
-from tests.search.tiny import clouds, linear
+from tests.search.tiny import WHOLE, clouds, linear
 
-WHOLE: dict[str, Any] = {  # lots of all records: quick to account
-    "budget": Budget(3.0, 1e-5),
-    "optimizer": "sgd",
-    "space": {"lr": [0.1, 1.0], "clip": [1.0]},
-    "selection": "compose",
-    "lot": 320,
-    "steps": 3,
-    "device": "cpu",
-}
-
-
-@pytest.fixture(autouse=True)
-def unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: Any, **__: Any) -> None:
-        raise AssertionError("a record was read")
-
-    monkeypatch.setattr(tuning, "fingerprint", read)
-    monkeypatch.setattr(Execution, "__init__", read)
+pytestmark = pytest.mark.usefixtures("unread")
 
 
 class World:

@@ -19,8 +19,8 @@ import honestdp
 from honestdp import tuning
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BudgetExceeded, Ledger, NoBudget
+from honestdp.search.carrying import Search
 from honestdp.selection import RandomStopping, count_of
-from honestdp.tuning import Search
 
 from . import closed_form
 from .forced import remember_public_numbers, tune

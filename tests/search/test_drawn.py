@@ -106,3 +106,44 @@ def test_equal_scores_are_settled_by_a_coin_and_not_by_the_order_of_the_runs(tmp
         standing = Standing()
         one._batch(0, [0, 1], standing)
         assert standing.best == int(np.argmax(ties))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_runs_that_fail_by_chance_have_one_chance_each(killed: bool, tmp_path: Path) -> None:
+    """Each of two runs fails with probability 0.3, and takes the whole population with it; also if a kill comes in between."""
+    one, generator = execution(Winner(candidates=len(RATES)), tmp_path), np.random.default_rng(5)
+    deaths = 0
+
+    def population(batch: list[int], name: str, attempt: int = 0) -> list[torch.Tensor]:
+        nonlocal deaths
+        if deaths and attempt:
+            deaths -= 1
+            raise KeyboardInterrupt
+        if (generator.random(len(batch)) < 0.3).any():
+            raise RuntimeError
+        return [torch.ones(1) for _ in batch]
+
+    one._population = population  # type: ignore[method-assign, assignment]
+    found: Counter[int] = Counter()
+    for number in range(DRAWS):
+        deaths = int(killed)
+        try:
+            weights = one._trained(number, [0, 1])
+        except KeyboardInterrupt:
+            weights = one._trained(number, [0, 1])
+        found[2 * (weights[0] is None) + (weights[1] is None)] += 1
+    expected = np.array([0.49, 0.21, 0.21, 0.09]) * DRAWS
+    assert stats.chisquare([found[k] for k in range(4)], expected).pvalue > FALSE_ALARM
+
+
+def test_a_run_that_failed_by_itself_is_not_tried_again_after_a_kill(tmp_path: Path) -> None:
+    one = execution(Winner(candidates=len(RATES)), tmp_path)
+    outcomes = [RuntimeError()]
+
+    def population(*_: object) -> list[torch.Tensor]:
+        raise outcomes.pop()
+
+    one._population = population  # type: ignore[method-assign, assignment]
+    assert one._trained(0, [0]) == [None]
+    assert one._trained(0, [0]) == [None]
+    assert outcomes == []

@@ -13,24 +13,16 @@ import torch
 from torch import nn
 
 import honestdp
-from honestdp import Budget, ClippedLoss, DeclaredMetric, tuning
+from honestdp import Budget, ClippedLoss, DeclaredMetric
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.population import Population
+from honestdp.search import public
+from honestdp.search.carrying import SearchStopped
 from honestdp.search.execution import Execution
-from honestdp.tuning import SearchStopped
-from tests.search.tiny import clouds, linear, weights
+from tests.search.tiny import WHOLE, clouds, linear, weights
 
 BUDGET = Budget(50.0, 1e-5)
-WHOLE: dict[str, Any] = {  # lots of all records: quick to account
-    "budget": Budget(3.0, 1e-5),
-    "optimizer": "sgd",
-    "space": {"lr": [0.1, 1.0], "clip": [1.0]},
-    "selection": "compose",
-    "lot": 320,
-    "steps": 3,
-    "device": "cpu",
-}
 
 
 def _interrupted(_: object) -> None:
@@ -73,17 +65,6 @@ def _files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     return Stopped(tmp_path_factory.mktemp("stopped"))
-
-
-@pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No record may be read: neither their fingerprint nor a search."""
-
-    def read(*_: Any, **__: Any) -> None:
-        raise AssertionError("a record was read")
-
-    monkeypatch.setattr(tuning, "fingerprint", read)
-    monkeypatch.setattr(Execution, "__init__", read)
 
 
 def _cosine(step: int) -> float:
@@ -163,7 +144,7 @@ def test_a_ledger_that_was_moved_is_the_same_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unread")
 def test_other_code_is_refused(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "_code", lambda: "another")
+    monkeypatch.setattr(public, "_code", lambda: "another")
     stopped.refuses("differs in code")
 
 
@@ -172,7 +153,7 @@ def test_the_code_is_a_hash_of_every_source(tmp_path: Path, monkeypatch: pytest.
     package.mkdir()
     (package / "__init__.py").write_text("")
     monkeypatch.setattr(honestdp, "__file__", str(package / "__init__.py"))
-    own = tuning._code.__wrapped__
+    own = public._code.__wrapped__
     before = own()
     (package / "deeper").mkdir()
     (package / "deeper" / "one.py").write_text("1")

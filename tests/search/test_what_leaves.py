@@ -24,9 +24,9 @@ import torch
 import honestdp
 from honestdp.ledger import Ledger
 from honestdp.search import leaving, secret
+from honestdp.search.carrying import Search, SearchStopped
 from honestdp.search.execution import Execution, SearchFailed
 from honestdp.selection import LiuTalwar, RandomStopping, Selection, Winner, count_of
-from honestdp.tuning import Search, SearchStopped
 
 from . import closed_form
 from .forced import Forced, Warner, force, leavings, remember_public_numbers, tune

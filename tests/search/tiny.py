@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -32,6 +34,17 @@ SEARCH = {
     "space": {"clip": [0.5, 1.0], "lr": [0.01, 0.1]},
     "lot": 40,
     "steps": 20,
+    "device": "cpu",
+}
+
+
+WHOLE: dict[str, Any] = {  # lots of all records: quick to account
+    "budget": Budget(3.0, 1e-5),
+    "optimizer": "sgd",
+    "space": {"lr": [0.1, 1.0], "clip": [1.0]},
+    "selection": "compose",
+    "lot": 320,
+    "steps": 3,
     "device": "cpu",
 }
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from honestdp.checks import HonestdpError
+from honestdp.files import replace_file
 
 _SECONDS = 60
 
@@ -76,16 +76,7 @@ def keep(path: str, raw: bytes) -> Path:
     """Put a file into the cache, whole or not at all."""
     target = cache_folder() / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=target.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(raw)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(part, target)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    replace_file(target, raw)
     return target
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from honestdp.files import replace_file
+
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 Tell = Callable[[float], None]
@@ -109,15 +111,7 @@ def make_all(
 def write_whole(file: Path, raw: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as out:
-            out.write(raw)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_file(file, raw, mode=0o644)
 
 
 def device_name(device: str) -> str:

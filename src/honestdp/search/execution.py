@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.checkpoint import replace_file
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
-from honestdp.data.split import gathered, split
+from honestdp.data.split import as_pair, gathered, split
+from honestdp.files import replace_file
 from honestdp.intake import Model
 from honestdp.logs import silence
-from honestdp.losses import Loss, default_loss
+from honestdp.losses import Loss, check_labels, default_loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.parameters import layout_of, load_row
 from honestdp.scores import Validation, private_choice
@@ -40,11 +40,11 @@ BATCH = 256  # runs that are trained and scored before the best of them is kept;
 CHECKPOINT_SECONDS = 15.0
 NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
-_CHOICE, _BATCH_SEEDS = 1, 1000
+_CHOICE, _BATCH_SEEDS, _ATTEMPT_SEEDS = 1, 1000, 1 << 40
 
 
 class SearchFailed(HonestdpError):
-    """No run of the search has weights that are numbers."""
+    """A search that is over without a result: no run has weights that are numbers, or labels are no classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +101,19 @@ class Execution:
     """All runs of one search, over the given records."""
 
     def __init__(
-        self, design: Design, secret: Secret, setting: Setting, data: Any, *, records: int, folder: Path
+        self,
+        design: Design,
+        secret: Secret,
+        setting: Setting,
+        data: Any,
+        *,
+        records: int,
+        folder: Path,
+        classes: int | None = None,
     ) -> None:
+        """classes: how many outputs a label may name, where that is known."""
+        pair = as_pair(data)
+        self._labels = None if pair is None or classes is None or not len(pair[1]) else (pair[1], classes)
         self._design, self._secret, self._setting, self._folder = design, secret, setting, folder
         if design.fraction:
             self._training, held = split(data, secret.held_out(records, design.fraction))
@@ -134,6 +145,9 @@ class Execution:
         raise HonestdpError(f"{what} cannot be read: this search cannot go on; what it was charged stays charged")
 
     def _finish(self) -> Standing:
+        if self._labels is not None:
+            labels, classes = self._labels
+            check_labels(int(labels.min()), int(labels.max()), classes)
         standing = self._load()
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
@@ -197,24 +211,27 @@ class Execution:
             raise
         except Exception:  # whatever it is: its kind and its words may come from the records, or tell which run it was
             pass
+        replace_file(failed, b"")  # a search that is killed from here on does not try the batch as a whole again
         if len(batch) == 1:
             return [None]
-        replace_file(failed, b"")  # a search that is killed from here on does not try the batch as a whole again
+        attempt = 0
         while True:
+            attempt += 1
             self._forget()
-            found = [self._alone(number, run) for run in batch]
+            found = [self._alone(number, run, attempt) for run in batch]
             if any(weights is None for weights in found):
                 return found
 
-    def _alone(self, number: int, run: int) -> Tensor | None:
+    def _alone(self, number: int, run: int, attempt: int) -> Tensor | None:
         try:
-            return self._population([run], f"batch{number}-{run}.safetensors")[0]
+            return self._population([run], f"batch{number}-{run}.safetensors", attempt)[0]
         except NOT_THE_RUN:
             raise
         except Exception:
             return None
 
-    def _population(self, batch: list[int], name: str) -> list[Tensor | None]:
+    def _population(self, batch: list[int], name: str, attempt: int = 0) -> list[Tensor | None]:
+        seed = self._secret.seed
         candidates = [self._secret.candidates[run] for run in batch]
         job = assemble(
             [self._module(run) for run in batch],
@@ -223,7 +240,7 @@ class Execution:
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
             device=self._setting.device,
-            noise_seed=None if self._secret.seed is None else self._secret.seed * 1_000_003 + _BATCH_SEEDS + batch[0],
+            noise_seed=None if seed is None else seed * 1_000_003 + _BATCH_SEEDS + batch[0] + attempt * _ATTEMPT_SEEDS,
             secure=self._setting.secure,
             schedule=self._setting.schedule,
             checkpoint=self._folder / name,
@@ -257,7 +274,7 @@ class Execution:
             totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(_CHOICE)
         )
         standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
-        standing.weights = standing.kept[runs[chosen]].clone()  # of its own: a file has no room for shared tensors
+        standing.weights = standing.kept[runs[chosen]]
 
     def _save(self, standing: Standing) -> None:
         from safetensors.torch import save as serialise

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from honestdp.budget import Budget, Statement, number
-from honestdp.checkpoint import replace_file
+from honestdp.files import replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
 from honestdp.scores import Score

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from honestdp.checkpoint import replace_file
 from honestdp.checks import HonestdpError
+from honestdp.files import replace_file
 from honestdp.scores import score_noise
 from honestdp.search.design import Design
 from honestdp.space import Candidate

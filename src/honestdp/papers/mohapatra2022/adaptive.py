@@ -13,8 +13,8 @@ import numpy as np
 
 from honestdp.papers.claims import Outcome, Table, judged
 from honestdp.papers.look import COLOURS, named, panels
-from honestdp.papers.mohapatra2022.setting import CLIPS, LOT, MODELS, TASKS, Pair, grid, model_of, pair_title, pairs
-from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name, trained_notes, training_part
+from honestdp.papers.mohapatra2022.setting import CLIPS, LOT, MODELS, TASKS, Pair, model_of, pair_title, pairs
+from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name, parts_at, trained_notes
 from honestdp.papers.parts import Array, Arrays, Part, Tell
 from honestdp.papers.registry import Finished
 
@@ -24,24 +24,16 @@ ALONGSIDE = 1.0
 AS_GOOD = 0.5
 
 
-def parts_at(noise: float, quick: bool) -> list[Part]:
-    return [
-        training_part(part_name(noise, pair, name), pair, grid(name), noise=noise, quick=quick)
-        for pair in pairs(quick)
-        for name in OPTIMIZERS
-    ]
-
-
 def parts5(quick: bool) -> list[Part]:
-    return parts_at(4.0, quick)
+    return parts_at(OPTIMIZERS, 4.0, quick)
 
 
 def parts10(quick: bool) -> list[Part]:
-    return parts_at(2.0, quick)
+    return parts_at(OPTIMIZERS, 2.0, quick)
 
 
 def parts11(quick: bool) -> list[Part]:
-    return parts_at(8.0, quick)
+    return parts_at(OPTIMIZERS, 8.0, quick)
 
 
 def figure5(parts: Finished, quick: bool) -> Outcome:

@@ -24,7 +24,7 @@ from honestdp.papers.mohapatra2022.setting import (
     pair_title,
     pairs,
 )
-from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name, trained_notes, training_part
+from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name, parts_at, trained_notes
 from honestdp.papers.parts import Array, Part
 from honestdp.papers.registry import Finished
 
@@ -35,28 +35,20 @@ CLOSE = 2.0
 SELDOM = 0.01
 
 
-def parts_at(noise: float, quick: bool) -> list[Part]:
-    return [
-        training_part(part_name(noise, pair, name), pair, grid(name, quick), noise=noise, quick=quick)
-        for pair in pairs(quick)
-        for name in OPTIMIZERS
-    ]
-
-
 def parts4(quick: bool) -> list[Part]:
-    return parts_at(4.0, quick)
+    return parts_at(OPTIMIZERS, 4.0, quick)
 
 
 def parts8(quick: bool) -> list[Part]:
-    return parts_at(2.0, quick)
+    return parts_at(OPTIMIZERS, 2.0, quick)
 
 
 def parts9(quick: bool) -> list[Part]:
-    return parts_at(8.0, quick)
+    return parts_at(OPTIMIZERS, 8.0, quick)
 
 
 def parts7(quick: bool) -> list[Part]:
-    return [part for part in parts_at(4.0, quick) if part.name.endswith("DPSGD")]
+    return [part for part in parts_at(OPTIMIZERS, 4.0, quick) if part.name.endswith("DPSGD")]
 
 
 def figure4(parts: Finished, quick: bool) -> Outcome:

@@ -14,12 +14,21 @@ import numpy as np
 from honestdp.data.gisette import STANDIN
 from honestdp.optimizers import Rule
 from honestdp.papers.curves import Plan, accuracies
-from honestdp.papers.mohapatra2022.setting import EVERY, REPEATS, Pair, model_of, pair_name, pairs
+from honestdp.papers.mohapatra2022.setting import EVERY, REPEATS, Pair, grid, model_of, pair_name, pairs
 from honestdp.papers.parts import Array, Arrays, Part, Tell
 from honestdp.papers.registry import Finished
 
 QUICK_STEPS = 2000
 """As few as show the shape: in 300 steps Adam, which moves a weight by at most 0.001 a step, gets nowhere."""
+
+
+def parts_at(optimizers: Sequence[str], noise: float, quick: bool) -> list[Part]:
+    """Every optimizer's grid on every dataset and model, at one noise."""
+    return [
+        training_part(part_name(noise, pair, name), pair, grid(name, quick), noise=noise, quick=quick)
+        for pair in pairs(quick)
+        for name in optimizers
+    ]
 
 
 def training_part(
