@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,59 @@ def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
     return made
 
 
+def check_alike(modules: Sequence[nn.Module]) -> None:
+    """The runs of a population share one model but for its trainable weights; refuse modules that differ in anything else."""
+    first = modules[0]
+    for other in modules[1:]:
+        difference = _difference(first, other)
+        if difference:
+            wanted = (
+                f"models that differ in trainable weights alone; two of them differ in {difference}. Frozen parts and buffers "
+                "are shared by all runs: make them once, outside the function, or train such models one by one"
+            )
+            raise InvalidArgument("model", type(other).__name__, wanted)
+
+
+def _difference(one: nn.Module, other: nn.Module) -> str | None:
+    layers, others = dict(one.named_modules()), dict(other.named_modules())
+    if layers.keys() != others.keys():
+        return "their layers"
+    for path, layer in layers.items():
+        if _settings(layer) != _settings(others[path]):
+            return f"the layer {path!r}" if path else "their settings"
+    fixed, found = _fixed(one), _fixed(other)
+    if fixed.keys() != found.keys():
+        return "which parameters are trainable"
+    return next((name for name, value in fixed.items() if not _equal(value, found[name])), None)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+_PLAIN = (bool, int, float, str, torch.dtype, type(None))
+
+
+def _settings(layer: nn.Module) -> dict[str, Any]:
+    """What makes a layer what it is beside its tensors: its class, its plain attributes and its functions."""
+    found: dict[str, Any] = {"class": type(layer)}
+    for name, value in vars(layer).items():
+        parts = value if isinstance(value, tuple | list) else (value,)
+        if all(isinstance(part, _PLAIN) for part in parts):
+            found[name] = tuple(parts)
+        elif inspect.isroutine(value):
+            found[name] = getattr(
+                value, "__code__", value
+            )  # a function written in a constructor is a new object each time
+    return found
+
+
+def _fixed(module: nn.Module) -> dict[str, Tensor]:
+    """The frozen parameters and the buffers."""
+    frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
+    return {**frozen, **dict(module.named_buffers())}
+
+
 def take_in(
     module: nn.Module,
     data: Any,
@@ -90,7 +144,7 @@ def take_in(
     x, y = source.blank()
     loss = loss or default_loss(y.dtype)
     classes = try_out(working, loss, x, y)
-    labels = source.label_range()
+    labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
     return Intake(Question(working, loss), layout, dtype, source, classes)
@@ -104,7 +158,17 @@ def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:
 
 def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
     """Model and loss on two made-up examples; the number of classes where there are such. No record is needed for it."""
-    classes = check_output(module, loss, x, y)
     layout = layout_of(module)
-    per_example(module, loss, layout.views(stack([module], layout, x.device)), x[None], y[None])
+    try:
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+            classes = check_output(module, loss, x, y)
+            per_example(module, loss, layout.views(stack([module], layout, x.device)), x[None], y[None])
+    except InvalidArgument:
+        raise
+    except (RuntimeError, TypeError, IndexError, ValueError) as trouble:
+        why = " ".join(str(trouble).split())
+        given = f"{x.dtype} records of shape {list(x.shape[1:])} and {y.dtype} labels of shape {list(y.shape[1:])}"
+        raise InvalidArgument(
+            "model", type(module).__name__, f"one that with its loss takes {given} ({why})"
+        ) from trouble
     return classes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, replace
 from pathlib import Path
 from time import monotonic
@@ -29,7 +29,7 @@ from honestdp.release import Constants
 from honestdp.run import Run
 
 _log = logger(__name__)
-_CHUNK_SEEDS = 100
+_CHUNK_SEEDS, _DROPOUT_SEEDS = 100, 1 << 40
 _REHEARSED_STEPS = 1000
 
 
@@ -65,13 +65,22 @@ class Job:
         """The final weights of all runs, `[runs, d]`."""
         kept = None if self._path is None else checkpoints.load(self._path, self._identity(), self._initial.device)
         todo = kept or checkpoints.Progress(self._identity(), self.chunks())
-        with Bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext() as bar:
+        if kept is not None and len(kept.finished) == len(kept.chunks):
+            _log.info("the training of %s is over; its result is read from there", self._path)
+        with Bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext() as bar, self._own_draws():
             while len(todo.finished) < len(todo.chunks):
                 self._finish_chunk(todo, bar)
         weights = torch.empty_like(self._initial)
         for chunk, found in zip(todo.chunks, todo.finished, strict=True):
             weights[torch.tensor(chunk, device=weights.device)] = found
         return weights
+
+    def _own_draws(self) -> AbstractContextManager[None]:
+        """With a fixed seed, torch's own generator is seeded too, and is given back as it was."""
+        device = self._initial.device
+        if self._seed is None:
+            return nullcontext()
+        return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
     def _finish_chunk(self, todo: checkpoints.Progress, bar: Bar | None) -> None:
         number = len(todo.finished)
@@ -102,6 +111,8 @@ class Job:
     def _train(self, chunk: list[int], todo: checkpoints.Progress, bar: Bar | None) -> Tensor:
         """The final weights of some runs of one rule, `[runs, d]`."""
         population = self.population(chunk)
+        if self._seed is not None:  # torch's own generator serves a model's dropout
+            torch.manual_seed(split_seed(self._seed, _DROPOUT_SEEDS + chunk[0]) or 0)
         if todo.current is not None:
             population.restore(todo.current)
         try:
@@ -177,9 +188,14 @@ class Job:
             "runs": [list(astuple(run)) for run in self.runs],
             "optimizers": [repr(rule) for rule in self._rules],
             "schedule": hashlib.sha256(self._factors.cpu().numpy().tobytes()).hexdigest(),
+            "loss": _name(self.intake.question.loss),
             "parameters": [list(self.intake.layout.names), [list(shape) for shape in self.intake.layout.shapes]],
             "frozen parameters": digest.hexdigest(),
             "device": self._initial.device.type,
             "noise_seed": self._seed,
             "secure": self._secure,
         }
+
+
+def _name(loss: object) -> str:
+    return getattr(loss, "__qualname__", type(loss).__qualname__)

@@ -28,7 +28,7 @@ def squared_error(output: Tensor, y: Tensor) -> Tensor:
     if output.numel() != y.numel():
         wanted = f"as many numbers per example as the labels, {tuple(y.shape[1:])}"
         raise InvalidArgument("the model's output shape", tuple(output.shape[1:]), wanted)
-    return (output.flatten(1) - y.reshape(len(y), -1).to(output.dtype)).square().sum(dim=1)
+    return (output.reshape(len(y), -1) - y.reshape(len(y), -1).to(output.dtype)).square().sum(dim=1)
 
 
 def default_loss(y_dtype: torch.dtype) -> Loss:
@@ -61,7 +61,8 @@ def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | No
         losses = loss(output, y)
     if losses.shape != (len(x),):
         wanted = (
-            "one number per example, shape [examples] (reduction='none'): a mean over the lot would mix the records"
+            "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
+            "over the lot would mix the records"
         )
         raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
     return classes
@@ -70,4 +71,6 @@ def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | No
 def check_labels(lowest: int, highest: int, classes: int) -> None:
     if lowest < 0 or highest >= classes:
         wanted = f"whole numbers from 0 to {classes - 1}, since the model gives {classes} outputs"
+        if classes == 1:
+            wanted += "; give it one output for each class, or take floating labels and loss=BCEWithLogitsLoss"
         raise InvalidArgument("labels", f"from {lowest} to {highest}", wanted)

@@ -55,15 +55,16 @@ _EXAMPLES_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Examples:
-    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, False for padding.
+    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
 
-    finite: whether x is known to hold finite numbers only, as whole numbers do.
+    finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
     """
 
     x: Tensor
     y: Tensor
     present: Tensor
     finite: bool = False
+    norms: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,21 @@ def _finite(norms: Tensor) -> Tensor:
 
 def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     """w_i, `[runs, width]`: |w_i g_i| <= C (or < 1 for automatic clipping), and 0 for padding and non-finite norms."""
-    weights = 1 / (norms + AUTO_SLACK) if query.automatic else (query.clip[:, None] / norms).clamp_(max=1)
+    fixed = not query.automatic
+    weights = torch.minimum(query.clip[:, None] / norms, present) if fixed else present / (norms + AUTO_SLACK)
     # An infinite norm has given 0 and one that is not a number not a number.
-    return weights.nan_to_num_(nan=0).mul_(present)
+    return weights.nan_to_num_(nan=0)
 
 
 def direction_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     """1[n > C]/n: the unit vectors of the clipped records."""
-    usable = present & _finite(norms) & (norms > query.clip[:, None])
+    usable = present.bool() & _finite(norms) & (norms > query.clip[:, None])
     return torch.where(usable, 1 / norms, 0)
 
 
 def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     """sum_i (1[n_i <= C] - 1/2), `[runs]`: one record moves it by 1/2."""
-    usable = present & _finite(norms)
+    usable = present.bool() & _finite(norms)
     return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
 
 
@@ -150,7 +152,9 @@ def release(
     totals = constants.layout.views(gradient)
     for examples in lot:
         with _products("high" if params.is_cuda else "highest", params.device):
-            found = question.gradients(views, examples.x, examples.y, finite_input=examples.finite)
+            found = question.gradients(
+                views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
+            )
             found.add_weighted_sum(totals, clipping_weights(found.norms, examples.present, query).mul_(share))
             if direction is not None:
                 weights = direction_weights(found.norms, examples.present, query).mul_(share)
@@ -233,10 +237,10 @@ class Mechanism:
             yield lots.part(step, first, last)
 
     def examples(self, indices: Tensor, present: Tensor) -> Examples:
-        x, y = self.records.fetch(indices)
+        x, y, norms = self.records.fetch(indices)
         if self._classes is not None and not self.records.resident:
             self._check_labels(y)
-        return Examples(x, y, present, finite=self.records.finite)
+        return Examples(x, y, present, finite=self.records.finite, norms=norms)
 
     def _check_labels(self, y: Tensor) -> None:
         assert self._classes is not None

@@ -5,13 +5,12 @@ operating system and shared with nothing else: not with the model's initialisati
 user may fix the seed to repeat a result; what leaves is then NOT PRIVATE and the statement says so.
 
 Three sources:
-- CPU: torch's Mersenne twister, whose 624 words of state are all filled by the operating system (`manual_seed` alone
-  would keep 32 bits). One float32 draw is Box-Muller from 24-bit uniforms, whose radius stops at sqrt(48 ln 2) = 5.77
-  standard deviations: where two neighbouring sums differ in one coordinate, values beyond the stop betray which it was,
-  about q T 1e-8 of delta that no accountant charges. So each value is (a + b)/sqrt(2) of two independent draws. That
-  reaches 8.16 standard deviations (the normal law has 3e-16 beyond), and its density is below the normal one by 0.01 %
-  at 4, 0.3 % at 5, 2.9 % at 5.8, 4.7 % at 6 and 31 % at 7 standard deviations. The second draw doubles the cost, to 7 ns
-  a number on one core, still no slower than a ziggurat over SFC64 (benchmarks/noise.py).
+- CPU: numpy's SFC64, seeded with 128 bits of the operating system, and Box and Muller's transform: a radius sqrt(-2 ln U)
+  and an angle give two independent normal numbers. The radius is taken in float64 from 53 random bits. From the 24 bits of
+  a float32 it would stop at sqrt(48 ln 2) = 5.77 standard deviations: where two neighbouring sums differ in one coordinate,
+  values beyond the stop betray which it was, about q T 1e-8 of delta that no accountant charges. Here it stops at
+  sqrt(106 ln 2) = 8.57, beyond which the normal law has 1e-17. torch's own draws have the early stop and take longer
+  (benchmarks/noise.py).
 - CUDA: torch's Philox counter generator with a 64-bit key from the operating system.
 - `secure`: AES in counter mode (the package randomgen), on a CPU. Each value is half the sum of four float64 normals,
   then rounded to the model's precision: the low bits of one Box-Muller or ziggurat draw betray the value it came from
@@ -25,6 +24,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,9 +41,7 @@ _TWISTER_WORDS = 624
 _TWISTER_BYTES = 5056
 _TWISTER_OFFSET = 24
 _STREAMS = 2
-_HALF = 0.5**0.5
-"""The standard deviation of each of two draws that add up to variance 1."""
-_PART = 1 << 14
+_PART = 1 << 15
 _SPLIT_FROM = 1 << 17
 """Buffers of at least this many numbers are filled by two streams side by side. The split depends on the size alone,
 never on the number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
@@ -95,57 +93,95 @@ def split_seed(seed: int | None, purpose: int) -> int | None:
     return int(np.random.SeedSequence([seed % (1 << 64), purpose]).generate_state(1, np.uint64)[0] >> 1)
 
 
-class TorchNoise:
-    """Noise from torch's own generators on the device.
+class CudaNoise:
+    """Noise from torch's own generator on a GPU."""
+
+    def __init__(self, device: torch.device, seed: int | None = None) -> None:
+        self._generator = os_generator(device, seed)
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        return (self._generator,)
+
+    def normal(self, like: Tensor) -> Tensor:
+        return like.normal_(generator=self._generator)
+
+    def state(self) -> list[Tensor]:
+        return [self._generator.get_state()]
+
+    def restore(self, state: list[Tensor]) -> None:
+        self._generator.set_state(state[0])
+
+
+class CpuNoise:
+    """Noise of two streams, on a CPU.
 
     It is drawn where it is needed and not ahead on a thread of its own: on few cores such a thread takes the place of
     those that compute a product together, and they wait for each other longer than the drawing lasts.
     """
 
     def __init__(self, device: torch.device, seed: int | None = None) -> None:
-        self._cpu = device.type == "cpu"
-        streams = _STREAMS if self._cpu else 1
-        self._generators = tuple(os_generator(device, split_seed(seed, stream)) for stream in range(streams))
+        self._streams = tuple(_Stream(split_seed(seed, stream)) for stream in range(_STREAMS))
         self._pool = ThreadPoolExecutor(_STREAMS - 1, thread_name_prefix="honestdp-noise")
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
-        return self._generators
+        return ()
 
     def normal(self, like: Tensor) -> Tensor:
-        first, *others = self._generators
-        if not self._cpu:
-            return like.normal_(generator=first)
-        if like.numel() < _SPLIT_FROM:
-            return _fill(like, first)
-        own, *parts = like.view(-1).tensor_split(_STREAMS)
-        jobs = [self._pool.submit(_fill, part, stream) for part, stream in zip(parts, others, strict=True)]
-        _fill(own, first)
+        first, *others = self._streams
+        flat = like.view(-1)
+        if len(flat) < _SPLIT_FROM:
+            first.fill(flat)
+            return like
+        own, *parts = flat.tensor_split(_STREAMS)
+        jobs = [self._pool.submit(stream.fill_by_parts, part) for part, stream in zip(parts, others, strict=True)]
+        first.fill_by_parts(own)
         for job in jobs:
             job.result()
         return like
 
     def state(self) -> list[Tensor]:
-        return [generator.get_state() for generator in self._generators]
+        return [stream.state() for stream in self._streams]
 
     def restore(self, state: list[Tensor]) -> None:
-        for generator, saved in zip(self._generators, state, strict=True):
-            generator.set_state(saved)
+        for stream, saved in zip(self._streams, state, strict=True):
+            stream.restore(saved)
 
 
-def _fill(whole: Tensor, generator: torch.Generator) -> Tensor:
-    """Overwrite `whole` by standard normal numbers, each of two draws (see the top of the module).
+class _Stream:
+    """Standard normal numbers from one generator."""
 
-    By small parts: they stay in the cache, and none is large enough for torch to call its other threads to the sum. A
-    second Python thread that did so would get a team of its own, and with more threads than cores every later product
-    of the process would wait for sleepers.
-    """
-    flat = whole.view(-1)
-    other = flat.new_empty(min(_PART, len(flat)))
-    for part in torch.split(flat, _PART):
-        part.normal_(std=_HALF, generator=generator)
-        part.add_(other[: len(part)].normal_(std=_HALF, generator=generator))
-    return whole
+    def __init__(self, seed: int | None) -> None:
+        self._bits = np.random.SFC64(seed)  # None: the operating system's randomness
+        self._uniform = np.random.Generator(self._bits)
+
+    def fill(self, flat: Tensor) -> None:
+        """Overwrite `flat` `[n]`: the two numbers of a pair lie half of it apart."""
+        half = -(-len(flat) // 2)
+        # 1 - U lies in (0, 1]: its logarithm is finite.
+        radius = torch.from_numpy(self._uniform.random(half)).neg_().log1p_().to(flat.dtype).mul_(-2).sqrt_()
+        bits = 8 * flat.element_size()
+        words = self._bits.random_raw(-(-half * bits // 64)).view(f"int{bits}")[:half]
+        angle = torch.from_numpy(words).to(flat.dtype).mul_(math.pi / 2.0 ** (bits - 1))
+        first, second = flat.tensor_split([half])
+        torch.cos(angle, out=first).mul_(radius)
+        torch.mul(angle.sin_()[: len(second)], radius[: len(second)], out=second)
+
+    def fill_by_parts(self, flat: Tensor) -> None:
+        """The same part by part. They stay in the cache, and none is large enough for torch to call its other threads: a
+        second Python thread that did so would get a team of its own, and with more threads than cores every later
+        product of the process would wait for sleepers.
+        """
+        for part in torch.split(flat, _PART):
+            self.fill(part)
+
+    def state(self) -> Tensor:
+        """Only whole words of 64 bits are drawn, so these four are all there is."""
+        return torch.from_numpy(self._bits.state["state"]["state"].view(np.int64).copy())
+
+    def restore(self, saved: Tensor) -> None:
+        self._bits.state = {**self._bits.state, "state": {"state": saved.numpy().view(np.uint64)}}
 
 
 class SecureNoise:
@@ -192,4 +228,6 @@ class SecureNoise:
 
 
 def noise_source(device: torch.device, *, seed: int | None = None, secure: bool = False) -> NoiseSource:
-    return SecureNoise(device, seed) if secure else TorchNoise(device, seed)
+    if secure:
+        return SecureNoise(device, seed)
+    return CpuNoise(device, seed) if device.type == "cpu" else CudaNoise(device, seed)

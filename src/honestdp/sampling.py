@@ -53,14 +53,14 @@ class Lots:
         return list(zip(self.indices.unbind(), present.unbind(), strict=True))
 
     def part(self, step: int, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """`[runs, last - first]` of a step: the indices, and which of them are members of the lot and not padding."""
+        """`[runs, last - first]` of a step: the indices, and 1 where they are members of the lot, 0 where padding."""
         indices, present = self._steps[step]
         return indices.narrow(1, first, last - first), present.narrow(1, first, last - first)
 
 
 def presence(counts: Tensor, width: int) -> Tensor:
-    """counts `[...]` -> `[..., width]`: which of `width` entries are members of a lot and not padding."""
-    return torch.arange(width, device=counts.device) < counts[..., None]
+    """counts `[...]` -> `[..., width]`: 1 for entries that are members of a lot, 0 for padding."""
+    return (torch.arange(width, device=counts.device) < counts[..., None]).float()
 
 
 def expected_width(*, records: int, rate: float, deviations: float) -> int:

@@ -7,15 +7,18 @@ program.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
-from honestdp.intake import Model, modules_of, take_in
+from honestdp.intake import Model, check_alike, modules_of, take_in
 from honestdp.job import Interrupted, Job
 from honestdp.losses import Loss
 from honestdp.optimizers import Rule
@@ -116,8 +119,10 @@ def train_population(
         budget=budget,
         workers=workers,
     )
+    if budget is not None and delta not in (None, budget.delta):
+        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
     weights = job.work(progress)
-    delta = budget.delta if budget is not None and delta is None else delta
+    delta = budget.delta if budget is not None else delta
     siblings = [tuple(other for j, other in enumerate(job.runs) if j != i) for i in range(len(job.runs))]
     return [
         Result(load_row(module, job.intake.layout, row), one, rule, delta, noise_seed is not None, rest)
@@ -146,10 +151,15 @@ def assemble(
 
     by_coin: see `take_in`.
     """
+    _check_kinds(run, optimizers, loss=loss, budget=budget, schedule=schedule, checkpoint=checkpoint)
+    checks.whole(least=0, workers=workers)
+    checks.non_negative(checkpoint_seconds=checkpoint_seconds)
     runs = _runs(run, len(optimizers), budget)
     check_rules(optimizers, runs, schedule)
     place = place_of(device)
     modules = modules_of(model, len(runs))
+    if not isinstance(model, torch.nn.Module):
+        check_alike(modules)
     intake = take_in(
         modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers, by_coin=by_coin
     )
@@ -160,11 +170,36 @@ def assemble(
         rules=list(optimizers),
         initial=stack(modules, intake.layout, place),
         factors=torch.tensor(factors(schedule, runs[0]), dtype=intake.dtype, device=place),
-        seed=noise_seed,
+        seed=None if noise_seed is None else _whole_seed(noise_seed),
         secure=secure,
         path=None if checkpoint is None else Path(checkpoint),
         seconds=checkpoint_seconds,
     )
+
+
+def _check_kinds(run: Any, optimizers: Any, *, loss: Any, budget: Any, schedule: Any, checkpoint: Any) -> None:
+    if not isinstance(optimizers, list | tuple):
+        raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
+    if not isinstance(run, Run | list | tuple) or not all(
+        isinstance(one, Run) for one in ([] if isinstance(run, Run) else run)
+    ):
+        raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
+    if loss is not None and (isinstance(loss, type) or not callable(loss)):
+        wanted = "a function of (output, y), or a loss module that has been made, such as nn.MSELoss(reduction='none')"
+        raise InvalidArgument("loss", loss, wanted)
+    if budget is not None and not isinstance(budget, Budget):
+        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
+    if not isinstance(schedule, str) and not callable(schedule):
+        raise InvalidArgument("schedule", schedule, "constant, decay, cosine, or a function of the step")
+    if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
+        raise InvalidArgument("checkpoint", str(checkpoint), "a file in a folder that exists")
+
+
+def _whole_seed(seed: Any) -> int:
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise InvalidArgument("noise_seed", seed, "a whole number, or None") from None
 
 
 def place_of(device: str | torch.device | None) -> torch.device:
@@ -203,6 +238,10 @@ def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Sch
     for rule, run in zip(optimizers, runs, strict=True):
         if not isinstance(rule, Rule):
             raise InvalidArgument("optimizer", rule, "one of honestdp.optimizers, such as SGD(lr=0.1, clip=1.0)")
+        for field in fields(rule):
+            if isinstance(getattr(rule, field.name), torch.Tensor):
+                wanted = "a plain number; a population takes one optimizer for each run"
+                raise InvalidArgument(f"{type(rule).__name__}.{field.name}", "a tensor", wanted)
         rule.check(lot=run.lot, noise=run.noise)
         if rule.own_pace and schedule != "constant":
             raise InvalidArgument(

@@ -21,7 +21,7 @@ from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.data.split import as_pair, count
-from honestdp.intake import Model, blank_of, try_out
+from honestdp.intake import Model, blank_of, check_alike, try_out
 from honestdp.losses import Loss, default_loss
 from honestdp.noise import noise_source
 from honestdp.optimizers.schedules import Schedule, factors
@@ -161,13 +161,9 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     pair, classes = as_pair(data), None
     for one in {candidate.width: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
+        check_alike([module, setting.module(one, 1).to(setting.device)])
         layout_of(module)
         if pair is not None:
             x, y = blank_of(*pair, module=module)
-            try:
-                classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
-            except RuntimeError as trouble:
-                why = " ".join(str(trouble).split())
-                wanted = f"a module that takes records of shape {list(x.shape[1:])} and labels of {list(y.shape[1:])} ({why})"
-                raise InvalidArgument("model", type(module).__name__, wanted) from trouble
+            classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
     return classes

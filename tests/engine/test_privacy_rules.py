@@ -23,7 +23,7 @@ from honestdp.mechanism import (
     gradient_multiplier,
     release,
 )
-from honestdp.noise import TorchNoise
+from honestdp.noise import CpuNoise
 from honestdp.release import Constants, Query, Release
 from honestdp.run import Run
 from honestdp.sampling import Lots
@@ -452,7 +452,7 @@ def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     found, _ = one_step(x, y, flat(1.0), noise=Silence())
     assert set(vars(found)) == {"gradient", "direction", "fraction"}
     assert not found.gradient.requires_grad
-    assert isinstance(TorchNoise(CPU).normal(torch.empty(1)), Tensor)
+    assert isinstance(CpuNoise(CPU).normal(torch.empty(1)), Tensor)
     assert Question.__dataclass_params__.frozen
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from honestdp import optimizers as rules
-from honestdp.noise import TorchNoise, split_seed
+from honestdp.noise import CpuNoise, split_seed
 from honestdp.optimizers.rule import stack_rules
 from honestdp.optimizers.schedules import factors
 from honestdp.parameters import stack
@@ -90,7 +90,7 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
         slow.Slow(model, x, y, start.clone(), LOT, s, STEPS)
         for model, start, s in zip(models, stack(models, intake.layout, CPU), sigma, strict=True)
     ]
-    normals = TorchNoise(CPU, split_seed(11, 1))  # the same seed the mechanism's noise has
+    normals = CpuNoise(CPU, split_seed(11, 1))  # the same seed the mechanism's noise has
     mechanism.start(STEPS)
     lots = mechanism.lots()
     for step in range(STEPS):

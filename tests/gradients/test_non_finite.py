@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, per_example
 from honestdp.gradients.pieces import Dense, Outer, Piece, Rows
+from honestdp.gradients.plan import ruled_layers
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -16,7 +17,7 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 def weighted_sum(piece: Piece, weights: Tensor, *, finite: bool) -> list[Tensor]:
     totals = [torch.zeros_like(gradients[:, 0]) for gradients in piece.dense()]
-    piece.add_weighted_sum(totals, weights, finite=finite)
+    piece.add_weighted_sum(totals, weights, counted=None if finite else weights != 0)
     return totals
 
 
@@ -185,3 +186,65 @@ def test_what_has_weight_0_reaches_neither_matrix_nor_shift(side: str, bad: floa
     found = weighted_sum(piece, torch.tensor([[0.0, 2.0]]), finite=False)
     assert found[0].eq(2).all()
     assert found[1].eq(2).all()
+
+
+# ---- What is known of the input
+
+
+def test_known_norms_stand_in_for_the_inputs_own() -> None:
+    """They are used for the layer that reads the whole input, and for no other: told twice as large, they show."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    params, x, y = drawn(model, 2), torch.randn(2, 4, 2, 3).double(), torch.randint(0, 3, (2, 4))
+    norms = x.flatten(2).norm(dim=2)
+    plain = per_example(model, cross_entropy, params, x, y).norms
+    torch.testing.assert_close(per_example(model, cross_entropy, params, x, y, input_norms=norms).norms, plain)
+    told = per_example(model, cross_entropy, params, x, y, input_norms=2 * norms).norms
+    assert (told > 1.01 * plain).all()
+
+
+def test_norms_of_the_input_are_not_taken_for_those_of_a_part_of_it() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x[:, :3])
+
+    model = Half().double()
+    params, x, y = drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4))
+    plain = per_example(model, cross_entropy, params, x, y).norms
+    assert torch.equal(per_example(model, cross_entropy, params, x, y, input_norms=x.norm(dim=2) / 100).norms, plain)
+
+
+class Writes(nn.Module):
+    """A model that changes its input before its layer reads it, openly or behind autograd's back."""
+
+    def __init__(self, *, openly: bool) -> None:
+        super().__init__()
+        self.layer, self.openly = nn.Linear(6, 3), openly
+
+    def forward(self, x: Tensor) -> Tensor:
+        (x if self.openly else x.data).mul_(100)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("openly", [True, False])
+def test_what_is_known_of_an_input_that_the_model_changes_is_not_used(openly: bool) -> None:
+    model = Writes(openly=openly).double()
+    params, x, y = drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4))
+    told = per_example(model, cross_entropy, params, x.clone(), y, input_norms=x.norm(dim=2), finite_input=True)
+    _, norms = one_at_a_time(
+        nn.Sequential(model.layer), cross_entropy, {f"0.{n[6:]}": p for n, p in params.items()}, 100 * x, y
+    )
+    torch.testing.assert_close(told.norms, norms, rtol=1e-4, atol=0)
+
+
+def test_book_keeping_itself_sees_that_an_input_was_written_to() -> None:
+    model = Writes(openly=True).double()
+    params, x, y = drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4))
+    layers = ruled_layers(model, frozenset(params))
+    given = bookkeeping.Input(x.clone(), norms=x.norm(dim=2))
+    plain = bookkeeping.Input(x.clone())
+    told, own = (bookkeeping.per_example(model, cross_entropy, layers, params, each, y) for each in (given, plain))
+    assert torch.equal(told.norms, own.norms)

@@ -182,19 +182,6 @@ def test_a_model_without_a_row_an_example_is_an_error(output: object) -> None:
         ask(Wrong(), torch.ones(2, 3, 5, 4))
 
 
-def test_a_model_that_cannot_be_mapped_is_refused_with_the_reason() -> None:
-    class Branching(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(4))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x * self.weight if self.weight.sum().item() > 0 else x
-
-    with pytest.raises(RefusedModel, match=r"torch.func.vmap.*Branching, where it fails with"):
-        ask(Branching(), torch.ones(2, 3, 4))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -11,16 +11,27 @@ precision; other integers (token numbers) pass unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from honestdp import kernels
 from honestdp.checks import InvalidArgument
 
 Pair = tuple[Tensor, Tensor]
+PIXEL = 1 / 255
+_AHEAD = 64  # records that a worker decodes together when all are read once
+
+
+class Fetched(NamedTuple):
+    """x, y: `[runs, lot, ...]`. norms: `[runs, lot]`, the norm of each x, where it came free with the fetch."""
+
+    x: Tensor
+    y: Tensor
+    norms: Tensor | None = None
 
 
 class WorkerDied(RuntimeError):
@@ -38,14 +49,14 @@ class Records(Protocol):
 
     def __len__(self) -> int: ...
 
-    def fetch(self, indices: Tensor) -> Pair:
-        """indices `[runs, lot]` -> x `[runs, lot, ...]`, y `[runs, lot, ...]` on the device."""
+    def fetch(self, indices: Tensor) -> Fetched:
+        """indices `[runs, lot]` -> the records, on the device."""
 
     def blank(self) -> Pair:
         """Two made-up examples of the records' shapes and kinds: zeros, on the device."""
 
     def label_range(self) -> tuple[int, int] | None:
-        """Lowest and highest label, or None where only fetching would tell."""
+        """The lowest and the highest of labels that are classes, or None where there is none. It may read every record."""
 
     def expect(self, lots: list[Tensor]) -> None:
         """The indices of coming fetches, in order, so that workers can decode ahead."""
@@ -56,7 +67,7 @@ def prepared(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype == torch.uint8:
         # One kernel on a GPU where the product already has the model's precision; on a CPU two passes are faster.
         one_pass = x.is_cuda and dtype == torch.get_default_dtype()
-        return x * (1 / 255) if one_pass else x.to(dtype).mul_(1 / 255)
+        return x * PIXEL if one_pass else x.to(dtype).mul_(PIXEL)
     if x.dtype.is_floating_point or x.dtype == torch.bool:
         return x.to(dtype)
     return x
@@ -74,19 +85,27 @@ class DeviceRecords:
     def __init__(self, x: Tensor, y: Tensor, *, device: torch.device, dtype: torch.dtype) -> None:
         self._x, self._y, self._dtype = x.to(device).contiguous(), y.to(device).contiguous(), dtype
         self.finite = not x.dtype.is_floating_point
+        known = dtype == torch.float32 and x.dtype in (torch.uint8, torch.float16, torch.float32)
+        self._kernels = kernels.on(self._x.device) if known and x[:1].numel() else None
 
     def __len__(self) -> int:
         return len(self._x)
 
-    def fetch(self, indices: Tensor) -> Pair:
+    def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1)
-        return _shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
+        y = self._y.gather(0, flat) if self._y.dim() == 1 else self._y.index_select(0, flat)
+        if self._kernels is None:
+            return _shaped(self._x.index_select(0, flat), y, indices, self._dtype)
+        scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
+        x, norms = self._kernels.gather(self._x.flatten(1), flat, scale)
+        x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
+        return Fetched(x, prepared_labels(y, self._dtype), norms.view(indices.shape))
 
     def blank(self) -> Pair:
         return _blank(self._x[:0], self._y[:0], self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
-        return (int(self._y.min()), int(self._y.max())) if len(self._y) else None
+        return (int(self._y.min()), int(self._y.max())) if self._y.numel() else None
 
     def expect(self, lots: list[Tensor]) -> None:
         """Nothing to do: a fetch is immediate."""
@@ -104,7 +123,7 @@ class HostRecords:
     def __len__(self) -> int:
         return len(self._x)
 
-    def fetch(self, indices: Tensor) -> Pair:
+    def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1).cpu().numpy()
         x = torch.from_numpy(np.ascontiguousarray(self._x[flat])).to(self._device)
         y = torch.from_numpy(np.ascontiguousarray(self._y[flat])).to(self._device)
@@ -114,7 +133,7 @@ class HostRecords:
         return _blank(_tensor(self._x[:0]).to(self._device), _tensor(self._y[:0]).to(self._device), self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
-        return (int(self._y.min()), int(self._y.max())) if len(self._y) else None
+        return (int(self._y.min()), int(self._y.max())) if self._y.size else None
 
     def expect(self, lots: list[Tensor]) -> None:
         """Nothing to do: a fetch is immediate."""
@@ -141,7 +160,7 @@ class DatasetRecords:
         self._order.batches = [lot.reshape(-1).tolist() for lot in lots]
         self._coming = self._asked(iter, self._loader)
 
-    def fetch(self, indices: Tensor) -> Pair:
+    def fetch(self, indices: Tensor) -> Fetched:
         if self._coming is None:
             raise RuntimeError("a fetch from a Dataset must be announced with expect()")
         x, y = self._asked(next, self._coming)
@@ -152,15 +171,18 @@ class DatasetRecords:
         return _blank(_tensor(x)[None][:0].to(self._device), _tensor(y)[None][:0].to(self._device), self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
-        return None
+        every = torch.split(torch.arange(len(self)), _AHEAD)
+        self.expect(list(every))
+        labels = [torch.as_tensor(self._asked(next, self._coming)[1]) for _ in every]
+        return (int(min(y.min() for y in labels)), int(max(y.max() for y in labels))) if labels else None
 
     def _asked(self, act: Any, of: Any) -> Any:
         try:
             return act(of)
         except RuntimeError as trouble:
-            if "DataLoader worker" not in str(trouble):
+            if not any(words in str(trouble) for words in ("exited unexpectedly", "killed by signal")):
                 raise
-            wanted = "run again from the checkpoint, with workers=0 to see the error in this process"
+            wanted = "run again, from a checkpoint if there is one, with workers=0 to see the error in this process"
             raise WorkerDied(
                 f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from "
                 f"them; {wanted}"
@@ -180,10 +202,14 @@ class _Order:
         return len(self.batches)
 
 
-def _shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Pair:
-    """Fetched rows `[runs * lot, ...]` as the model reads them, `[runs, lot, ...]`."""
-    x, y = x.view(*indices.shape, *x.shape[1:]), y.view(*indices.shape, *y.shape[1:])
-    return prepared(x, dtype), prepared_labels(y, dtype)
+def _lots(rows: Tensor, indices: Tensor) -> Tensor:
+    """Fetched rows `[runs * lot, ...]` as `[runs, lot, ...]`."""
+    return rows.view(*indices.shape, *rows.shape[1:])
+
+
+def _shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
+    """Fetched rows `[runs * lot, ...]` as the model reads them."""
+    return Fetched(prepared(_lots(x, indices), dtype), prepared_labels(_lots(y, indices), dtype))
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:
@@ -211,17 +237,32 @@ def open_records(data: Any, *, device: torch.device, dtype: torch.dtype, workers
         data = data.tensors
     if isinstance(data, tuple | list) and len(data) == 2:
         return _open_pair(data[0], data[1], device, dtype)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    plain = isinstance(data, Tensor | np.ndarray | dict | str | tuple | list) or hasattr(data, "columns")
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not plain:
         return DatasetRecords(data, device=device, dtype=dtype, workers=workers)
     raise InvalidArgument("data", type(data).__name__, "a pair (x, y) of tensors or arrays, or a map-style Dataset")
 
 
 def _open_pair(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> Records:
+    x, y = _native("data[0]", x), _native("data[1]", y)
     if len(x) != len(y):
         raise InvalidArgument("data", f"{len(x)} inputs and {len(y)} labels", "one label for each input")
     if isinstance(x, np.memmap) or _too_large(x, device):
         return HostRecords(x, y, device=device, dtype=dtype)
     return DeviceRecords(_tensor_of(x), _tensor_of(y), device=device, dtype=dtype)
+
+
+def _native(name: str, values: Any) -> Any:
+    """A tensor as it is, anything else as an array that torch reads: numbers, in this machine's byte order."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asanyarray(values)
+    if array.ndim == 0 or array.dtype.kind not in "biuf":
+        raise InvalidArgument(name, f"{type(values).__name__} of {array.dtype}", "an array or a tensor of numbers")
+    if array.dtype in (np.uint16, np.uint32, np.uint64) and not isinstance(array, np.memmap):
+        return array.astype(np.int64)
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return array if min(array.strides) >= 0 else array.copy()
 
 
 def _tensor_of(values: Any) -> Tensor:
@@ -249,12 +290,12 @@ class BlankRecords:
     def __len__(self) -> int:
         return len(self._like)
 
-    def fetch(self, indices: Tensor) -> Pair:
+    def fetch(self, indices: Tensor) -> Fetched:
         x, y = (
             self._x[0].expand(*indices.shape, *self._x.shape[1:]),
             self._y[0].expand(*indices.shape, *self._y.shape[1:]),
         )
-        return x.contiguous(), y.contiguous()
+        return Fetched(x.contiguous(), y.contiguous())
 
     def blank(self) -> Pair:
         return self._x, self._y

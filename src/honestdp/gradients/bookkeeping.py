@@ -81,8 +81,30 @@ class BookKeeping:
         # Finite norms mean finite pieces, and norms of a finite sum are finite. Asking would make a GPU wait for the
         # host; there the zeros are always put in.
         finite = not weights.is_cuda and math.isfinite(self.norms.sum().item())
+        counted = None if finite else weights != 0
         for names, piece in self.pieces.items():
-            piece.add_weighted_sum([totals[name] for name in names], weights, finite=finite)
+            piece.add_weighted_sum([totals[name] for name in names], weights, counted=counted)
+
+
+@dataclass(frozen=True)
+class Input:
+    """x `[runs, lot, ...]`, and what is known of it before it is read.
+
+    finite: it holds finite numbers only. norms: `[runs, lot]`, the norm of every example.
+    """
+
+    x: Tensor
+    finite: bool = False
+    norms: Tensor | None = None
+
+    def tell(self, piece: Piece, kept: Tensor) -> Piece:
+        """`piece`, made from what a layer kept, with what is known if that is x itself."""
+        if not isinstance(piece, Outer) or kept.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
+            return piece
+        whole = (
+            self.norms is not None and piece.right.shape[2] == 1 and piece.right[0, 0].numel() == self.x[0, 0].numel()
+        )
+        return replace(piece, right_finite=self.finite, right_norms=self.norms if whole else None)
 
 
 def _stand_in(
@@ -149,11 +171,10 @@ def per_example(
     loss: Callable[[Tensor, Tensor], Tensor],
     layers: tuple[Ruled, ...],
     params: Mapping[str, Tensor],
-    x: Tensor,
+    given: Input,
     y: Tensor,
-    *,
-    finite_input: bool = False,
 ) -> BookKeeping:
+    x, version = given.x, given.x._version
     runs, lot = x.shape[:2]
     with torch.enable_grad():
         with _standing_in(model, layers, params, (runs, lot)) as calls:
@@ -164,17 +185,12 @@ def per_example(
     with torch.no_grad():
         for call, grad in zip(calls, grads, strict=True):
             if grad is not None:
-                known = finite_input and x.is_cuda and _share_memory(call.kept, x)
                 for names, piece in call.gradients(grad, runs=runs):
-                    piece = replace(piece, right_finite=True) if known and isinstance(piece, Outer) else piece
-                    found.append((names, piece))
+                    # A model that writes into its input has made what is known of it untrue.
+                    found.append((names, given.tell(piece, call.kept) if x._version == version else piece))
         pieces = _merged(found)
         norms = joined(pieces.values()) if pieces else x.new_zeros(runs, lot, dtype=losses.dtype)
     return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
-
-
-def _share_memory(one: Tensor, other: Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def one_each(losses: Tensor, examples: int) -> Tensor:

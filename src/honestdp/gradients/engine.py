@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, plan
-from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.trial import Trial
 from honestdp.gradients.vetting import refuse_by_name, refuse_mixing_loss
 
@@ -58,6 +58,7 @@ def per_example(
     *,
     memory: int = MEMORY,
     finite_input: bool = False,
+    input_norms: Tensor | None = None,
 ) -> PerExample:
     """The per-example gradients of a population: models of one architecture, each run with its own weights and lot.
 
@@ -67,12 +68,13 @@ def per_example(
     params: name -> `[runs, ...]`, for every parameter of the model with requires_grad.
     x, y: `[runs, lot, ...]`; not to be changed in place until the result has been used.
     finite_input: a promise that x holds finite numbers only, which spares a pass over it.
+    input_norms: `[runs, lot]`, the norm of every example's x where the caller knows it, which spares another.
     memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
 
     The first call for a model and a shape of example tries the model out on random inputs (a few passes over at most
     6 examples). Make that call before a CUDA graph is captured.
     """
-    return Prepared(model, loss, memory=memory)(params, x, y, finite_input=finite_input)
+    return Prepared(model, loss, memory=memory)(params, x, y, finite_input=finite_input, input_norms=input_norms)
 
 
 class Prepared:
@@ -83,7 +85,15 @@ class Prepared:
         self._model, self._loss, self._memory = model, loss, memory
         self._plans: dict[object, plan.Plan] = {}
 
-    def __call__(self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, finite_input: bool = False) -> PerExample:
+    def __call__(
+        self,
+        params: Mapping[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        *,
+        finite_input: bool = False,
+        input_norms: Tensor | None = None,
+    ) -> PerExample:
         shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
         found = self._plans.get(shape)
         if found is None:
@@ -92,11 +102,18 @@ class Prepared:
             nothing = next(iter(params.values())).new_zeros(x.shape[:2])
             return BookKeeping(nothing, nothing, {}, params)
         if found.layers is not None:
-            return bookkeeping.per_example(
-                self._model, self._loss, found.layers, params, x, y, finite_input=finite_input
-            )
-        needed, memory = found.bytes_per_example, self._memory
-        return materialised.per_example(self._model, self._loss, params, x, y, bytes_per_example=needed, memory=memory)
+            known = Input(x, finite=finite_input, norms=input_norms)
+            return bookkeeping.per_example(self._model, self._loss, found.layers, params, known, y)
+        return materialised.per_example(
+            self._model,
+            self._loss,
+            params,
+            x,
+            y,
+            bytes_per_example=found.bytes_per_example,
+            memory=self._memory,
+            mapped=found.mapped,
+        )
 
 
 def _vetted(model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> plan.Plan:

@@ -1,4 +1,4 @@
-"""The materialised engine: every per-example gradient is made, by `torch.func`, for any model that it can map.
+"""The materialised engine: every per-example gradient is made, by `torch.func` where it can map the model.
 
 Where all of them fit in the memory bound they are kept. Where they do not, they are made chunk by chunk, once for the
 norms and once more for the sum, with the same random draws: the gradient that is summed has to be the one whose norm
@@ -20,6 +20,8 @@ from honestdp.gradients.bookkeeping import one_each
 from honestdp.gradients.pieces import Dense, joined
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
+"""How a model is mapped, the fastest first: torch.func has no rule for some operations, and for others only one level deep."""
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def _mappable(model: nn.Module) -> Iterator[None]:
 
 def _with_first_state(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The layer's default first state, zeros, but made from its input, so that torch.func knows whose it is."""
-    if len(args) != 1 or not isinstance(args[0], Tensor):
+    if not isinstance(args[0], Tensor) or any(state is not None for state in args[1:]):
         return args
     x = args[0]
     if isinstance(module, nn.RNNCellBase):
@@ -68,6 +70,7 @@ class Batch:
     params: Mapping[str, Tensor]
     x: Tensor
     y: Tensor
+    mapped: str = WAYS[0]
 
     def gradients(self, first: int, last: int) -> tuple[dict[str, Tensor], Tensor]:
         """The gradients `[runs, last - first, ...]` by name, and the losses, of the examples `first` to `last`."""
@@ -77,10 +80,43 @@ class Batch:
             return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
 
         lot = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
-        runs = vmap(lot, randomness="different")
+        if self.mapped == WAYS[2]:
+            lot = _one_by_one(one)
+        runs = vmap(lot, randomness="different") if self.mapped == WAYS[0] else _run_by_run(lot)
         with _mappable(self.model):
             gradients, losses = runs(dict(self.params), self.x[:, first:last], self.y[:, first:last])
         return gradients, losses
+
+
+Made = tuple[dict[str, Tensor], Tensor]
+
+
+def _stacked(made: list[Made]) -> Made:
+    return {name: torch.stack([found[name] for found, _ in made]) for name in made[0][0]}, torch.stack(
+        [v for _, v in made]
+    )
+
+
+def _one_by_one(one: Callable[..., Tensor]) -> Callable[..., Made]:
+    """The gradients by plain autograd, which takes whatever can be trained at all."""
+
+    def made(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Made:
+        own = {name: value.detach().requires_grad_() for name, value in params.items()}
+        with torch.enable_grad():
+            loss = one(own, x, y)
+        found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
+        dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in found)
+        return dict(zip(own, dense, strict=True)), loss.detach()
+
+    return lambda params, x, y: _stacked([made(params, *each) for each in zip(x, y, strict=True)])
+
+
+def _run_by_run(lot: Callable[..., Made]) -> Callable[..., Made]:
+    def runs(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Made:
+        own = ({name: value[run] for name, value in params.items()} for run in range(len(x)))
+        return _stacked([lot(*each) for each in zip(own, x, y, strict=True)])
+
+    return runs
 
 
 @dataclass
@@ -125,7 +161,7 @@ class Materialised:
 
 def _add(totals: Mapping[str, Tensor], gradients: Mapping[str, Tensor], weights: Tensor) -> None:
     for name, value in gradients.items():
-        Dense(value).add_weighted_sum([totals[name]], weights, finite=False)
+        Dense(value).add_weighted_sum([totals[name]], weights, counted=weights != 0)
 
 
 RandomStates = tuple[Tensor, Tensor | None]
@@ -158,7 +194,8 @@ def per_example(
     *,
     bytes_per_example: int,
     memory: int,
+    mapped: str = WAYS[0],
 ) -> Materialised:
     """`bytes_per_example`: what the gradient of one example in one run holds while it is made."""
     chunk = max(1, memory // max(1, bytes_per_example * len(x)))
-    return Materialised(Batch(model, loss, params, x, y), min(chunk, x.shape[1]))
+    return Materialised(Batch(model, loss, params, x, y, mapped), min(chunk, x.shape[1]))

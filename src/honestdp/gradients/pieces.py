@@ -15,25 +15,29 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from honestdp import kernels
+
 
 class Piece(Protocol):
     def square_norms(self) -> Tensor:
         """`[runs, lot]`, the squared norm of the gradient of every example, infinite where it leaves the dtype's range."""
 
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
 
-        `finite` promises that no value of this piece is infinite or not a number, so that 0 times it is 0.
+        counted: `[runs, lot]`, where the weights are not 0. None promises that no value of this piece is infinite or not a
+        number, so that 0 times it is 0.
         """
 
     def dense(self) -> tuple[Tensor, ...]:
         """`[runs, lot, *shape]` for each parameter: the gradients themselves, for where nothing cheaper will do."""
 
 
-def silence(values: Tensor, weights: Tensor) -> Tensor:
-    """`values` `[runs, lot, ...]` with the examples of weight 0 replaced by zeros, whatever they held."""
-    kept = (weights != 0).reshape(*weights.shape, *[1] * (values.dim() - 2))
-    return torch.where(kept, values, 0)
+def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
+    """`values` `[runs, lot, ...]` with zeros for the examples that are not `counted` `[runs, lot]`, whatever they held."""
+    if counted is None:
+        return values
+    return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)), values, 0)
 
 
 def _norms(values: Tensor) -> Tensor:
@@ -62,8 +66,8 @@ class Dense:
     def square_norms(self) -> Tensor:
         return _norms(self.gradients).square_()
 
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
-        rows = self.gradients if finite else silence(self.gradients, weights)
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        rows = silenced(self.gradients, counted)
         _add_product(totals[0], weights.unsqueeze(1), rows.reshape(*weights.shape, -1))
 
     def dense(self) -> tuple[Tensor, ...]:
@@ -90,32 +94,42 @@ class Outer:
     shift: bool = False
     right_finite: bool = False
     """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
+    right_norms: Tensor | None = None
+    """`[runs, lot]`, the norms of `right` where they are known."""
 
     def square_norms(self) -> Tensor:
         if self.left.shape[2] == 1:
-            # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
-            tiny = torch.finfo(self.left.dtype).tiny ** 0.5
-            left, right = _norms(self.left).clamp_(min=tiny), _norms(self.right)
-            if not self.shift:
-                return (left * right.clamp_(min=tiny)).square_()
-            both = left * right
-            return torch.addcmul(left.square_(), both, both)
+            return self._product_of_norms()
         left, right = self.left.double(), self.right.double()
         seen = torch.matmul(right, right.mT)
         gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
         return gram.sum((-2, -1)).clamp_(min=0).to(self.left.dtype)
 
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
-        scaled = (self.left * weights[..., None, None]).flatten(1, 2)
-        right = self.right
-        if not finite:
-            # What is not finite has weight 0, and 0 times a finite number is 0 already.
-            scaled.nan_to_num_(nan=0, posinf=0, neginf=0)
-            right = right if self.right_finite else silence(right, weights)
+    def _product_of_norms(self) -> Tensor:
+        # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
+        fused = kernels.on(self.left.device)
+        if fused is not None and self.left.dtype == self.right.dtype == torch.float32:
+            known = self.right_norms is not None
+            right = self.right.flatten(2) if self.right_norms is None else self.right_norms
+            left = self.left.flatten(2).contiguous()
+            return fused.outer_square_norms(left, right.contiguous(), right_is_norms=known, shift=self.shift)
+        tiny = torch.finfo(self.left.dtype).tiny ** 0.5
+        left = _norms(self.left).clamp_(min=tiny)
+        right = _norms(self.right) if self.right_norms is None else self.right_norms
+        if not self.shift:
+            return (left * right.clamp(min=tiny)).square_()
+        both = left * right
+        return torch.addcmul(left.square_(), both, both)
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        left = silenced(self.left, counted)
+        right = self.right if self.right_finite else silenced(self.right, counted)
+        scaled = (left * weights[..., None, None]).flatten(1, 2)
         _add_product(totals[0], scaled.mT, right.flatten(1, 2))
         if self.shift:
-            # A product with ones: a GPU's sum over the lot takes three times as long.
-            _add_product(totals[1], scaled.new_ones(scaled.shape[0], 1, scaled.shape[1]), scaled)
+            # A product: a GPU's sum over the lot takes three times as long.
+            each = weights.unsqueeze(2).expand(left.shape[:3]).flatten(1)
+            _add_product(totals[1], each.unsqueeze(1), left.flatten(1, 2))
 
     def dense(self) -> tuple[Tensor, ...]:
         gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)
@@ -168,11 +182,9 @@ class Rows:
         squares = torch.linalg.vecdot(summed, summed)
         return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1)
 
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, finite: bool) -> None:
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         runs, _, _, width = self.gradients.shape
-        scaled = self.gradients * weights[..., None, None]
-        if not finite:
-            scaled.nan_to_num_(nan=0, posinf=0, neginf=0)
+        scaled = silenced(self.gradients, counted) * weights[..., None, None]
         offset = torch.arange(runs, device=self.index.device)[:, None, None] * self.rows
         table = scaled.new_zeros(runs * self.rows, width)
         add_rows(table, (self.index + offset).flatten(), scaled.reshape(-1, width))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
-from honestdp.gradients.bookkeeping import BookKeeping, Ruled
+from honestdp.gradients.bookkeeping import BookKeeping, Input, Ruled
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.pieces import Dense, joined
 from honestdp.gradients.rules import Unruled
@@ -27,10 +28,14 @@ log = logger("honestdp.gradients")
 
 @dataclass(frozen=True)
 class Plan:
-    """`layers`: the layers and their rules, or None for the materialised engine. `bytes_per_example`: in one run."""
+    """layers: the layers and their rules, or None for the materialised engine.
+
+    bytes_per_example: of that engine, in one run. mapped: how it maps the model, one of materialised.WAYS.
+    """
 
     layers: tuple[Ruled, ...] | None
     bytes_per_example: int
+    mapped: str = materialised.WAYS[0]
 
 
 def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> tuple[Ruled, ...]:
@@ -95,25 +100,39 @@ class Expected:
 def _book_keeping(trial: Trial, expected: Expected, layers: tuple[Ruled, ...]) -> Plan:
     if not expected.comparable:
         raise Unruled("it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked")
-    result = bookkeeping.per_example(trial.model, project, layers, trial.params, trial.x, expected.cotangents)
-    if not _agrees(result, expected, trial):
+    # The norms of the input are told, so that a model which changes its input unseen does not agree.
+    x = trial.x
+    given = Input(x, norms=torch.linalg.vector_norm(x.flatten(2), dim=2) if x.is_floating_point() else None)
+    try:
+        result = bookkeeping.per_example(trial.model, project, layers, trial.params, given, expected.cotangents)
+        agrees = _agrees(result, expected, trial)
+    except (Unruled, InvalidArgument):
+        raise
+    except Exception as error:  # a user's rule may do anything
+        raise Unruled(f"a layer rule failed with {type(error).__name__}: {error}") from error
+    if not agrees:
         raise Unruled("its parameters are used outside their layers, or a layer rule does not hold for it")
     return Plan(layers, expected.bytes_per_example)
 
 
 def _materialised(trial: Trial, expected: Expected) -> Plan:
+    """The fastest way to map the model that works: over runs and examples at once, over examples, or not at all."""
     needed = expected.bytes_per_example
-    try:
-        result = materialised.per_example(
-            trial.model, project, trial.params, trial.x, expected.cotangents, bytes_per_example=needed, memory=2**62
-        )
-    except RuntimeError as error:
-        wanted = "made of layers with a rule, or of operations that torch.func.vmap can map"
-        raise RefusedModel(f"{type(trial.model).__name__}, where it fails with: {error}", wanted) from error
-    if expected.comparable and not _agrees(result, expected, trial):
-        wanted = "a module whose gradient under torch.func.vmap is the gradient of the example alone"
-        raise RefusedModel(type(trial.model).__name__, wanted)
-    return Plan(None, needed)
+    for mapped in materialised.WAYS:
+        batch = materialised.Batch(trial.model, project, trial.params, trial.x, expected.cotangents, mapped)
+        try:
+            result = materialised.Materialised(batch, LOT)
+        except RuntimeError:
+            if mapped == materialised.WAYS[-1]:
+                raise
+            continue
+        if expected.comparable and not _agrees(result, expected, trial):
+            wanted = "a module whose gradient under torch.func is the gradient of the example alone"
+            raise RefusedModel(type(trial.model).__name__, wanted)
+        if mapped != materialised.WAYS[0]:
+            log.warning("%s: torch.func cannot map all of it, so %s, which is slow", type(trial.model).__name__, mapped)
+        break
+    return Plan(None, needed, mapped)
 
 
 def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial) -> bool:
@@ -126,7 +145,7 @@ def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial
         return False
     for name, value in expected.gradients.items():
         wrong = total[name].clone()
-        Dense(value).add_weighted_sum([wrong], -weights, finite=True)
+        Dense(value).add_weighted_sum([wrong], -weights, counted=None)
         if not (wrong.reshape(trial.runs, -1).abs().amax(1) <= tolerance * largest).all():
             return False
     return True

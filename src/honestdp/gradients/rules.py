@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from honestdp.checks import InvalidArgument
 from honestdp.gradients.pieces import Dense, Piece
 
 Found = Mapping["str | tuple[str, ...]", "Tensor | Piece"]
@@ -74,6 +75,9 @@ class FormulaRule(Rule):
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Found:
         found = self.formula(layer, params, kept, grad)
+        missing = sorted(wanted - set(found))
+        if missing:
+            raise Unruled(f"the rule for {type(layer).__name__} gives no gradient for {', '.join(missing)}")
         return {name: found[name] for name in wanted}
 
 
@@ -93,6 +97,10 @@ def rule(*layers: type[nn.Module], replace: bool = False) -> Callable[[Given], G
     `[runs, lot, ...]` and the gradient of its output `[runs, lot, ...]`. It returns the per-example gradients
     `[runs, lot, *shape]` by parameter name. Every use of a rule is checked against autograd before it is trusted.
     """
+
+    for layer in layers:
+        if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
+            raise InvalidArgument("layers", layer, "classes of layers: @rule(nn.Linear), with the rule below it")
 
     def register(given: Given) -> Given:
         made = given() if isinstance(given, type) else FormulaRule(given)

@@ -29,7 +29,12 @@ class Trial:
         self._generator = torch.Generator().manual_seed(_SEED)
         self._like = next(iter(params.values()))
         self.params = {name: self._parameter(value) for name, value in params.items()}
-        self.x = self._inputs(x, (self.runs, LOT, *x.shape[2:]))
+        self._x = self._inputs(x, (self.runs, LOT, *x.shape[2:]))
+
+    @property
+    def x(self) -> Tensor:
+        """`[runs, lot, ...]`, a copy for every use: a model may write into its input."""
+        return self._x.clone()
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers of the dtype of the parameters."""
@@ -50,7 +55,7 @@ class Trial:
         return drawn.to(dtype=x.dtype, device=x.device)
 
     def other_example(self) -> Tensor:
-        return self._inputs(self.x, tuple(self.x.shape[2:]))
+        return self._inputs(self._x, tuple(self._x.shape[2:]))
 
     def labels(self, y: Tensor) -> Tensor:
         """Labels of the shape of `y` that most losses take: zeros where they are whole numbers, else within 0 and 1."""

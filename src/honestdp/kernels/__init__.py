@@ -1,0 +1,38 @@
+"""Kernels of our own for a GPU, where several passes over a lot can be one. Without Triton tensor operations do the same.
+
+Both kernels are on the private side of the boundary, so both are held against the tensor operations they stand for
+(tests/test_kernels.py in Triton's interpreter, benchmarks/gpu_checks.py on a GPU).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from honestdp.logs import logger
+
+
+class Kernels(Protocol):
+    """What honestdp.kernels.fused has."""
+
+    def gather(self, rows: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]: ...
+
+    def outer_square_norms(self, left: Tensor, right: Tensor, *, right_is_norms: bool, shift: bool) -> Tensor: ...
+
+
+@functools.cache
+def on(device: torch.device) -> Kernels | None:
+    """The kernels, if they can be had on this device: it is a GPU, Triton is there, and it can compile."""
+    if device.type != "cuda":
+        return None
+    try:
+        found: Kernels = importlib.import_module("honestdp.kernels.fused")
+        found.gather(torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device), 1.0)
+    except Exception as trouble:  # whatever keeps Triton from compiling here: no module, no compiler, no driver
+        logger("honestdp.kernels").info("without Triton's kernels, a little slower: %s", trouble)
+        return None
+    return found
