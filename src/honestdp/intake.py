@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from honestdp.checks import InvalidArgument
 from honestdp.data import BlankRecords, Records, open_records
 from honestdp.data.records import blank
+from honestdp.data.split import fingerprint
 from honestdp.gradients import per_example
 from honestdp.losses import Loss, check_labels, check_output, default_loss
 from honestdp.mechanism import Mechanism, Question
@@ -33,6 +34,8 @@ class Intake:
     dtype: torch.dtype
     _records: Records
     _classes: int | None
+    fingerprint: str | None = None
+    """A hash of records in memory, for a checkpoint alone; as secret as they are."""
 
     def mechanism(self, constants: Constants, *, seed: int | None, secure: bool) -> Mechanism:
         return Mechanism(self.question, self._records, constants, seed=seed, secure=secure, classes=self._classes)
@@ -126,9 +129,11 @@ def take_in(
     device: torch.device,
     workers: int,
     by_coin: bool = False,
+    marked: bool = False,
 ) -> Intake:
     """Check model, loss and data against each other and against the declared number of records.
 
+    marked: with a fingerprint of the data.
     by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
     """
     layout = layout_of(module, device)
@@ -147,7 +152,8 @@ def take_in(
     labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
-    return Intake(Question(working, loss), layout, dtype, source, classes)
+    mark = fingerprint(data) if marked else None
+    return Intake(Question(working, loss), layout, dtype, source, classes, mark)
 
 
 def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:

@@ -41,10 +41,8 @@ def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | No
 
     x `[2, ...]`, y `[2, ...]` are zeros of the records' shapes: no record is needed to find a wrong shape.
     """
-    training = model.training
     with torch.no_grad():
         output = model(x)
-    model.train(training)
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(x):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         wanted = f"a tensor of one row per example: two examples of shape {tuple(x.shape[1:])} went in"

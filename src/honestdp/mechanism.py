@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -32,7 +32,7 @@ from honestdp.data import Records
 from honestdp.gradients import Prepared
 from honestdp.losses import Loss
 from honestdp.noise import NoiseSource, noise_source, os_generator, split_seed
-from honestdp.release import Constants, Query, Release
+from honestdp.release import LEAST_CLIP, Constants, Query, Release
 from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
 
 AUTO_SLACK = 0.01
@@ -139,6 +139,7 @@ def release(
     noise: NoiseSource,
 ) -> Release:
     """One step of a population: the lot (in as many pieces as it takes) to what may leave. params: `[runs, width]`."""
+    query = _within_bounds(query, len(params))
     views = constants.layout.views(params)
     share = (SHORT_PRODUCTS if params.is_cuda else 1.0) / constants.lot
     gradient = _noise(gradient_multiplier(constants.noise, query) * query.clip, params, constants, noise)
@@ -162,6 +163,15 @@ def release(
             elif blur is not None:
                 blur = blur + centred_count(found.norms, examples.present, query)
     return Release(gradient, direction, None if blur is None else blur / constants.lot + 0.5)
+
+
+def _within_bounds(query: Query, runs: int) -> Query:
+    """What a rule asks, with a clip that norms and noise can be trusted at. A rule is post-processing and may ask anything."""
+    for name, numbers in (("clip", query.clip), ("extra_noise", query.extra_noise)):
+        if numbers is not None and numbers.shape != (runs,):
+            raise InvalidArgument(name, tuple(numbers.shape), f"of shape ({runs},): one number for each run")
+    clip = torch.ones_like(query.clip) if query.automatic else query.clip.clamp(min=LEAST_CLIP)
+    return replace(query, clip=clip)
 
 
 def _noise(deviation: Tensor, params: Tensor, constants: Constants, noise: NoiseSource) -> Tensor:

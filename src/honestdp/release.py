@@ -9,6 +9,10 @@ from torch import Tensor
 
 from honestdp.parameters import Layout
 
+LEAST_CLIP = 1e-12
+"""The squares of numbers below 1e-19 are lost in float32, so a gradient of norm 1e-15 may seem to have none: such norms
+must not come near a clip."""
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -30,7 +34,8 @@ class Constants:
 class Query:
     """What a rule asks of one step. The mechanism scales the noise; a rule cannot.
 
-    clip: C_t, `[runs]`; the sensitivity of the gradient sum (1 for automatic clipping).
+    clip: C_t, `[runs]`; the sensitivity of the gradient sum. The mechanism takes LEAST_CLIP for a smaller one, and 1 for
+        automatic clipping.
     automatic: weights 1/(n + 0.01) in place of min(1, C/n).
     extra: a second question about the same lot: "direction" (sum of g/n over n > C) or "quantile" (how many n <= C).
     extra_noise: standard deviation of the noise on the second sum, `[runs]`.

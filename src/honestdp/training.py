@@ -161,7 +161,14 @@ def assemble(
     if not isinstance(model, torch.nn.Module):
         check_alike(modules)
     intake = take_in(
-        modules[0], data, records=runs[0].records, loss=loss, device=place, workers=workers, by_coin=by_coin
+        modules[0],
+        data,
+        records=runs[0].records,
+        loss=loss,
+        device=place,
+        workers=workers,
+        by_coin=by_coin,
+        marked=checkpoint is not None,
     )
     return Job(
         intake=intake,

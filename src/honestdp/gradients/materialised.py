@@ -84,7 +84,8 @@ class Batch:
             lot = _one_by_one(one)
         runs = vmap(lot, randomness="different") if self.mapped == WAYS[0] else _run_by_run(lot)
         with _mappable(self.model):
-            gradients, losses = runs(dict(self.params), self.x[:, first:last], self.y[:, first:last])
+            # A copy: a model may write into its input, and gradients can be made twice.
+            gradients, losses = runs(dict(self.params), self.x[:, first:last].clone(), self.y[:, first:last])
         return gradients, losses
 
 
@@ -156,7 +157,11 @@ class Materialised:
             return
         with _replayed(self._states, self.batch.x.device):
             for number, (gradients, _) in enumerate(self._made()):
-                _add(totals, gradients, weights[:, number * self.chunk : (number + 1) * self.chunk])
+                part = slice(number * self.chunk, (number + 1) * self.chunk)
+                # Whatever a model draws outside torch, what is summed is no longer than what the weights were made for.
+                again = joined(Dense(value) for value in gradients.values())
+                fair = (self.norms[:, part] / again).clamp_(max=1).nan_to_num_(nan=0)
+                _add(totals, gradients, weights[:, part] * fair)
 
 
 def _add(totals: Mapping[str, Tensor], gradients: Mapping[str, Tensor], weights: Tensor) -> None:

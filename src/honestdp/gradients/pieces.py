@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Protocol
 
 import torch
@@ -40,10 +40,31 @@ def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
     return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)), values, 0)
 
 
+_MANY = 1 << 16
+CANCELS = 32
+SHORT = 2.0**-9
+
+
 def _norms(values: Tensor) -> Tensor:
     """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
-    norms: Tensor = torch.linalg.vector_norm(values.reshape(*values.shape[:2], -1), dim=-1)
-    return norms
+    flat = values.reshape(*values.shape[:2], -1)
+    # A long sum of squares in float32 comes out too small by per cents.
+    exact = torch.float64 if flat.shape[-1] > _MANY else None
+    norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
+    return norms.to(values.dtype)
+
+
+def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
+    """The norm that an example's part of a sum can have, where that part is itself a sum of terms.
+
+    norms: of the exact sum of the terms; terms: the sum of their norms; like: a factor of them as they are multiplied.
+    Terms that cancel exactly do not cancel in floating point. In TensorFloat-32 each of them is off by up to 2^-10 of
+    itself. In full precision each rounds what has been summed so far, the other examples' parts too, by its own last
+    digit: so a norm below a 32nd of the terms is not believed, which leaves an error of a thousandth at worst.
+    """
+    if like.is_cuda and like.dtype == torch.float32:
+        return norms + SHORT * terms
+    return torch.maximum(norms, terms / CANCELS)
 
 
 def joined(pieces: Iterable[Piece]) -> Tensor:
@@ -84,8 +105,9 @@ class Outer:
 
     With one position the norm is the product of two norms. With few positions it comes from the two Gram matrices
     (ghost norm: Goodfellow 2015; Li et al. 2022), in float64 whatever the dtype: their product cancels where the terms
-    of the sum do, and a norm that comes out too small would let an example past the clip. Where the Gram matrices cost
-    more than the gradients, `outer` makes the gradients.
+    of the sum do, and a norm that comes out too small would let an example past the clip. Where the terms cancel all but
+    completely it is taken larger than it is (`_as_summed`). Where the Gram matrices cost more than the gradients,
+    `outer` makes the gradients.
     """
 
     left: Tensor
@@ -102,8 +124,11 @@ class Outer:
             return self._product_of_norms()
         left, right = self.left.double(), self.right.double()
         seen = torch.matmul(right, right.mT)
+        lengths = seen.diagonal(dim1=-2, dim2=-1).add(float(self.shift))
         gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
-        return gram.sum((-2, -1)).clamp_(min=0).to(self.left.dtype)
+        norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
+        terms = (torch.linalg.vector_norm(left, dim=-1) * lengths.sqrt()).sum(-1)
+        return _as_summed(norms, terms, self.left).square_().to(self.left.dtype)
 
     def _product_of_norms(self) -> Tensor:
         # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
@@ -170,24 +195,32 @@ class Rows:
     gradients: Tensor
     rows: int
 
-    def square_norms(self) -> Tensor:
-        """An example's repeated rows add before they are squared: equal rows are sorted together and summed."""
+    @cached_property
+    def _added(self) -> tuple[Tensor, Tensor]:
+        """Rows and gradients in which an example has a row once: what it received in several places is added up there, and
+        zeros are in the others. `[runs, lot, positions]` and `[runs, lot, positions, width]`.
+
+        The sum that is released is made of these too: a norm after the adding up would not bound a sum before it.
+        """
         runs, lot, positions, width = self.gradients.shape
         ordered, order = self.index.sort(dim=-1)
         moved = self.gradients.gather(2, order.unsqueeze(-1).expand(-1, -1, -1, width))
-        fresh = torch.ones_like(ordered)
+        fresh = torch.ones_like(ordered, dtype=torch.bool)
         fresh[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
         group = fresh.flatten().cumsum(0) - 1  # the first position of an example is fresh, so no two examples share one
         summed = add_rows(moved.new_zeros(runs * lot * positions, width), group, moved.reshape(-1, width))
-        squares = torch.linalg.vecdot(summed, summed)
-        return torch.where(fresh.flatten() == 1, squares[group], 0).reshape(runs, lot, positions).sum(-1)
+        return ordered, torch.where(fresh.unsqueeze(-1), summed[group].view(runs, lot, positions, width), 0)
+
+    def square_norms(self) -> Tensor:
+        return _norms(self._added[1]).square_()
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         runs, _, _, width = self.gradients.shape
-        scaled = silenced(self.gradients, counted) * weights[..., None, None]
-        offset = torch.arange(runs, device=self.index.device)[:, None, None] * self.rows
+        index, rows = self._added
+        scaled = silenced(rows, counted) * weights[..., None, None]
+        offset = torch.arange(runs, device=index.device)[:, None, None] * self.rows
         table = scaled.new_zeros(runs * self.rows, width)
-        add_rows(table, (self.index + offset).flatten(), scaled.reshape(-1, width))
+        add_rows(table, (index + offset).flatten(), scaled.reshape(-1, width))
         totals[0].add_(table.view(totals[0].shape))
 
     def dense(self) -> tuple[Tensor, ...]:

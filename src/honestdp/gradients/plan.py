@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
@@ -73,6 +75,16 @@ def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
             return _materialised(trial, Expected.of(trial))
 
 
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether a number was read from a tensor into Python."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = self.seen or func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
 @dataclass(frozen=True)
 class Expected:
     """What plain autograd gives for a trial whose loss is `project(output, cotangents)`."""
@@ -98,6 +110,10 @@ class Expected:
 
 
 def _book_keeping(trial: Trial, expected: Expected, layers: tuple[Ruled, ...]) -> Plan:
+    with _Reads() as reads:  # type: ignore[no-untyped-call]
+        trial.output(trial.x.flatten(0, 1))
+    if reads.seen:
+        raise Unruled("it reads numbers to choose its way, which must not be those of a whole lot")
     if not expected.comparable:
         raise Unruled("it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked")
     # The norms of the input are told, so that a model which changes its input unseen does not agree.

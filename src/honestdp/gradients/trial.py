@@ -57,11 +57,12 @@ class Trial:
     def other_example(self) -> Tensor:
         return self._inputs(self._x, tuple(self._x.shape[2:]))
 
-    def labels(self, y: Tensor) -> Tensor:
-        """Labels of the shape of `y` that most losses take: zeros where they are whole numbers, else within 0 and 1."""
+    def labels(self, y: Tensor, *, classes: int | None) -> Tensor:
+        """Labels of the shape of `y`: counted through the classes, so that neighbours differ, or numbers within 0 and 1."""
         shape = (self.runs * LOT, *y.shape[2:])
-        if not y.is_floating_point():
-            return torch.zeros(shape, dtype=y.dtype, device=y.device)
+        if classes is not None:
+            counted = torch.arange(math.prod(shape)).view(shape) % max(1, classes)
+            return counted.to(y)
         return torch.rand(shape, generator=self._generator).to(y)
 
     def output(self, x: Tensor, *, seed: int = 0) -> object:

@@ -65,21 +65,57 @@ def _reason(module: nn.Module) -> str | None:
 
 
 def refuse_mixing(trial: Trial) -> None:
-    """Refuse a model whose outputs for one example move when another example does, or that keeps what it saw."""
+    """Refuse a model whose outputs for one example move when another example does, or that keeps what it saw.
+
+    The other example is moved to another usual one, to a huge one, to zeros and to what is no number, among examples with
+    and without holes: a model may look at the others only where something is unusual.
+    """
     x = trial.x.flatten(0, 1)
-    moved = x.clone()
-    moved[0] = trial.other_example()
     with _unchanged_buffers(trial.model):
-        before, after = _watched(trial, x), _watched(trial, moved)
-    mixing = [path for path, values in before.items() if not _same(values[1:], after[path][1:])]
-    # Within the model the first dimension may be another one; what counts is the output, the last of the list.
-    if "" in mixing:
-        raise RefusedModel(
-            _described(mixing[0], trial.model.get_submodule(mixing[0])),
-            "free of modules that mix examples: the output for one example changed when another example did. The first"
-            " dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics"
-            " over the lot need GroupNorm or LayerNorm in their place",
-        )
+        for usual in (True, False):
+            try:
+                _refuse_moving(trial, x if usual else _holed(x), usual=usual)
+            except RefusedModel:
+                raise
+            except Exception:
+                if usual:
+                    raise  # a model may well fail on what is no number
+
+
+def _holed(x: Tensor) -> Tensor:
+    """Every third number missing."""
+    if not x.is_floating_point():
+        return x
+    place = torch.arange(x.numel(), device=x.device).view(x.shape)
+    return torch.where(place % 3 == 1, torch.nan, x)
+
+
+def _moves(trial: Trial, *, usual: bool) -> Iterator[Tensor]:
+    other = trial.other_example()
+    yield other
+    if other.is_floating_point():
+        yield 1e4 * other
+        yield torch.zeros_like(other)
+        if not usual:
+            yield torch.full_like(other, torch.nan)
+            yield torch.full_like(other, torch.inf)
+
+
+def _refuse_moving(trial: Trial, x: Tensor, *, usual: bool) -> None:
+    before = _watched(trial, x.clone())
+    for other in _moves(trial, usual=usual):
+        moved = x.clone()
+        moved[0] = other
+        after = _watched(trial, moved)
+        mixing = [path for path, values in before.items() if path in after and not _same(values[1:], after[path][1:])]
+        # Within the model the first dimension may be another one; what counts is the output, the last of the list.
+        if "" in mixing:
+            raise RefusedModel(
+                _described(mixing[0], trial.model.get_submodule(mixing[0])),
+                "free of modules that mix examples: the output for one example changed when another example did. The first"
+                " dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics"
+                " over the lot need GroupNorm or LayerNorm in their place",
+            )
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -133,29 +169,63 @@ def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
 
 
 def refuse_mixing_loss(trial: Trial, loss: Callable[[Any, Tensor], Tensor], y: Tensor) -> None:
-    """Refuse a loss that fails on the model's outputs, or whose value for one example depends on another's output."""
-    output = trial.output(trial.x.flatten(0, 1))
+    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels.
+
+    Its value and its gradient for an example among others have to be those that it has by itself.
+    """
     examples = trial.x.shape[:2].numel()
-    labels = trial.labels(y)
-    moved = pytree.tree_map(lambda value: _first_halved(value) if isinstance(value, Tensor) else value, output)
-    try:
-        before, after = loss(output, labels), loss(moved, labels)
-    except Exception as error:
-        shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
-        raise InvalidArgument(
-            "loss",
-            f"{type(error).__name__}: {error}",
-            "a function of (output, y) that gives one number an example;"
-            f" tried with output of shape {shapes} and y of shape {tuple(labels.shape)}, {labels.dtype}",
-        ) from error
-    one_each(before, examples)
-    if not _same(before[1:], after[1:]):
-        wanted = "a function whose number for an example depends on that example's output alone"
-        raise InvalidArgument("loss", "a loss that mixes examples", wanted)
+    for scale, whole in ((1, False), (30, True)):
+        x = trial.x.flatten(0, 1)
+        output = trial.output(x * scale if x.is_floating_point() else x)
+        labels = _accepted(loss, output, trial, y, whole=whole or not y.is_floating_point())
+        one_each(loss(output, labels), examples)
+        for place in range(examples):
+            twice = [place, place]  # and not once: a loss may drop dimensions of size one
+            alone = pytree.tree_map(lambda v, rows=twice: v[rows] if isinstance(v, Tensor) else v, output)
+            together, apart = _told(loss, output, labels, place), _told(loss, alone, labels[twice], 0)
+            if not all(_same(one, other) for one, other in zip(together, apart, strict=True)):
+                wanted = (
+                    "a function whose number for an example depends on that example's output and label alone: no weights "
+                    "counted in the lot, no statistics over it, no ranking within it"
+                )
+                raise InvalidArgument("loss", "a loss that mixes examples", wanted)
 
 
-def _first_halved(value: Tensor) -> Tensor:
-    halved = value.clone()
-    if value.is_floating_point():
-        halved[0] *= 0.5
-    return halved
+def _accepted(loss: Callable[[Any, Tensor], Tensor], output: object, trial: Trial, y: Tensor, *, whole: bool) -> Tensor:
+    """Labels that the loss takes: of several classes if it can be, else zeros; or numbers within 0 and 1."""
+    leaf = next(leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point())
+    several = 2 if y.is_floating_point() or leaf.dim() == 1 else leaf.shape[1]
+    tries = [trial.labels(y, classes=classes) for classes in ((several, 1) if whole else (None,))]
+    for labels in tries:
+        try:
+            loss(output, labels)
+        except Exception as error:
+            trouble = error
+        else:
+            return labels
+    shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
+    raise InvalidArgument(
+        "loss",
+        f"{type(trouble).__name__}: {trouble}",
+        "a function of (output, y) that gives one number an example;"
+        f" tried with output of shape {shapes} and y of shape {tuple(tries[0].shape)}, {tries[0].dtype}",
+    ) from trouble
+
+
+def _told(loss: Callable[[Any, Tensor], Tensor], output: object, labels: Tensor, place: int) -> list[Tensor]:
+    """What a loss says of one example: its number, and the gradient of all numbers for that example's output."""
+    leaves, shape = pytree.tree_flatten(output)
+    own = [v.detach().requires_grad_() if _floating(v) else v for v in leaves]
+    inputs = [v for v in own if _floating(v)]
+    with torch.enable_grad():
+        losses = loss(pytree.tree_unflatten(own, shape), labels)
+    told = [losses[place].detach().reshape(1)]
+    if losses.requires_grad:
+        ones = torch.ones_like(losses)
+        found = torch.autograd.grad(losses, inputs, grad_outputs=ones, allow_unused=True, materialize_grads=True)
+        told += [gradient[place] for gradient in found]
+    return told
+
+
+def _floating(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()

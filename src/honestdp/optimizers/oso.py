@@ -24,7 +24,7 @@ from honestdp.optimizers.rule import (
     per_run,
     scheduled,
 )
-from honestdp.release import Constants, Query, Release
+from honestdp.release import LEAST_CLIP, Constants, Query, Release
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OSO(Rule):
         params = params - scheduled(state["lr"], state, constants) * release.gradient
         state = {
             "step": state["step"] + 1,
-            "clip": state["clip"] * torch.exp(self.rho_c * towards),
+            "clip": (state["clip"] * torch.exp(self.rho_c * towards)).clamp(min=LEAST_CLIP),
             "lr": state["lr"] * torch.exp(self.rho_r * agreement),
             "gradient": release.gradient,
             "direction": release.direction,

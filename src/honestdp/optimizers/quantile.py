@@ -14,7 +14,7 @@ from torch import Tensor
 
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import Number, Rule, State, check_clip, check_numbers, counter, per_run, scheduled
-from honestdp.release import Constants, Query, Release
+from honestdp.release import LEAST_CLIP, Constants, Query, Release
 
 CLIP_PACE = 0.2
 NOISE_SHARE = 20
@@ -48,5 +48,5 @@ class Quantile(Rule):
         assert release.fraction is not None
         params = params - scheduled(self.lr, state, constants) * release.gradient
         below = release.fraction.clamp(0, 1)
-        clip = state["clip"] * torch.exp(-CLIP_PACE * (below - self.quantile))
+        clip = (state["clip"] * torch.exp(-CLIP_PACE * (below - self.quantile))).clamp(min=LEAST_CLIP)
         return params, {"step": state["step"] + 1, "clip": clip}

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.release import Constants, Query, Release
+from honestdp.release import LEAST_CLIP, Constants, Query, Release
 
 State = dict[str, Tensor]
 Number = float | Tensor
@@ -61,6 +61,8 @@ def check_clip(clip: Clip, *, auto: bool = True) -> None:
     if isinstance(clip, str):
         raise InvalidArgument("clip", clip, "a number above 0 or 'auto'" if auto else "a number above 0")
     checks.positive(clip=clip)
+    if clip < LEAST_CLIP:
+        raise InvalidArgument("clip", clip, f"at least {LEAST_CLIP:g}, where norms can still be told from zero")
 
 
 def check_numbers(*, positive: dict[str, Number] | None = None, fractions: dict[str, Number] | None = None) -> None:

@@ -1,0 +1,312 @@
+"""Whatever a record is, it moves the sum by no more than the clip: records, models and queries made to break that."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import per_example
+from honestdp.mechanism import Examples, Question, release
+from honestdp.noise import noise_source
+from honestdp.optimizers import OSO, SGD, Quantile
+from honestdp.parameters import layout_of, stack
+from honestdp.release import LEAST_CLIP, Constants, Query
+
+CPU = torch.device("cpu")
+ROUNDING = 1 + 2e-3
+
+
+def total(
+    model: nn.Module, loss: Callable[..., Tensor], x: Tensor, y: Tensor, query: Query, noise: float = 0.0
+) -> Tensor:
+    """The sum that leaves for a lot of x `[lot, ...]`, with divisor 1."""
+    layout = layout_of(model)
+    constants = Constants(1000, 1.0, 10, torch.full((1,), noise), layout, torch.ones(10))
+    lot = Examples(x[None], y[None], torch.ones(1, len(x)))
+    source = noise_source(CPU, seed=1)
+    params = stack([model], layout, CPU)
+    found = release([lot], params, query, question=Question(model, loss), constants=constants, noise=source)
+    return found.gradient.double()
+
+
+def moved(model: nn.Module, loss: Callable[..., Tensor], x: Tensor, y: Tensor, clip: float = 1.0) -> float:
+    """By how many clips the last record moves the sum."""
+    query = Query(clip=torch.tensor([clip]))
+    without, whole = (total(model, loss, x[:count], y[:count], query) for count in (len(x) - 1, len(x)))
+    return (whole - without).norm().item() / clip
+
+
+def squared(output: Tensor, y: Tensor) -> Tensor:
+    return (output - y).square().sum(1)
+
+
+# ---- Terms that cancel
+
+
+class MeanOfTokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).mean(1)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6, 1e8, 1e12])
+def test_positions_that_cancel_do_not_erase_the_other_records(size: float) -> None:
+    """A record of two opposite tokens has a gradient near zero, but its terms round what the others gave."""
+    torch.manual_seed(0)
+    x, y = torch.randn(51, 4, 32) + 1, torch.zeros(51, 32)
+    x[50] = 0
+    x[50, 0] = size * torch.randn(32)
+    x[50, 1] = -x[50, 0]
+    assert moved(MeanOfTokens(), squared, x, y) <= ROUNDING
+
+
+class Difference(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        rows = self.table(tokens)
+        return (rows[:, 0] - rows[:, 1]).sum(1)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e8, 1e12])
+def test_a_row_looked_up_twice_with_opposite_gradients_does_not_erase_the_others(size: float) -> None:
+    tokens = torch.stack([torch.zeros(51, dtype=torch.int64), torch.arange(51) % 49 + 1], 1)
+    y = torch.ones(51)
+    tokens[50], y[50] = 0, size
+    assert moved(Difference(), lambda output, label: output * label, tokens, y) <= ROUNDING
+
+
+# ---- Long sums and numbers too small to square
+
+
+class Wide(nn.Module):
+    """The gradient is the input: a few large coordinates, then millions of small ones."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.weight).sum(1)
+
+
+def test_the_norm_of_millions_of_small_coordinates_is_not_lost_beside_a_large_one() -> None:
+    width = 10_000_000
+    x = torch.full((1, width), 2.5e-4)
+    x[0, :1] = 1.0
+    assert moved(Wide(width), lambda output, y: output, x, torch.zeros(1)) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("clip", [1e-10, 1e-20, 1e-30, 1e-40, 0.0, -1.0])
+def test_a_tiny_clip_gets_the_noise_of_the_least_one(clip: float) -> None:
+    """A gradient of 1e-24 has a norm of zero in float32; the noise has to be far above it all the same."""
+    model, x, y = Wide(4), torch.full((2, 4), 1e-24), torch.zeros(2)
+    query = Query(clip=torch.tensor([clip]))
+    loss = lambda output, y: output  # noqa: E731
+    sums = [total(model, loss, x[:count], y[:count], query) for count in (1, 2)]
+    bound = max(clip, LEAST_CLIP)
+    assert (sums[1] - sums[0]).norm() <= bound
+    noise = total(model, loss, x[:1], y[:1], query, noise=1.0) - sums[0]
+    assert 0.1 * bound < noise.abs().max() < 10 * bound
+
+
+@pytest.mark.parametrize("clip", [1e-13, 1e-44, 1e-60])
+def test_a_clip_too_small_to_measure_is_refused(clip: float) -> None:
+    for make in (lambda: SGD(lr=0.1, clip=clip), lambda: OSO(lr=0.1, clip=clip), lambda: Quantile(lr=0.1, clip=clip)):
+        with pytest.raises(InvalidArgument, match="clip"):
+            make()
+
+
+# ---- What a rule may ask
+
+
+def test_an_automatic_query_has_noise_for_sensitivity_one_whatever_its_clip() -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(3, 2), 100 * torch.randn(2, 3), torch.zeros(2, 2)
+    spreads = [
+        total(model, squared, x[:0], y[:0], Query(clip=torch.tensor([clip]), automatic=True), noise=1.0)
+        for clip in (1.0, 0.01)
+    ]
+    assert torch.equal(*spreads)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (1, 1)])
+def test_a_query_has_one_number_for_each_run(shape: tuple[int, ...]) -> None:
+    x, y = torch.ones(2, 3), torch.zeros(2, 2)
+    for query in (Query(clip=torch.ones(shape)), Query(torch.ones(1), extra="quantile", extra_noise=torch.ones(shape))):
+        with pytest.raises(InvalidArgument, match="one number for each run"):
+            total(nn.Linear(3, 2), squared, x, y, query)
+
+
+# ---- Gradients that are made twice
+
+
+class Writes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.mul_(10)
+        return x @ self.weight
+
+
+class Drawn(Writes):
+    """Draws outside torch, so that its second gradient can be another one."""
+
+    draw = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = 100 if self.draw and random.random() < 0.5 else 1
+        return (x * scale) @ self.weight
+
+
+@pytest.mark.parametrize("kind", [Writes, Drawn])
+def test_a_gradient_made_twice_is_no_longer_than_its_norm_was(kind: type[Writes]) -> None:
+    torch.manual_seed(0)
+    random.seed(0)
+    model = kind()
+    params = {"weight": model.weight.detach()[None]}
+    x, y = torch.randn(1, 40, 8), torch.zeros(1, 40, 4)
+    per_example(model, squared, params, x.clone(), y, memory=3000)  # the trial, before the model draws
+    Drawn.draw = True
+    try:
+        found = per_example(model, squared, params, x, y, memory=3000)
+        for example in range(40):
+            weights = torch.zeros(1, 40)
+            weights[0, example] = (0.1 / found.norms[0, example]).clamp(max=1)
+            assert found.weighted_sum(weights)["weight"].norm() <= 0.1 * ROUNDING
+    finally:
+        Drawn.draw = False
+
+
+# ---- Models and losses that look at the rest of the lot
+
+
+class Imputes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(torch.where(x.isnan(), x.nanmean(0), x))
+
+
+class Rescales(Imputes):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x * torch.where(x.abs().amax() > 10, 0.1, 1.0))
+
+
+class Hides(Imputes):
+    """Looks at the others where one of them is all zeros."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x + (x == 0).all(1).any())
+
+
+@pytest.mark.parametrize("kind", [Imputes, Rescales, Hides])
+def test_a_model_that_looks_at_the_lot_for_unusual_examples_alone_is_refused(kind: type[nn.Module]) -> None:
+    model = kind()
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    with pytest.raises(InvalidArgument, match="mix examples"):
+        per_example(model, squared, params, torch.randn(1, 4, 3), torch.zeros(1, 4, 2))
+
+
+class LeavesEarly(nn.Module):
+    """Which way a whole lot goes would depend on all of its examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 2), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.first(x)
+        return out if out.mean() > 1000 else self.second(out)
+
+
+def test_a_model_that_chooses_its_way_by_a_number_does_so_for_every_example_alone() -> None:
+    torch.manual_seed(0)
+    model = LeavesEarly()
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    x, y = torch.randn(1, 3, 3), torch.zeros(1, 3, 2)
+    x[0, 1] = 1e6 * model.first.weight.detach().sum(0).sign()
+    found = per_example(model, squared, params, x, y)
+    alone = [per_example(model, squared, params, x[:, i : i + 1], y[:, i : i + 1]).norms[0] for i in range(3)]
+    torch.testing.assert_close(found.norms[0], torch.cat(alone))
+
+
+def counted(output: Tensor, y: Tensor) -> Tensor:
+    weights = 1 / torch.bincount(y, minlength=2).clamp(min=1)
+    return F.cross_entropy(output, y, reduction="none") * weights[y]
+
+
+def standardised(output: Tensor, y: Tensor) -> Tensor:
+    return (output[:, 0] - (y - y.mean()) / (y.std() + 1e-6)).square()
+
+
+def balanced(output: Tensor, y: Tensor) -> Tensor:
+    weight = (y == 0).sum() / (y == 1).sum().clamp(min=1)
+    return F.binary_cross_entropy_with_logits(output[:, 0], y, reduction="none", pos_weight=weight)
+
+
+def hardest(output: Tensor, y: Tensor) -> Tensor:
+    losses = F.cross_entropy(output, y, reduction="none")
+    return losses * (losses >= losses.detach().median())
+
+
+def divided(output: Tensor, y: Tensor) -> Tensor:
+    losses = F.cross_entropy(output, y, reduction="none")
+    return losses / losses.detach().max()
+
+
+def steered(output: Tensor, y: Tensor) -> Tensor:
+    """Its numbers are each example's own, its gradients are not."""
+    strength = output.square().mean()
+    return F.cross_entropy(output, y, reduction="none") + (strength - strength.detach()) * strength.detach()
+
+
+@pytest.mark.parametrize("loss", [counted, standardised, balanced, hardest, divided, steered])
+def test_a_loss_that_looks_at_the_lot_is_refused(loss: Callable[..., Tensor]) -> None:
+    model = nn.Linear(3, 2)
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    y = torch.zeros(1, 4) if loss in (standardised, balanced) else torch.zeros(1, 4, dtype=torch.int64)
+    with pytest.raises(InvalidArgument, match="mixes examples"):
+        per_example(model, loss, params, torch.randn(1, 4, 3), y)
+
+
+def smooth(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none", label_smoothing=0.1, weight=torch.tensor([1.0, 3.0]))
+
+
+def dropping(output: Tensor, y: Tensor) -> Tensor:
+    return (output.squeeze()[:, 0] - y).abs()
+
+
+def focal(output: Tensor, y: Tensor) -> Tensor:
+    losses = F.cross_entropy(output, y, reduction="none")
+    return (1 - torch.exp(-losses)) ** 2 * losses
+
+
+def logits(output: Tensor, y: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(output[:, 0], y.to(output.dtype), reduction="none")
+
+
+@pytest.mark.parametrize("loss", [smooth, dropping, focal, logits, nn.CrossEntropyLoss(reduction="none")])
+@pytest.mark.parametrize("scale", [1.0, math.pi * 100])
+def test_a_loss_of_each_example_alone_is_taken(loss: Callable[..., Tensor], scale: float) -> None:
+    model = nn.Linear(3, 2)
+    params = {name: scale * value.detach()[None] for name, value in model.named_parameters()}
+    y = torch.rand(1, 4) if loss is dropping else torch.zeros(1, 4, dtype=torch.int64)
+    per_example(model, loss, params, torch.randn(1, 4, 3), y)
