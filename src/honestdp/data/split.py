@@ -53,6 +53,11 @@ def count(data: Any) -> int:
     raise InvalidArgument("data", type(data).__name__, "a pair (x, y) of tensors or arrays, or a map-style Dataset")
 
 
+def coins(records: int, *, fraction: float, seed: int) -> Coins:
+    """For each record whether its coin puts it on the validation side."""
+    return np.random.default_rng(seed).random(records) < fraction
+
+
 def split(data: Any, held_out: Coins) -> tuple[Any, Any]:
     """(training, validation): the records whose coin is false, and those whose coin is true."""
     pair = as_pair(data)

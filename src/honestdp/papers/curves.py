@@ -60,13 +60,13 @@ def accuracies(
     """
     place = placed(device)
     intake = take_in(make(), dataset.train, records=plan.run.records, loss=None, device=place, workers=0)
-    initial = stack([_seeded(make, repeat) for repeat in range(plan.repeats)], intake.layout, place)
+    initial = stack([seeded(make, repeat) for repeat in range(plan.repeats)], intake.layout, place)
     rules = [rule for _ in range(plan.repeats) for rule in plan.rules]
     starts = initial.repeat_interleave(len(plan.rules), dim=0)
     test = Exam(intake.question.model, intake.layout, dataset, place)
     looks = plan.run.steps // plan.every
     found = np.empty((len(rules), looks), np.uint16)
-    chunks = plan_chunks(rules, _most_together(dataset, plan.run, place))
+    chunks = plan_chunks(rules, most_together(dataset, plan.run, place))
     for number, chunk in enumerate(chunks):
         population = population_of(intake, plan, [rules[i] for i in chunk], starts[torch.tensor(chunk)], chunk[0])
         for look in range(looks):
@@ -85,15 +85,21 @@ def placed(device: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
 
 
-def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
 
 
-def population_of(intake: Intake, plan: Plan, rules: list[Rule], starts: Tensor, number: int) -> Population:
-    """Runs of one kind of rule before their first step, in blocks that end where they are looked at."""
-    noise = torch.full((len(rules),), plan.run.noise, dtype=intake.dtype, device=starts.device)
+def population_of(
+    intake: Intake, plan: Plan, rules: list[Rule], starts: Tensor, number: int, noises: Sequence[float] | None = None
+) -> Population:
+    """Runs of one kind of rule before their first step, in blocks that end where they are looked at.
+
+    noises: one a run, where they are not all the plan's.
+    """
+    each = [plan.run.noise] * len(rules) if noises is None else noises
+    noise = torch.tensor(each, dtype=intake.dtype, device=starts.device)
     factors = torch.ones(plan.run.steps, dtype=intake.dtype, device=starts.device)
     constants = Constants(plan.run.records, plan.run.lot, plan.run.steps, noise, intake.layout, factors)
     mechanism = intake.mechanism(constants, seed=split_seed(plan.seed, number), secure=False)
@@ -108,7 +114,7 @@ def _block(every: int, usual: int, on_gpu: bool) -> int:
     return every if on_gpu else max(size for size in range(1, min(usual, every) + 1) if every % size == 0)
 
 
-def _most_together(dataset: NamedDataset, run: Run, place: torch.device) -> int:
+def most_together(dataset: NamedDataset, run: Run, place: torch.device) -> int:
     """As many runs as have room for their lots at once."""
     widest = run.lot + 5 * run.lot**0.5 + 2
     return max(1, min(_TOGETHER, int(_LOTS[place.type] // (4 * dataset.features * widest))))

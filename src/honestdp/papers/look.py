@@ -13,6 +13,7 @@ COLOURS = {
     "DPAdam": "#d62728",
     "DPAdamWOSM": "#1f77b4",
     "ADADP": "#2a9d8f",
+    "Horizon": "#333333",
 }
 
 

@@ -32,7 +32,7 @@ from honestdp.optimizers.schedules import Schedule
 from honestdp.parameters import layout_of, load_row
 from honestdp.scores import Validation, private_choice
 from honestdp.search.design import Design
-from honestdp.search.secret import Secret
+from honestdp.search.secret import CHOICE, Secret
 from honestdp.space import Candidate
 from honestdp.training import assemble
 
@@ -40,7 +40,7 @@ BATCH = 256  # runs that are trained and scored before the best of them is kept;
 CHECKPOINT_SECONDS = 15.0
 NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
-_CHOICE, _BATCH_SEEDS, _ATTEMPT_SEEDS = 1, 1000, 1 << 40
+_BATCH_SEEDS, _ATTEMPT_SEEDS = 1000, 1 << 40
 
 
 class SearchFailed(HonestdpError):
@@ -191,7 +191,7 @@ class Execution:
                 standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
 
     def _rank(self, run: int, noisy: float) -> tuple[float, float]:
-        return noisy, self._secret.ties[run]
+        return self._secret.rank(run, noisy)
 
     def _trained(self, number: int, batch: list[int]) -> list[Tensor | None]:
         """The weights of each run; None for one that failed.
@@ -271,7 +271,7 @@ class Execution:
         totals = [standing.totals[run] for run in runs]
         sensitivity = self._design.metric.sensitivity
         chosen = private_choice(
-            totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(_CHOICE)
+            totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(CHOICE)
         )
         standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
         standing.weights = standing.kept[runs[chosen]]

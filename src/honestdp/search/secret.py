@@ -15,11 +15,11 @@ import secrets
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from honestdp.checks import HonestdpError
+from honestdp.data.split import Coins, coins
 from honestdp.files import replace_file
 from honestdp.scores import score_noise
 from honestdp.search.design import Design
@@ -27,6 +27,8 @@ from honestdp.space import Candidate
 
 FOLDER, ERASED = ".secret", ".secret-erased"
 STATE = "state.json"
+CHOICE = 1
+"""The purpose of the generator of a fixed seed that makes the private choice among composed runs."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,13 @@ class Secret:
     split: int
     seed: int | None
 
-    def held_out(self, records: int, fraction: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def held_out(self, records: int, fraction: float) -> Coins:
         """For each record whether the coin puts it on the validation side."""
-        return np.random.default_rng(self.split).random(records) < fraction
+        return coins(records, fraction=fraction, seed=self.split)
+
+    def rank(self, run: int, noisy: float) -> tuple[float, float]:
+        """The winner is the run of the highest rank: by its noisy score, and by chance among equals."""
+        return noisy, self.ties[run]
 
     def generator(self, purpose: int) -> np.random.Generator | None:
         """A generator of a user's fixed seed, or None, which is the operating system's randomness."""

@@ -56,5 +56,11 @@ PAPER = Paper(
         _trained("figure10", "DPAdam, ADADP and DPAdamWOSM, sigma 2", "adaptive", "parts10"),
         _trained("figure11", "DPAdam, ADADP and DPAdamWOSM, sigma 8", "adaptive", "parts11"),
         _trained("theorem3", "The step size that DPAdam converges to", "adaptive", "parts_theorem3"),
+        Item(
+            "honest",
+            "Every optimizer's whole grid, and Horizon's single run, at one honest budget",
+            _finish("honest", "honest"),
+            _parts("honest_training", "parts"),
+        ),
     ),
 )
