@@ -1,7 +1,7 @@
 """`honest`: what the paper could not do. Every optimizer's whole grid, and Horizon's single run, at one honest budget.
 
-The paper compares grids at one noise and prices the searches beside it. Here the price is fixed and all else follows from it: the
-budget covers all runs, all scores and the choice among them; a selection leaves the runs the noise it leaves them; noisy scores of
+The paper compares grids at one noise and prices the searches beside it. Here the price is fixed and all else follows from it:
+the budget covers all runs, all scores and the choice among them; a selection leaves the runs what noise it must; noisy scores of
 validation records find the winner. A cell of the table is the winner's accuracy on the test records over 20 searches.
 """
 

@@ -3,10 +3,11 @@
     python -m honestdp.papers.mohapatra2022.honest_noise
 
 writes `honest_noise.json` beside this module: for each search the spending that `honestdp.tune` would charge to a ledger,
-calibrated to the budget. The trainings read the noise from it where the accountants are not installed; the result of `honest` recomputes
-every epsilon from it. A search here is what `tune` does when it is given the optimizer, the selection and the budget and nothing
-else is asked: a fifth of the records scores the runs, and random stopping draws a geometric number of runs, so many on average
-that a given candidate is run with probability 0.9. Horizon has one candidate: all records train it and the whole budget is its.
+calibrated to the budget. The trainings read the noise from it where the accountants are not installed; the result of `honest`
+recomputes every epsilon from it. A search here is what `tune` does when it is given the optimizer, the selection and the budget
+and nothing else is asked: a fifth of the records scores the runs, and random stopping draws a geometric number of runs, so many
+on average that a given candidate is run with probability 0.9. Horizon has one candidate: all records train it and the whole
+budget is its.
 """
 
 from __future__ import annotations
