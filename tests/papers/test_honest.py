@@ -269,17 +269,17 @@ def test_the_conclusion_is_what_the_cells_say() -> None:
 
 
 def made_up(quick: bool) -> dict[str, Arrays]:
-    """Parts in which the test answers of candidate c are 500 + c and its validation answers rise with c."""
+    """Parts in which the test answers of candidate c are 5000 + 10c and its validation answers rise with c."""
     made: dict[str, Arrays] = {}
     for part in honest_training.parts(quick):
         shape = (len(part.identity["runs"]), part.identity["repeats"], len(part.identity["candidates"]))
         number = np.broadcast_to(np.arange(shape[2]), shape)
         made[part.name] = {
-            "validation": 1000 + 100 * number,
-            "test": 500 + number,
+            "validation": (1000 + 100 * number).astype(np.uint16),
+            "test": (5000 + 10 * number).astype(np.uint16),
             "finite": np.ones(shape, bool),
             "held": np.array(7000),
-            "tests": np.array(1000),
+            "tests": np.array(10000),
         }
     return made
 

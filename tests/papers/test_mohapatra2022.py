@@ -177,7 +177,7 @@ import importlib.abc, sys
 
 class Without(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"dp_accounting", "scipy", "sklearn", "rich", "typer", "matplotlib", "jinja2"}:
+        if name.split(".")[0] in {"dp_accounting", "scipy", "sklearn", "rich", "typer", "matplotlib", "jinja2", "opendp"}:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Without())
@@ -196,6 +196,7 @@ sys.exit(main(["mohapatra2022/figure3", "--out", sys.argv[1], "--device", "cpu",
     )
     assert done.returncode == 0, done.stderr
     assert "sigma8/mnist-TLNN/ADADP" in done.stdout
+    assert "honest/mnist-TLNN/DPMomentum" in done.stdout
     with np.load(tmp_path / "mohapatra2022" / "parts-quick" / "figure3" / "adult-202-LR.npz") as kept:
         assert kept["right"].shape == (1, 20, 20)
         assert kept["right"].max() / kept["tests"] > 0.75

@@ -117,7 +117,7 @@ def repeats_of(candidates: int, quick: bool) -> int:
     """How many independent trainings of a candidate are kept, for searches to be drawn from: fewer in a large grid."""
     if quick:
         return 1 if candidates > 4 else 4
-    return {1: 20, 4: 20, 40: 8, 280: 2}[candidates]
+    return {1: 20, 4: 20, 40: 6, 280: 2}[candidates]
 
 
 def parts(quick: bool) -> list[Part]:
