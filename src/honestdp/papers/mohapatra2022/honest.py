@@ -260,8 +260,8 @@ def _notes(quick: bool) -> list[str]:
         "noise of the cell. A search that tries a candidate more often takes a training again, with new noise of its score; "
         "searches share trainings and one split by coins. So the spread over searches is understated, most so for DPMomentum.",
         f"Every training has {STEPS} steps of lot {LOT}, where the paper's have 5000 and 10000: DPAdam, which moves a weight by "
-        "about 0.001 a step at most, has not arrived everywhere, and the verdict on the paper's claim is for so many steps. ADADP takes "
-        f"two of them for one iteration. {SINGLE}'s mean is over {repeats_of(1, quick)} trainings.",
+        "about 0.001 a step at most, has not arrived everywhere, and the verdict on the paper's claim is for so many steps. "
+        f"ADADP takes two of them for one iteration. {SINGLE}'s mean is over {repeats_of(1, quick)} trainings.",
     ]
 
 
@@ -274,10 +274,10 @@ def _draw(file: Path, cases: list[Case]) -> None:
             for shift, name in enumerate(OPTIMIZERS):
                 cells = [one.cells[name, selection] for selection in SELECTIONS]
                 panel.errorbar(
-                    np.arange(len(SELECTIONS)) + 0.08 * (shift - 2),
+                    np.arange(len(SELECTIONS)) + 0.12 * (shift - 2),
                     [cell.mean for cell in cells],
                     [np.std(cell.values, ddof=1) for cell in cells],
-                    fmt="o-",
+                    fmt="o",
                     color=COLOURS[name],
                     linewidth=1.2,
                     markersize=4,
