@@ -1,0 +1,70 @@
+"""The GPU kernels against the tensor operations they stand for.
+
+    python benchmarks/kernels.py [cuda]
+
+On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. tests/test_kernels.py runs it so, benchmarks/gpu_checks.py on a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
+
+INF, NAN = math.inf, math.nan
+
+
+def compare(device: torch.device) -> str:
+    from honestdp.kernels import fused
+
+    torch.manual_seed(1)
+    for width in (1, 3, 784, 2048, 5000):
+        for rows in (
+            torch.randint(0, 256, (40, width), dtype=torch.uint8, device=device),
+            torch.randn(40, width, device=device),
+            torch.randn(40, width, device=device).half(),
+        ):
+            _gathers(fused, rows)
+    wild = torch.tensor([[NAN, 1.0], [INF, 1.0], [1e30, 1.0], [1e-30, 0.0], [0.0, 0.0], [3.0, 4.0]], device=device)
+    _, norms = fused.gather(wild, torch.arange(6, device=device), 1.0)
+    assert norms.isnan().tolist() == [True, False, False, False, False, False]
+    assert norms[1:].tolist() == [INF, INF, 0.0, 0.0, 5.0]
+    for width in (1, 10, 100, 3000):
+        for shift in (False, True):
+            _multiplies(fused, width, shift, device)
+    return "gathered rows, their norms, and norms of products, also of what is no number"
+
+
+def _gathers(fused, rows: Tensor) -> None:
+    from honestdp.data.records import PIXEL, prepared
+
+    index = torch.randint(0, len(rows), (7,), device=rows.device)
+    x, norms = fused.gather(rows, index, PIXEL if rows.dtype == torch.uint8 else 1.0)
+    assert torch.equal(x, prepared(rows[index], torch.float32)), (rows.shape, rows.dtype)
+    torch.testing.assert_close(norms, torch.linalg.vector_norm(x, dim=1))
+
+
+def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:
+    """Against the same formula on the CPU, which has no kernels."""
+    from honestdp.gradients.pieces import Outer
+
+    left, right = torch.randn(2, 5, 1, width), torch.randn(2, 5, 1, 784)
+    left[0, 0, 0, 0], left[0, 1, 0, 0], left[0, 2] = NAN, INF, 0
+    right[1, 0, 0, 0], right[1, 1, 0, 0], right[1, 2] = NAN, INF, 0
+    left[1, 3], right[1, 3] = 1e-30, 1e25
+    plain = Outer(left, right, (width, 784), shift=shift).square_norms()
+    there = left.flatten(2).to(device), right.flatten(2).to(device)
+    squares = fused.outer_square_norms(*there, right_is_norms=False, shift=shift)
+    torch.testing.assert_close(squares.cpu(), plain, equal_nan=True)
+    norms = torch.linalg.vector_norm(there[1], dim=-1)
+    known = fused.outer_square_norms(there[0], norms, right_is_norms=True, shift=shift)
+    torch.testing.assert_close(known.cpu(), plain, equal_nan=True)
+
+
+if __name__ == "__main__":
+    print(compare(torch.device(sys.argv[1] if len(sys.argv) > 1 else "cpu")))
