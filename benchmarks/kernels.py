@@ -31,22 +31,36 @@ def compare(device: torch.device) -> str:
         ):
             _gathers(fused, rows)
     wild = torch.tensor([[NAN, 1.0], [INF, 1.0], [1e30, 1.0], [1e-30, 0.0], [0.0, 0.0], [3.0, 4.0]], device=device)
-    _, norms = fused.gather(wild, torch.arange(6, device=device), 1.0)
+    every = torch.arange(6, device=device)
+    _, labels, norms = fused.gather(wild, every.flip(0), every, 1.0)
+    assert labels.tolist() == [5, 4, 3, 2, 1, 0]
     assert norms.isnan().tolist() == [True, False, False, False, False, False]
     assert norms[1:].tolist() == [INF, INF, 0.0, 0.0, 5.0]
     for width in (1, 10, 100, 3000):
+        _weighs(fused, width, device)
         for shift in (False, True):
             _multiplies(fused, width, shift, device)
-    return "gathered rows, their norms, and norms of products, also of what is no number"
+    return "gathered rows, labels and norms, norms of products, weighted rows, also of what is no number"
 
 
 def _gathers(fused, rows: Tensor) -> None:
     from honestdp.data.records import PIXEL, prepared
 
     index = torch.randint(0, len(rows), (7,), device=rows.device)
-    x, norms = fused.gather(rows, index, PIXEL if rows.dtype == torch.uint8 else 1.0)
+    labels = torch.randn(len(rows), device=rows.device)
+    x, chosen, norms = fused.gather(rows, labels, index, PIXEL if rows.dtype == torch.uint8 else 1.0)
+    assert torch.equal(chosen, labels[index])
     assert torch.equal(x, prepared(rows[index], torch.float32)), (rows.shape, rows.dtype)
     torch.testing.assert_close(norms, torch.linalg.vector_norm(x, dim=1))
+
+
+def _weighs(fused, width: int, device: torch.device) -> None:
+    rows, weights = torch.randn(2, 5, width, device=device), torch.rand(2, 5, device=device)
+    expected = rows * weights[..., None]
+    rows[0, 1], rows[0, 2], rows[1, 4, 0] = NAN, INF, -INF
+    weights[0, 1] = weights[0, 2] = weights[1, 4] = 0
+    expected[0, 1] = expected[0, 2] = expected[1, 4] = 0
+    assert torch.equal(fused.weigh(rows, weights), expected)
 
 
 def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:

@@ -7,7 +7,7 @@ from reference import drawn, one_at_a_time
 from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, per_example
-from honestdp.gradients.pieces import Dense, Outer, Piece, Rows
+from honestdp.gradients.pieces import Dense, Outer, Piece, Rows, is_counted
 from honestdp.gradients.plan import ruled_layers
 
 
@@ -17,7 +17,7 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 def weighted_sum(piece: Piece, weights: Tensor, *, finite: bool) -> list[Tensor]:
     totals = [torch.zeros_like(gradients[:, 0]) for gradients in piece.dense()]
-    piece.add_weighted_sum(totals, weights, counted=None if finite else weights != 0)
+    piece.add_weighted_sum(totals, weights, counted=None if finite else is_counted(weights))
     return totals
 
 

@@ -86,18 +86,17 @@ class DeviceRecords:
         self._x, self._y, self._dtype = x.to(device).contiguous(), y.to(device).contiguous(), dtype
         self.finite = not x.dtype.is_floating_point
         known = dtype == torch.float32 and x.dtype in (torch.uint8, torch.float16, torch.float32)
-        self._kernels = kernels.on(self._x.device) if known and x[:1].numel() else None
+        self._kernels = kernels.on(self._x.device) if known and x[:1].numel() and y.dim() == 1 else None
 
     def __len__(self) -> int:
         return len(self._x)
 
     def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1)
-        y = self._y.gather(0, flat) if self._y.dim() == 1 else self._y.index_select(0, flat)
         if self._kernels is None:
-            return _shaped(self._x.index_select(0, flat), y, indices, self._dtype)
+            return _shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
         scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
-        x, norms = self._kernels.gather(self._x.flatten(1), flat, scale)
+        x, y, norms = self._kernels.gather(self._x.flatten(1), self._y, flat, scale)
         x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
         return Fetched(x, prepared_labels(y, self._dtype), norms.view(indices.shape))
 

@@ -22,7 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import rules
-from honestdp.gradients.pieces import Dense, Outer, Piece, joined
+from honestdp.gradients.pieces import Dense, Outer, Piece, is_counted, joined
 from honestdp.gradients.rules import Rule, Unruled
 
 _STANDING_IN = threading.RLock()
@@ -81,7 +81,7 @@ class BookKeeping:
         # Finite norms mean finite pieces, and norms of a finite sum are finite. Asking would make a GPU wait for the
         # host; there the zeros are always put in.
         finite = not weights.is_cuda and math.isfinite(self.norms.sum().item())
-        counted = None if finite else weights != 0
+        counted = None if finite else is_counted(weights)
         for names, piece in self.pieces.items():
             piece.add_weighted_sum([totals[name] for name in names], weights, counted=counted)
 

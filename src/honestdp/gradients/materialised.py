@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from honestdp.gradients.bookkeeping import one_each
-from honestdp.gradients.pieces import Dense, joined
+from honestdp.gradients.pieces import Dense, is_counted, joined
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
@@ -166,7 +166,7 @@ class Materialised:
 
 def _add(totals: Mapping[str, Tensor], gradients: Mapping[str, Tensor], weights: Tensor) -> None:
     for name, value in gradients.items():
-        Dense(value).add_weighted_sum([totals[name]], weights, counted=weights != 0)
+        Dense(value).add_weighted_sum([totals[name]], weights, counted=is_counted(weights))
 
 
 RandomStates = tuple[Tensor, Tensor | None]

@@ -25,8 +25,8 @@ class Piece(Protocol):
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
 
-        counted: `[runs, lot]`, where the weights are not 0. None promises that no value of this piece is infinite or not a
-        number, so that 0 times it is 0.
+        counted: `[runs, lot]`, 1 where the weights are not 0 and 0 where they are. None promises that no value of this
+        piece is infinite or not a number, so that 0 times it is 0.
         """
 
     def dense(self) -> tuple[Tensor, ...]:
@@ -34,10 +34,10 @@ class Piece(Protocol):
 
 
 def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
-    """`values` `[runs, lot, ...]` with zeros for the examples that are not `counted` `[runs, lot]`, whatever they held."""
+    """`values` `[runs, lot, ...]` with zeros for the examples whose `counted` `[runs, lot]` is 0, whatever they held."""
     if counted is None:
         return values
-    return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)), values, 0)
+    return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)) != 0, values, 0)
 
 
 _MANY = 1 << 16
@@ -65,6 +65,11 @@ def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
     if like.is_cuda and like.dtype == torch.float32:
         return norms + SHORT * terms
     return torch.maximum(norms, terms / CANCELS)
+
+
+def is_counted(weights: Tensor) -> Tensor:
+    """1 where `weights` are not 0, 0 where they are, in their dtype."""
+    return torch.ne(weights, 0, out=torch.empty_like(weights))
 
 
 def joined(pieces: Iterable[Piece]) -> Tensor:
@@ -147,14 +152,20 @@ class Outer:
         return torch.addcmul(left.square_(), both, both)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        left = silenced(self.left, counted)
         right = self.right if self.right_finite else silenced(self.right, counted)
-        scaled = (left * weights[..., None, None]).flatten(1, 2)
+        scaled = self._scaled(weights, counted)
         _add_product(totals[0], scaled.mT, right.flatten(1, 2))
         if self.shift:
-            # A product: a GPU's sum over the lot takes three times as long.
-            each = weights.unsqueeze(2).expand(left.shape[:3]).flatten(1)
-            _add_product(totals[1], each.unsqueeze(1), left.flatten(1, 2))
+            # A product with ones: a GPU's sum over the lot takes three times as long.
+            ones = scaled.new_ones(scaled.shape[:2]) if counted is None or self.left.shape[2] > 1 else counted
+            _add_product(totals[1], ones.unsqueeze(1), scaled)
+
+    def _scaled(self, weights: Tensor, counted: Tensor | None) -> Tensor:
+        """`left` times the weights, `[runs, lot * positions, rows]`."""
+        fused = kernels.on(self.left.device)
+        if fused is not None and self.left.shape[2] == 1 and self.left.dtype == weights.dtype == torch.float32:
+            return fused.weigh(self.left.flatten(2).contiguous(), weights.contiguous())
+        return (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2)
 
     def dense(self) -> tuple[Tensor, ...]:
         gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)

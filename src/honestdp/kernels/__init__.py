@@ -1,6 +1,6 @@
 """Kernels of our own for a GPU, where several passes over a lot can be one. Without Triton tensor operations do the same.
 
-Both kernels are on the private side of the boundary, so both are held against the tensor operations they stand for
+The kernels are on the private side of the boundary, so all are held against the tensor operations they stand for
 (tests/test_kernels.py in Triton's interpreter, benchmarks/gpu_checks.py on a GPU).
 """
 
@@ -19,7 +19,9 @@ from honestdp.logs import logger
 class Kernels(Protocol):
     """What honestdp.kernels.fused has."""
 
-    def gather(self, rows: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]: ...
+    def gather(self, rows: Tensor, labels: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def weigh(self, rows: Tensor, weights: Tensor) -> Tensor: ...
 
     def outer_square_norms(self, left: Tensor, right: Tensor, *, right_is_norms: bool, shift: bool) -> Tensor: ...
 
@@ -31,7 +33,8 @@ def on(device: torch.device) -> Kernels | None:
         return None
     try:
         found: Kernels = importlib.import_module("honestdp.kernels.fused")
-        found.gather(torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device), 1.0)
+        first = torch.zeros(1, dtype=torch.int64, device=device)
+        found.gather(torch.zeros(1, 1, device=device), first, first, 1.0)
     except Exception as trouble:  # whatever keeps Triton from compiling here: no module, no compiler, no driver
         logger("honestdp.kernels").info("without Triton's kernels, a little slower: %s", trouble)
         return None
