@@ -26,7 +26,6 @@ import importlib
 import json
 import math
 import secrets
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -40,11 +39,9 @@ if TYPE_CHECKING:
 _TWISTER_WORDS = 624
 _TWISTER_BYTES = 5056
 _TWISTER_OFFSET = 24
-_STREAMS = 2
-_PART = 1 << 15
-_SPLIT_FROM = 1 << 17
-"""Buffers of at least this many numbers are filled by two streams side by side. The split depends on the size alone,
-never on the number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
+_PART = 1 << 17
+"""How many numbers are made together: what they take stays in the cache. The cut depends on the size alone, never on the
+number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
 
 
 class NoiseSource(Protocol):
@@ -114,49 +111,26 @@ class CudaNoise:
 
 
 class CpuNoise:
-    """Noise of two streams, on a CPU.
+    """Noise of numpy's SFC64, on a CPU.
 
-    It is drawn where it is needed and not ahead on a thread of its own: on few cores such a thread takes the place of
-    those that compute a product together, and they wait for each other longer than the drawing lasts.
+    It is drawn where it is needed, and by the thread that computes: a thread of its own that calls torch gets a team of
+    workers of its own, and with more of them than cores every later product of the process waits for sleepers.
     """
 
     def __init__(self, device: torch.device, seed: int | None = None) -> None:
-        self._streams = tuple(_Stream(split_seed(seed, stream)) for stream in range(_STREAMS))
-        self._pool = ThreadPoolExecutor(_STREAMS - 1, thread_name_prefix="honestdp-noise")
+        self._bits = np.random.SFC64(seed)  # None: the operating system's randomness
+        self._uniform = np.random.Generator(self._bits)
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
         return ()
 
     def normal(self, like: Tensor) -> Tensor:
-        first, *others = self._streams
-        flat = like.view(-1)
-        if len(flat) < _SPLIT_FROM:
-            first.fill(flat)
-            return like
-        own, *parts = flat.tensor_split(_STREAMS)
-        jobs = [self._pool.submit(stream.fill_by_parts, part) for part, stream in zip(parts, others, strict=True)]
-        first.fill_by_parts(own)
-        for job in jobs:
-            job.result()
+        for part in torch.split(like.view(-1), _PART):
+            self._fill(part)
         return like
 
-    def state(self) -> list[Tensor]:
-        return [stream.state() for stream in self._streams]
-
-    def restore(self, state: list[Tensor]) -> None:
-        for stream, saved in zip(self._streams, state, strict=True):
-            stream.restore(saved)
-
-
-class _Stream:
-    """Standard normal numbers from one generator."""
-
-    def __init__(self, seed: int | None) -> None:
-        self._bits = np.random.SFC64(seed)  # None: the operating system's randomness
-        self._uniform = np.random.Generator(self._bits)
-
-    def fill(self, flat: Tensor) -> None:
+    def _fill(self, flat: Tensor) -> None:
         """Overwrite `flat` `[n]`: the two numbers of a pair lie half of it apart."""
         half = -(-len(flat) // 2)
         # 1 - U lies in (0, 1]: its logarithm is finite.
@@ -168,20 +142,12 @@ class _Stream:
         torch.cos(angle, out=first).mul_(radius)
         torch.mul(angle.sin_()[: len(second)], radius[: len(second)], out=second)
 
-    def fill_by_parts(self, flat: Tensor) -> None:
-        """The same part by part. They stay in the cache, and none is large enough for torch to call its other threads: a
-        second Python thread that did so would get a team of its own, and with more threads than cores every later
-        product of the process would wait for sleepers.
-        """
-        for part in torch.split(flat, _PART):
-            self.fill(part)
-
-    def state(self) -> Tensor:
+    def state(self) -> list[Tensor]:
         """Only whole words of 64 bits are drawn, so these four are all there is."""
-        return torch.from_numpy(self._bits.state["state"]["state"].view(np.int64).copy())
+        return [torch.from_numpy(self._bits.state["state"]["state"].view(np.int64).copy())]
 
-    def restore(self, saved: Tensor) -> None:
-        self._bits.state = {**self._bits.state, "state": {"state": saved.numpy().view(np.uint64)}}
+    def restore(self, state: list[Tensor]) -> None:
+        self._bits.state = {**self._bits.state, "state": {"state": state[0].numpy().view(np.uint64)}}
 
 
 class SecureNoise:
