@@ -113,8 +113,9 @@ class CudaNoise:
 class CpuNoise:
     """Noise of numpy's SFC64, on a CPU.
 
-    It is drawn where it is needed, and by the thread that computes: a thread of its own that calls torch gets a team of
-    workers of its own, and with more of them than cores every later product of the process waits for sleepers.
+    It is drawn where it is needed, by the thread that computes, and transformed by numpy: a thread of its own that calls
+    torch gets a team of workers of its own, and with more of them than cores every later product of the process waits for
+    sleepers; and for so few numbers torch's team takes longer to meet than one core to work.
     """
 
     def __init__(self, device: torch.device, seed: int | None = None) -> None:
@@ -126,21 +127,24 @@ class CpuNoise:
         return ()
 
     def normal(self, like: Tensor) -> Tensor:
-        for part in torch.split(like.view(-1), _PART):
-            self._fill(part)
+        flat = like.view(-1).numpy()
+        for first in range(0, len(flat), _PART):
+            self._fill(flat[first : first + _PART])
         return like
 
-    def _fill(self, flat: Tensor) -> None:
+    def _fill(self, flat: np.ndarray[Any, Any]) -> None:
         """Overwrite `flat` `[n]`: the two numbers of a pair lie half of it apart."""
-        half = -(-len(flat) // 2)
+        half, kind, bits = -(-len(flat) // 2), flat.dtype, 8 * flat.itemsize
+        uniform = self._uniform.random(half)
         # 1 - U lies in (0, 1]: its logarithm is finite.
-        radius = torch.from_numpy(self._uniform.random(half)).neg_().log1p_().to(flat.dtype).mul_(-2).sqrt_()
-        bits = 8 * flat.element_size()
-        words = self._bits.random_raw(-(-half * bits // 64)).view(f"int{bits}")[:half]
-        angle = torch.from_numpy(words).to(flat.dtype).mul_(math.pi / 2.0 ** (bits - 1))
-        first, second = flat.tensor_split([half])
-        torch.cos(angle, out=first).mul_(radius)
-        torch.mul(angle.sin_()[: len(second)], radius[: len(second)], out=second)
+        squares = np.log(np.subtract(1, uniform, out=uniform), out=uniform)
+        radius = np.multiply(squares, -2, dtype=kind, casting="same_kind")
+        np.sqrt(radius, out=radius)
+        words = self._bits.random_raw(-(-half * bits // 64)).view(f"i{flat.itemsize}")[:half]
+        angle = np.multiply(words, math.pi / 2.0 ** (bits - 1), dtype=kind, casting="unsafe")
+        first, second = flat[:half], flat[half:]
+        np.multiply(np.cos(angle, out=first), radius, out=first)
+        np.multiply(np.sin(angle, out=angle)[: len(second)], radius[: len(second)], out=second)
 
     def state(self) -> list[Tensor]:
         """Only whole words of 64 bits are drawn, so these four are all there is."""
