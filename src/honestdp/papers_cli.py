@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from honestdp.checks import InvalidArgument
-from honestdp.papers.parts import is_done
-from honestdp.papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder
+from honestdp.checks import HonestdpError
+from honestdp.papers.parts import RESULTS, is_done
+from honestdp.papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder, result_file
 
 app = typer.Typer(
     help=(
@@ -32,7 +32,6 @@ Name = Annotated[
 Out = Annotated[Path, typer.Option(help="Where results, figures and parts are kept.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small version of the same shape: minutes on two cores.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RESULTS = Path("results/papers")
 LONG = 10.0  # seconds on a large GPU from which on a CPU is a poor idea
 
 
@@ -70,12 +69,23 @@ def run(
 
     `honestdp papers run mohapatra2022/table1`
     """
+    try:
+        _run(name, quick=quick, device=device, out=out, as_json=as_json)
+    except KeyboardInterrupt:
+        typer.echo("honestdp: stopped; the parts that are done are kept: run the same again to go on", err=True)
+        raise typer.Exit(130) from None
+
+
+def _run(name: str, *, quick: bool, device: str | None, out: Path, as_json: bool) -> None:
     from honestdp.papers.results import reproduce
 
     found, items = lookup(name)
     place = _device(device)
     results = []
     for item in items:
+        file = result_file(out, found.name, item.name, quick)
+        if file.exists():
+            typer.echo(f"note: replaces {file}", err=True)
         if place == "cpu":
             _warn(found, item, out=out, quick=quick)
         with _progress(f"{found.name}/{item.name}") as tell:
@@ -95,8 +105,10 @@ def show(name: Name, quick: Quick = False, out: Out = RESULTS, as_json: Json = F
     results = [(item, kept_result(found, item, out=out, quick=quick)) for item in items]
     present = [(item, result) for item, result in results if result is not None]
     if not present:
-        wanted = f"one that was run before: there is no result of it in {out} (honestdp papers run {name})"
-        raise InvalidArgument("name", name, wanted)
+        size = " --quick" if quick else ""
+        raise HonestdpError(
+            f"{name}: there is no {'quick ' if quick else ''}result of it in {out}; honestdp papers run {name}{size} makes one"
+        )
     if as_json:
         shown = [result for _, result in present]
         typer.echo(json.dumps(shown if len(items) > 1 else shown[0], indent=2))
@@ -124,12 +136,11 @@ def document(
 def _device(device: str | None) -> str:
     import torch
 
+    from honestdp.papers.run_device import check_device
+
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise InvalidArgument("device", device, "cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InvalidArgument("device", device, "cpu here: torch finds no GPU")
+    check_device(device)
     return device
 
 
@@ -175,3 +186,10 @@ def _print(found: Paper, item: Item, result: dict[str, Any], out: Path) -> None:
         console.print(f"note: {note}", markup=False)
     if "figure" in result:
         console.print(f"figure      {out / found.name / result['figure']}", markup=False)
+    made = result["made"]
+    seconds = made["seconds of training"] + made["seconds of the rest"]
+    console.print(f"made by     {made['command']}", markup=False)
+    for command in made["training by"]:
+        if command != made["command"]:
+            console.print(f"trained by  {command}", markup=False)
+    console.print(f"on          {', '.join(made['device'])}, {seconds:.0f} s, {made['on']}", markup=False)

@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 from honestdp.papers.claims import FAILS, HOLDS
 from honestdp.papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
-from honestdp.papers.mohapatra2022.honest import Case, Cell
+from honestdp.papers.mohapatra2022.honest_cases import Case, Cell
 from honestdp.papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
 from honestdp.papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
 from honestdp.papers.parts import Arrays

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
+RULE = (
+    "A claim is judged by cases (datasets and models, settings, printed numbers), and one rule makes every verdict. A claim of "
+    "all cases holds if all of them agree, holds in part if more than half do, and does not hold if half or fewer do. A claim "
+    "that says most cases holds if more than half agree, and does not hold otherwise. What counts as agreeing is said beside our "
+    "number; where the paper gives no number for it, the tolerance is ours."
+)
+"""How verdicts are made, for a reader of them."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +27,21 @@ class Claim:
     verdict: str
 
 
-def judged(claim: str, cases: Sequence[bool], found: str, *, enough: float = 1.0) -> Claim:
-    """A claim about several cases: it holds if at least the part `enough` of them agrees, and fails if none does."""
+def judged(claim: str, cases: Sequence[bool], found: str, *, most: bool = False) -> Claim:
+    """A claim about several cases, by `RULE`. most: it says of itself that it is about most of them."""
     agree = sum(map(bool, cases))
-    verdict = HOLDS if cases and agree >= enough * len(cases) else IN_PART if agree else FAILS
-    return Claim(claim, found, verdict)
+    if 2 * agree <= len(cases):
+        return Claim(claim, found, FAILS)
+    return Claim(claim, found, HOLDS if most or agree == len(cases) else IN_PART)
+
+
+def plain(value: Any) -> Any:
+    """The same with None in the place of every number that JSON has no word for (infinity, not a number)."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,9 @@ class Table:
 def _shown(cell: str | float, digits: int) -> str:
     if isinstance(cell, str):
         return cell
-    return f"{cell:.{digits}f}" if isinstance(cell, float) else str(cell)
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:.{digits}f}" if math.isfinite(cell) else "none"
 
 
 @dataclass(frozen=True)
@@ -63,5 +83,5 @@ class Outcome:
             "claims": [asdict(claim) for claim in self.claims],
             "tables": [{"title": t.title, "header": list(t.header), "rows": t.cells()} for t in self.tables],
             "notes": self.notes,
-            "numbers": self.numbers,
+            "numbers": plain(self.numbers),
         }

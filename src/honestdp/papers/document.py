@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from honestdp.checks import HonestdpError
+from honestdp.papers.claims import RULE
 from honestdp.papers.registry import Paper, result_file
 from honestdp.papers.results import kept_result
 
@@ -14,11 +16,20 @@ from honestdp.papers.results import kept_result
 def page(paper: Paper, *, out: Path, beside: Path) -> str:
     """The page as markdown, with links to figures relative to `beside`, the page's file."""
     found = [(item, kept_result(paper, item, out=out, quick=False)) for item in paper.items]
+    if all(result is None for _, result in found):
+        raise HonestdpError(
+            f"no full-size result of {paper.name} is in {out}: honestdp papers run {paper.name}/NAME makes them"
+        )
     lines = [
         f"# {paper.title}",
         "",
         f"{paper.citation}. Every number and verdict on this page comes from the results in `{_folder(out, paper)}`; "
         f"`honestdp papers document {paper.name}` writes the page.",
+        "",
+        "[How to run it](README.md), whole or in small. Figures share parts of the training (DPAdam's runs at sigma 4 are in "
+        "figures 4 and 5 alike), so the times below count shared parts once for each figure.",
+        "",
+        RULE,
         "",
         "Curves over test data and repeats evaluate the reproduction on public data. No budget covers them: a practitioner who "
         "looked at them would have to pay for them.",

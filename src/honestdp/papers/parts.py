@@ -10,6 +10,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 import zipfile
@@ -22,6 +23,9 @@ import numpy as np
 
 from honestdp.files import replace_file
 
+RESULTS = Path("results/papers")
+"""Where results, figures and parts are kept unless another folder is named."""
+_MODULES = {"run_device.py": "python -m honestdp.papers.run_device", "__main__.py": "python -m honestdp"}
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 Tell = Callable[[float], None]
@@ -136,10 +140,11 @@ def versions() -> dict[str, str]:
 
 
 def as_seen(command: Sequence[str] | None = None) -> str:
-    """The command line as a reader can repeat it: the program's name without its path, and without the folder of results."""
+    """The command line as a reader can repeat it: without this machine's paths. The folder of results becomes the usual one."""
     first, *rest = command or sys.argv
-    if "--out" in rest:
-        place = rest.index("--out")
-        rest[place : place + 2] = []
+    told = []
+    for before, word in zip(["", *rest], rest, strict=False):
+        kept = str(RESULTS) if before == "--out" else f"--out={RESULTS}" if word.startswith("--out=") else word
+        told.append(shlex.quote(kept))
     name = Path(first).name
-    return " ".join(["python -m honestdp.papers.run_device" if name == "run_device.py" else name, *rest])
+    return " ".join([_MODULES.get(name, name), *told])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from honestdp.checks import InvalidArgument
+from honestdp.checks import HonestdpError
 from honestdp.papers.claims import Outcome
 from honestdp.papers.parts import Arrays, Part
 
@@ -42,12 +42,12 @@ class Paper:
             if item.name == name:
                 return item
         known = ", ".join(f"{self.name}/{item.name}" for item in self.items)
-        raise InvalidArgument("name", f"{self.name}/{name}", f"one of {known}")
+        raise HonestdpError(f"PAPER/NAME must be one of {known}; got {self.name}/{name}")
 
 
 def paper(name: str) -> Paper:
     if name not in PAPERS:
-        raise InvalidArgument("name", name, "a paper's name, or paper/item: " + ", ".join(PAPERS))
+        raise HonestdpError(f"PAPER must be a paper's name ({', '.join(PAPERS)}); got {name}")
     found: Paper = importlib.import_module(f"honestdp.papers.{name}").PAPER
     return found
 

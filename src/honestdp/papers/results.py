@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from honestdp.papers.parts import as_seen, device_name, make_all, read, versions, write_whole
+from honestdp.checks import HonestdpError
+from honestdp.papers.parts import RESULTS, as_seen, device_name, make_all, read, versions, write_whole
 from honestdp.papers.registry import Item, Paper, parts_folder, result_file
 
 
@@ -32,7 +33,7 @@ def reproduce(
         **outcome.as_dict(),
         "made": {
             "command": as_seen(),
-            "training by": sorted({about["command"] for about in abouts}),
+            "training by": sorted({_repeatable(about["command"]) for about in abouts}),
             "device": sorted({about["device"] for about in abouts}) or [device_name("cpu")],
             "seconds of training": round(sum(about["seconds"] for about in abouts), 1),
             "seconds of the rest": round(time.perf_counter() - began, 1),
@@ -52,8 +53,14 @@ def reproduce(
 
 def readable(result: dict[str, Any]) -> str:
     """JSON with every list of numbers on one line."""
-    text = json.dumps(result, indent=1)
+    text = json.dumps(result, indent=1, allow_nan=False)
     return re.sub(r"\[\s+([-+\d.,\seEIN]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+def _repeatable(command: str) -> str:
+    """Parts made before the folder of results was told in commands had one."""
+    bare = "run_device" in command and "--out" not in command.split()
+    return f"{command} --out {RESULTS}" if bare else command
 
 
 def kept_result(paper: Paper, item: Item, *, out: Path, quick: bool) -> dict[str, Any] | None:
@@ -61,5 +68,12 @@ def kept_result(paper: Paper, item: Item, *, out: Path, quick: bool) -> dict[str
     file = result_file(out, paper.name, item.name, quick)
     if not file.is_file():
         return None
-    found: dict[str, Any] = json.loads(file.read_text())
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+        whole = {"claims", "tables", "notes", "made", "quick"} <= found.keys()
+    except (ValueError, AttributeError):
+        whole = False
+    if not whole:
+        again = f"honestdp papers run {paper.name}/{item.name}{' --quick' if quick else ''}"
+        raise HonestdpError(f"{file} is no whole result; make it again ({again} --out {out}) or delete it")
     return found

@@ -24,6 +24,14 @@ NOISE, STEPS = 4.0, 10000
 COVERAGE = 0.9
 SIZES = (5000, 10000, 20000, 50000, 60000, 100000, 200000, 400000, 700000, 950000, 1000000)
 GAMMAS = (1.0, 0.1, 0.01, 0.001)
+TIMES_TOLERANCE = 0.1
+"""Of the printed overheads, 4.8 and 7.3."""
+GROWTH_SLACK = 0.02
+"""By how much an overhead may be below that of a smaller n and still count as growing: n = 5000 has another delta."""
+CANDIDATES_TOLERANCE = 1.0
+"""Of a printed number of candidates, in figure 1 and figure 6 alike."""
+CONSTANT = 0.2
+"""Growth from 1 to 60 candidates up to which a cost is almost constant."""
 
 
 def delta_of(records: int) -> float:
@@ -77,29 +85,31 @@ def figure1(parts: Finished, quick: bool) -> Outcome:
     slack = {n: _tight_liu_talwar(_run(n), delta_of(n)) for n in sizes}
     run = _run(1000000)
     smaller = composable(run, 1e-7, liu_talwar(run, 1e-7, 1))
-    grows = all(b >= a - 0.02 for a, b in zip(list(blowup.values()), list(blowup.values())[1:], strict=False))
+    grows = all(b >= a - GROWTH_SLACK for a, b in zip(list(blowup.values()), list(blowup.values())[1:], strict=False))
     small, large = wider[0.001][5000], wider[0.001][950000]
     claims = [
         judged(
             "LT's least overhead is about 5 times and grows with the dataset: 4.8 at n = 5000, almost 7.3 at n = 950000",
-            [abs(blowup[5000] - 4.8) < 0.1, abs(blowup[950000] - 7.3) < 0.1, grows],
-            f"{blowup[5000]:.2f} at n = 5000, {blowup[950000]:.2f} at n = 950000, "
-            f"{'growing' if grows else 'not always growing'} with n",
+            [abs(blowup[n] - printed) <= TIMES_TOLERANCE for n, printed in ((5000, 4.8), (950000, 7.3))] + [grows],
+            f"{blowup[5000]:.2f} at n = 5000, {blowup[950000]:.2f} at n = 950000 (within {TIMES_TOLERANCE:g} agrees), "
+            f"{'growing' if grows else 'not always growing'} with n (falls of up to {GROWTH_SLACK:g} let pass)",
         ),
         judged(
             "From 1 to 1000 candidates LT's epsilon grows from 33 to 39 at n = 5000 and from 0.49 to 0.69 at n = 950000",
             [
-                abs(wider[1.0][5000] - 33) < 0.5,
-                abs(small - 39) < 0.5,
-                abs(wider[1.0][950000] - 0.49) < 0.01,
-                abs(large - 0.69) < 0.01,
+                abs(wider[1.0][5000] - 33) <= 0.5,
+                abs(small - 39) <= 0.5,
+                abs(wider[1.0][950000] - 0.49) <= 0.01,
+                abs(large - 0.69) <= 0.01,
             ],
-            f"{wider[1.0][5000]:.2f} to {small:.2f} at n = 5000, {wider[1.0][950000]:.3f} to {large:.3f} at n = 950000",
+            f"{wider[1.0][5000]:.2f} to {small:.2f} at n = 5000 (within 0.5 agrees), {wider[1.0][950000]:.3f} to {large:.3f} at "
+            "n = 950000 (within 0.01 agrees)",
         ),
         judged(
             "For LT's least cost MA composes 14 candidates at n = 5000 and up to 175 at n = 100000",
-            [int(fits[5000]) == 14, int(fits[100000]) == 175],
-            f"{fits[5000]:.1f} at n = 5000, {fits[100000]:.1f} at n = 100000, {fits[1000000]:.1f} at n = 1000000",
+            [abs(fits[n] - printed) <= CANDIDATES_TOLERANCE for n, printed in ((5000, 14), (100000, 175))],
+            f"{fits[5000]:.1f} at n = 5000, {fits[100000]:.1f} at n = 100000, {fits[1000000]:.1f} at n = 1000000 (within "
+            f"{CANDIDATES_TOLERANCE:g} agrees)",
         ),
     ]
     notes = [
@@ -167,13 +177,14 @@ def figure6(parts: Finished, quick: bool) -> Outcome:
     claims = [
         judged(
             "MA composes up to 14 candidates (n = 5000) and 26 (n = 60000) for LT's cost",
-            [abs(crossing[n] - printed[n]) <= 1 for n in printed],
-            f"the costs are equal at {crossing[5000]:.1f} candidates (n = 5000) and {crossing[60000]:.1f} (n = 60000)",
+            [abs(crossing[n] - printed[n]) <= CANDIDATES_TOLERANCE for n in printed],
+            f"the costs are equal at {crossing[5000]:.1f} candidates (n = 5000) and {crossing[60000]:.1f} (n = 60000); within "
+            f"{CANDIDATES_TOLERANCE:g} agrees",
         ),
         judged(
             "LT's cost is almost constant in the number of candidates",
-            [found[n]["LT"][-1] / found[n]["LT"][0] < 1.2 for n in printed],
-            "from 1 to 60 candidates it grows by "
+            [found[n]["LT"][-1] / found[n]["LT"][0] <= 1 + CONSTANT for n in printed],
+            f"from 1 to 60 candidates it grows by (up to {CONSTANT:.0%} is almost constant) "
             + " and ".join(f"{found[n]['LT'][-1] / found[n]['LT'][0] - 1:.0%} (n = {n})" for n in printed),
         ),
     ]

@@ -43,7 +43,7 @@ OPTIMIZERS = {"DPSGD": "sgd", "DPMomentum": "momentum", "DPAdam": "adam", "DPAda
 SINGLE = "Horizon"
 MNIST, ADULT = (
     Task("mnist", "MNIST", 60000, STEPS, DELTA),
-    Task("adult", "Adult", 36177, STEPS, DELTA),
+    Task("adult", "Adult (104)", 36177, STEPS, DELTA),
 )
 TASKS = (MNIST, ADULT)
 NOISES = Path(__file__).with_name("honest_noise.json")

@@ -40,8 +40,8 @@ class Task:
 
     @property
     def plain_title(self) -> str:
-        """Of the dataset that is meant, for what depends on its size alone."""
-        return self.title.removesuffix(" (stand-in)")
+        """Of the dataset that is meant, for what does not depend on its columns or on which copy of it is used."""
+        return self.title.partition(" (")[0]
 
     @property
     def dataset(self) -> NamedDataset:
@@ -49,7 +49,7 @@ class Task:
 
 
 TASKS = (
-    Task("adult-202", "Adult", 36177, 10000, 1e-6),
+    Task("adult-202", "Adult (202)", 36177, 10000, 1e-6),
     Task("enron", "ENRON", 4137, 5000, 1e-5),
     Task("gisette-standin", "Gisette (stand-in)", 4800, 5000, 1e-5),
     Task("mnist", "MNIST", 60000, 10000, 1e-6),
