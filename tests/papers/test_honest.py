@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 from honestdp.papers.claims import FAILS, HOLDS
 from honestdp.papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
-from honestdp.papers.mohapatra2022.honest_cases import Case, Cell
+from honestdp.papers.mohapatra2022.honest_cases import Case, Cell, stray
 from honestdp.papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
 from honestdp.papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
 from honestdp.papers.parts import Arrays
@@ -253,9 +253,24 @@ REVERSED = {"DPSGD": 88.0, "DPMomentum": 89.0, "DPAdam": 85.0, "DPAdamWOSM": 86.
 def test_verdicts_follow_the_cells() -> None:
     found = honest.judgements([case(PAPER, 86.0, better=3.0)])
     assert [claim.verdict for claim in found] == [HOLDS, HOLDS, HOLDS]
-    assert "+6.0 (compose)" in found[1].found
-    assert "+3.0 (envelope)" in found[1].found
+    assert "+6.0 and 1 (compose)" in found[1].found
+    assert "+3.0 and 1 (envelope)" in found[1].found
     assert [claim.verdict for claim in honest.judgements([case(REVERSED, 88.0)])] == [FAILS, FAILS, FAILS]
+
+
+def test_a_search_far_below_its_cell_is_told_with_its_trainings() -> None:
+    one = case(PAPER, 86.0)
+    assert stray([one]) == []
+    one.cells["DPSGD", "envelope"] = Cell([90.0] * 18 + [15.4, 84.9], (*[9] * 18, 1, 3))
+    (note,) = stray([one])
+    assert note.endswith(
+        "DPSGD under envelope on Toy at epsilon 1: 15.4 % after a single training, 84.9 % after 3 trainings."
+    )
+
+
+def test_searches_are_drawn_as_before_whatever_their_dataset_is_called() -> None:
+    """The committed table rests on these seeds."""
+    assert [task.plain_title for task in honest_training.TASKS] == ["MNIST", "Adult"]
 
 
 def test_the_conclusion_is_what_the_cells_say() -> None:
@@ -291,14 +306,17 @@ def test_the_table_holds_the_winners_test_accuracy_of_every_search(tmp_path: Pat
     assert by_name["DPAdam, 4"][:2] == ["50.3 ± 0.0"] * 2
     assert by_name["DPMomentum, 280"][1] == "77.9 ± 0.0"
     assert by_name[SINGLE] == [*[""] * 5, "50.0 ± 0.0"]
-    assert len(found.numbers["accuracies"]["Adult, LR, epsilon 1"]["DPAdam, envelope"]) == 20
+    assert len(found.numbers["accuracies"]["Adult (104), LR, epsilon 1"]["DPAdam, envelope"]) == 20
     runs = {row[1]: row[3:] for row in found.tables[1].rows}
     assert runs[280] == ["280", "280", "2511", "2511", "2511"]
     noises = {row[1]: row[3:] for row in found.tables[2].rows}
     assert noises[4][0] == Search(ADULT, "DPAdam", "compose", 1.0).run.noise
     assert found.claims[-1].verdict == HOLDS
     assert found.notes[0].startswith("Conclusion at epsilon 1, delta 1e-06: ")
-    assert "covered by no budget" in found.notes[1]
+    assert "Left out" not in found.notes[1]
+    assert "Quick version: epsilon 1 alone" in found.notes[1]
+    assert "MNIST with TLNN" in found.notes[1]
+    assert "covered by no budget" in found.notes[2]
     assert found.draw is not None
     found.draw(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10000

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from honestdp.data.sources import DatasetUnavailable
+from honestdp.papers import run_device
+from honestdp.papers.claims import RULE
+
 
 def papers(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("honestdp")), "papers", *words]
@@ -33,8 +37,13 @@ def test_run_writes_a_result_that_show_and_list_read(tmp_path: Path) -> None:
 
     shown = output(tmp_path, "show", "mohapatra2022/figure1", "--quick")
     assert "verdict" in shown
-    assert "holds in part" in shown
+    assert "does not hold" in shown
     assert "quick version" in shown
+    assert "made by     honestdp papers run mohapatra2022/figure1 --quick --json" in shown
+    assert "on          CPU" in shown
+
+    again = papers(tmp_path, "run", "mohapatra2022/figure1", "--quick")
+    assert again.stderr == "note: replaces results/papers/mohapatra2022/figure1-quick.json\n"
 
     listed = {row["name"]: row for row in json.loads(output(tmp_path, "list", "--json"))}
     assert listed["mohapatra2022/figure1"]["size"] == "quick"
@@ -47,17 +56,87 @@ def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: 
     output(tmp_path, "document", "mohapatra2022")
     page = (tmp_path / "docs" / "papers" / "mohapatra2022.md").read_text()
     assert "](../../results/papers/mohapatra2022/figure1.png)" in page
-    assert "| holds in part |" in page
+    assert "| does not hold |" in page
+    assert RULE in page
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/table1`" in page
     assert "honestdp papers run mohapatra2022/figure1" in page
+
+
+def test_a_page_is_not_written_over_when_there_is_no_result(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "papers" / "mohapatra2022.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("kept")
+    done = papers(tmp_path, "document", "mohapatra2022")
+    assert done.returncode == 2
+    assert done.stderr.startswith("honestdp: error: no full-size result of mohapatra2022 is in results/papers")
+    assert done.stderr.count("\n") == 1
+    assert page.read_text() == "kept"
+
+
+@pytest.mark.parametrize("damaged", ["", '{"claims": [', "[]", "{}"])
+def test_a_damaged_result_is_one_line(damaged: str, tmp_path: Path) -> None:
+    file = tmp_path / "results" / "papers" / "mohapatra2022" / "figure1.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(damaged)
+    done = papers(tmp_path, "show", "mohapatra2022/figure1")
+    assert done.returncode == 2
+    assert "figure1.json is no whole result; make it again (honestdp papers run mohapatra2022/figure1" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupted_run_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
+    code = """
+import sys
+from honestdp.papers import results
+
+def stopped(*words, **named):
+    raise KeyboardInterrupt
+
+results.reproduce = stopped
+from honestdp.cli import main
+sys.argv = ["honestdp", "papers", "run", "mohapatra2022/figure1"]
+main()
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr == "honestdp: stopped; the parts that are done are kept: run the same again to go on\n"
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("run", "abadi2016"), "a paper's name"),
+        (["mohapatra2022/figure99"], "PAPER/NAME must be one of mohapatra2022/figure1"),
+        (["mohapatra2022/figure3", "--device", "tpu"], "device must be cpu or cuda"),
+        (["mohapatra2022/figure3", "--only", "nothing*"], "--only nothing* names no part"),
+        (["mohapatra2022/figure3", "--device", "cpu", "--only", "*mnist-LR"], "mnist"),
+    ],
+)
+def test_on_a_bare_machine_what_cannot_be_done_is_one_line(
+    words: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def unavailable(name: str) -> None:
+        raise DatasetUnavailable(f"dataset {name}: not here")
+
+    monkeypatch.setattr("honestdp.papers.mohapatra2022.setting._loaded", unavailable)
+    assert run_device.main([*words, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("run_device: error: ")
+    assert expected in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("run", "abadi2016"), "error: PAPER must be a paper's name"),
         (("run", "mohapatra2022/figure99"), "one of mohapatra2022/figure1"),
         (("show", "mohapatra2022/figure4"), "there is no result of it"),
+        (("show", "mohapatra2022/figure4", "--quick"), "honestdp papers run mohapatra2022/figure4 --quick makes one"),
         (("run", "mohapatra2022/figure1", "--device", "tpu"), "cpu or cuda"),
     ],
 )

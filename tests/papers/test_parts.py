@@ -92,5 +92,9 @@ def test_a_command_is_told_without_paths_of_this_machine() -> None:
     told = module.as_seen(
         ["/opt/x/honestdp/papers/run_device.py", "mohapatra2022/figure4", "--out", "/tmp/o", "--device", "cuda"]
     )
-    assert told == "python -m honestdp.papers.run_device mohapatra2022/figure4 --device cuda"
+    assert told == "python -m honestdp.papers.run_device mohapatra2022/figure4 --out results/papers --device cuda"
+    assert module.as_seen(["/x/honestdp/__main__.py", "papers", "run", "a/b", "--out=/tmp/o", "--quick"]) == (
+        "python -m honestdp papers run a/b --out=results/papers --quick"
+    )
+    assert module.as_seen(["/x/run_device.py", "a", "--only", "*mnist*"]).endswith("a --only '*mnist*'")
     assert module.as_seen(["/usr/bin/honestdp", "papers", "run", "a/b"]) == "honestdp papers run a/b"
