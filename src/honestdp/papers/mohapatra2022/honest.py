@@ -201,7 +201,7 @@ def _notes(quick: bool) -> list[str]:
     )
     here = [(task.plain_title, model) for task, model in pairs(quick)]
     left = ", ".join(
-        f"{task.title if task.plain_title != 'Adult' else ADULT.title}, {model}"
+        f"{task.title if task.plain_title != 'Adult' else ADULT.title} with {model}"
         for task, model in every_pair(False)
         if (task.plain_title, model) not in here
     )

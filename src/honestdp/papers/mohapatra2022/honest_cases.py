@@ -85,7 +85,7 @@ def stray(cases: list[Case]) -> list[str]:
         for way, cell in one.cells.items():
             low = [i for i, value in enumerate(cell.values) if value < float(np.median(cell.values)) - FAR]
             if low and cell.tried:
-                each = ", ".join(f"{cell.values[i]:.1f} % of {_trainings(cell.tried[i])}" for i in low)
+                each = ", ".join(f"{cell.values[i]:.1f} % after {_trainings(cell.tried[i])}" for i in low)
                 told.append(f"{way[0]} under {way[1]} on {one.title} at epsilon {one.epsilon:g}: {each}")
     if not told:
         return []

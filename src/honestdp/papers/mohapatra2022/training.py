@@ -14,7 +14,7 @@ import numpy as np
 from honestdp.data.gisette import STANDIN
 from honestdp.optimizers import Rule
 from honestdp.papers.curves import Plan, accuracies
-from honestdp.papers.mohapatra2022.setting import EVERY, REPEATS, Pair, grid, model_of, pair_name, pair_title, pairs
+from honestdp.papers.mohapatra2022.setting import EVERY, REPEATS, Pair, grid, model_of, pair_name, pairs
 from honestdp.papers.parts import Array, Arrays, Part, Tell
 from honestdp.papers.registry import Finished
 
@@ -88,7 +88,9 @@ def trained_notes(quick: bool) -> list[str]:
     notes += sorted({f"{task.title}: {STANDIN}." for task, _ in pairs(quick) if "stand-in" in task.title})
     notes.append("Adult (202): the paper's columns, 6 numbers and 98 of one-hot codes appended twice.")
     if quick:
-        left = ", ".join(pair_title(pair) for pair in pairs(False) if pair not in pairs(True))
+        left = ", ".join(
+            f"{task.title} with {model}" for task, model in pairs(False) if (task, model) not in pairs(True)
+        )
         notes.append(
             f"Quick version: {QUICK_STEPS} steps, one repeat, a few candidates of each large grid; left out: {left}."
         )
