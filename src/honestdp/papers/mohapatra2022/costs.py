@@ -123,6 +123,8 @@ def figure1(parts: Finished, quick: bool) -> Outcome:
         "The smallest n has delta 1e-5, the others 1e-6; the appendix's rule, 1/n rounded down to a power of ten, would give "
         "1e-4 at n = 5000.",
     ]
+    if quick:
+        notes.append(f"Quick version: {len(sizes)} sizes of the {len(SIZES)}.")
     numbers = {
         "records": list(sizes),
         "one run, moments": list(one.values()),
@@ -189,7 +191,8 @@ def figure6(parts: Finished, quick: bool) -> Outcome:
         ),
     ]
     numbers = {"candidates": list(ks), "crossing": crossing, **{f"n = {n}": lines for n, lines in found.items()}}
-    return Outcome(claims, numbers, draw=lambda file: _draw6(file, list(ks), found))
+    notes = [f"Quick version: {len(ks)} numbers of candidates and not each up to 16."] if quick else []
+    return Outcome(claims, numbers, notes=notes, draw=lambda file: _draw6(file, list(ks), found))
 
 
 def _crossing(run: Run, delta: float) -> float:
