@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
@@ -75,13 +75,27 @@ def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
             return _materialised(trial, Expected.of(trial))
 
 
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+_READS = {
+    "item",
+    "tolist",
+    "numpy",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__contains__",
+    "is_nonzero",
+    "equal",
+}
+
+
+class _Reads(TorchFunctionMode):
     """Notes whether a number was read from a tensor into Python."""
 
     seen = False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = self.seen or func is torch.ops.aten._local_scalar_dense.default
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = self.seen or getattr(func, "__name__", "") in _READS
         return func(*args, **(kwargs or {}))
 
 
@@ -110,7 +124,7 @@ class Expected:
 
 
 def _book_keeping(trial: Trial, expected: Expected, layers: tuple[Ruled, ...]) -> Plan:
-    with _Reads() as reads:  # type: ignore[no-untyped-call]
+    with _Reads() as reads:
         trial.output(trial.x.flatten(0, 1))
     if reads.seen:
         raise Unruled("it reads numbers to choose its way, which must not be those of a whole lot")
