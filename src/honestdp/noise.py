@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _TWISTER_WORDS = 624
 _TWISTER_BYTES = 5056
 _TWISTER_OFFSET = 24
-_PART = 1 << 17
+_PART = 1 << 15
 """How many numbers are made together: what they take stays in the cache. The cut depends on the size alone, never on the
 number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
 
