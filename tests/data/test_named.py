@@ -118,9 +118,29 @@ def test_counts_that_are_not_the_published_ones_are_refused(tmp_path: Path, monk
     monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
     with pytest.raises(DatasetUnavailable, match="dataset enron: the word counts of"):
         load("enron")
+    values["data"][7] -= 1
+    values["y"] = np.roll(values["y"], 1)
+    np.savez_compressed(tmp_path / enron.COUNTS, **values)
+    with pytest.raises(DatasetUnavailable, match="dataset enron: the labels of"):
+        load("enron")
     (tmp_path / enron.COUNTS).write_bytes((FOLDER / enron.COUNTS).read_bytes()[:5000])
     with pytest.raises(DatasetUnavailable, match="cannot be read"):
         load("enron")
+
+
+def test_a_downloaded_archive_that_is_none_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page in place of a file, as a proxy gives: it must not be found in the cache ever after."""
+    monkeypatch.setenv("HONESTDP_CACHE", str(tmp_path))
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path / "none"))
+    for path, name in (("enron/enron1.tar.gz", "enron"), ("gisette/gisette_train.data", "gisette")):
+        page = b"<html>please log in</html>"
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(gzip.compress(page) if path.endswith(".gz") else page)
+        (tmp_path / "gisette").mkdir(exist_ok=True)
+        (tmp_path / "gisette" / "gisette_train.labels").write_text("1 -1")
+        with pytest.raises(DatasetUnavailable, match=f"dataset {name}"):
+            load(name)
+        assert not (tmp_path / path).exists()
 
 
 @needs_files

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic, sleep
 from typing import ClassVar
 
 import pytest
@@ -35,6 +37,13 @@ class Publisher(BaseHTTPRequestHandler):
             body = body[: len(body) // 2]
         if self.path.startswith("/other"):
             body = bytes(len(body))
+        if self.path.startswith("/slow"):
+            with contextlib.suppress(OSError):
+                for place in range(100):
+                    self.wfile.write(body[place : place + 1])
+                    self.wfile.flush()
+                    sleep(0.05)
+            return
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
@@ -100,6 +109,16 @@ def test_half_a_download_leaves_nothing_and_the_next_address_is_asked(site: str,
 def test_a_download_with_another_checksum_is_refused_and_leaves_nothing(site: str, cache: Path) -> None:
     with pytest.raises(DatasetUnavailable, match=r"/other\.bin is damaged or another file"):
         content("small", SourceFile("a.bin", DIGEST, (site + "/other.bin",)))
+    assert files_below(cache) == []
+    assert content("small", SourceFile("a.bin", DIGEST, (site + "/other.bin", site + "/a.bin"))) == WHOLE
+
+
+def test_a_server_that_drips_is_given_up(site: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_MOST_SECONDS", 0.3)
+    began = monotonic()
+    with pytest.raises(DatasetUnavailable, match="not whole after"):
+        content("small", SourceFile("a.bin", DIGEST, (site + "/slow.bin",)))
+    assert monotonic() - began < 5
     assert files_below(cache) == []
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from honestdp.data.images import MNIST, read
 from honestdp.data.named import Array, NamedDataset, shuffled, split_rows
-from honestdp.data.sources import DatasetUnavailable, SourceFile, content
+from honestdp.data.sources import DatasetUnavailable, SourceFile, content, discard
 
 _BASE = "https://archive.ics.uci.edu/ml/machine-learning-databases/gisette/GISETTE/"
 FILES = tuple(
@@ -32,9 +32,14 @@ _SIGNAL = 2500
 
 def real() -> NamedDataset:
     """The published training part, 6000 records; the validation and test parts are not used by the paper's sizes."""
-    values, labels = (np.fromstring(content("gisette", file).decode("ascii"), sep=" ") for file in FILES)
+    try:
+        values, labels = (np.array(content("gisette", file).split(), dtype=np.float64) for file in FILES)
+    except ValueError:
+        values = labels = np.empty(0)
     in_range = values.size > 0 and values.min() >= 0 and values.max() <= LARGEST
     if values.size != RECORDS * FEATURES or not in_range or sorted(set(labels)) != [-1, 1] or labels.sum() != 0:
+        for file in FILES:
+            discard(file.path)
         raise DatasetUnavailable(
             f"dataset gisette: {FILES[0].path} and {FILES[1].path} are not {RECORDS} records of {FEATURES} whole numbers from 0 "
             f"to {LARGEST} with as many labels of 1 as of -1; replace them"

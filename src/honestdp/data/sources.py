@@ -13,11 +13,14 @@ import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from honestdp.checks import HonestdpError
 from honestdp.files import replace_file
 
-_SECONDS = 60
+_SECONDS, _MOST_SECONDS = 60, 1800
+"""How long to wait for the next bytes of a file, and for all of it."""
 
 
 class DatasetUnavailable(HonestdpError):
@@ -80,6 +83,11 @@ def keep(path: str, raw: bytes) -> Path:
     return target
 
 
+def discard(path: str) -> None:
+    """Forget a file of the cache that turned out to be no good, so that it is downloaded again."""
+    (cache_folder() / path).unlink(missing_ok=True)
+
+
 def _check(dataset: str, source: SourceFile, found: bytes, where: str) -> None:
     if source.sha256 is None:
         return
@@ -97,10 +105,10 @@ def _download(dataset: str, source: SourceFile) -> bytes:
         try:
             raw = _get(url)
             found = unpacked(raw, packed=url.endswith(".gz"))
-        except (OSError, EOFError, ValueError, zlib.error) as trouble:
+            _check(dataset, source, found, url)
+        except (OSError, EOFError, ValueError, zlib.error, DatasetUnavailable) as trouble:
             troubles.append(f"{url} ({trouble})")
             continue
-        _check(dataset, source, found, url)
         same = url.endswith(".gz") == source.path.endswith(".gz")
         keep(source.path, raw if same else gzip.compress(found, mtime=0) if source.path.endswith(".gz") else found)
         return found
@@ -123,7 +131,17 @@ def _get(url: str) -> bytes:
 
     try:
         with urlopen(url, timeout=_SECONDS) as answer:
-            raw: bytes = answer.read()
+            return _whole(answer)
     except HTTPException as trouble:
         raise OSError(f"{type(trouble).__name__}: {trouble}") from trouble
-    return raw
+
+
+def _whole(answer: Any) -> bytes:
+    began, parts = monotonic(), []
+    while part := answer.read1(1 << 20):
+        parts.append(part)
+        if monotonic() - began > _MOST_SECONDS:
+            raise OSError(f"not whole after {_MOST_SECONDS} seconds")
+    if answer.length:  # what is still to come of the announced length
+        raise OSError(f"it ends {answer.length} bytes too early")
+    return b"".join(parts)

@@ -14,6 +14,7 @@ import shlex
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,15 +54,10 @@ def file_of(part: Part, folder: Path) -> Path:
 def is_done(part: Part, folder: Path) -> bool:
     """Whether the part's file is there, whole, and of the same identity."""
     try:
-        return bool(_about(file_of(part, folder))["identity"] == json.loads(json.dumps(part.identity)))
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        arrays, about = read(part, folder)
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
         return False
-
-
-def _about(file: Path) -> dict[str, Any]:
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-        about: dict[str, Any] = json.loads(str(kept["about"]))
-    return about
+    return bool(arrays) and bool(about["identity"] == json.loads(json.dumps(part.identity)))
 
 
 def read(part: Part, folder: Path) -> tuple[Arrays, dict[str, Any]]:
