@@ -2,9 +2,9 @@
 
 At every look the best of an optimizer's candidates, accuracies averaged over the repeats: what the whole grid gives. Beside it
 what DPAdam's budget gives the others: the best of 4 candidates drawn at random from the pruned grid, mean and 95 % interval
-over 100 draws. Pruning follows the paper: step sizes that are the best hardly ever (in less than 1 % of all looks over all
-datasets and models) are left out, which favours DPSGD and DPMomentum. Claims are judged by averages over training, as those of
-figure 5 are, and the last step is told beside them.
+over 100 draws. Pruning is the paper's idea: step sizes that are the best hardly ever are left out, which favours DPSGD and
+DPMomentum; that hardly ever is less than 1 % of all looks over all datasets and models is our choice. Claims are judged by
+averages over training, as those of figure 5 are, and the last step is told beside them.
 """
 
 from __future__ import annotations

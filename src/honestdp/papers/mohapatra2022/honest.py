@@ -215,8 +215,10 @@ def _notes(quick: bool) -> list[str]:
         f"{FRACTION:g} of the records on the validation side, the scores' noise costs no more than the runs, and random stopping "
         "(liu-talwar, papernot-steinke, envelope) draws a geometric number of runs, so many in the mean that a given "
         f"candidate is run with probability {COVERAGE:g}. compose leaves with every model and finds the best by one noisy "
-        f"maximum; of the others the winner alone leaves. {SINGLE} trains on all records, validates nothing and has the "
-        "whole budget.",
+        f"maximum; of the others the winner alone leaves. {SINGLE} is `tune` with validation=0: it trains "
+        "on all records, scores nothing and has the whole budget.",
+        f"{SINGLE}'s constants were fixed before these searches, but with MNIST and Adult among the public datasets in view: its "
+        "lead on them may be flattered.",
         f"The {SEARCHES} searches of a cell are drawn from trainings that were made once: {counts}, all independent and at the "
         "noise of the cell. A search that tries a candidate more often takes a training again, with new noise of its score; "
         "searches share trainings and one split by coins. So the spread over searches is understated, most so for DPMomentum.",
