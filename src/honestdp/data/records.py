@@ -86,7 +86,8 @@ class DeviceRecords:
         self._x, self._y, self._dtype = x.to(device).contiguous(), y.to(device).contiguous(), dtype
         self.finite = not x.dtype.is_floating_point
         known = dtype == torch.float32 and x.dtype in (torch.uint8, torch.float16, torch.float32)
-        self._kernels = kernels.on(self._x.device) if known and x[:1].numel() and y.dim() == 1 else None
+        known = known and y.dim() == 1 and y.dtype != torch.bool and x[:1].numel() > 0
+        self._kernels = kernels.on(self._x.device) if known else None
 
     def __len__(self) -> int:
         return len(self._x)
