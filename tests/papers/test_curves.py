@@ -91,3 +91,19 @@ def test_looking_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         population.block()
     assert torch.equal(population.weights(), looked_at[-1])
     assert len(looked_at) == 3
+
+
+def test_equal_runs_in_different_chunks_have_lots_and_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "most_together", lambda *_: 2)
+    ended: list[torch.Tensor] = []
+    plain = Exam.right
+
+    def right(self: Exam, weights: torch.Tensor) -> np.ndarray:
+        ended.append(weights.clone())
+        return plain(self, weights)
+
+    monkeypatch.setattr(Exam, "right", right)
+    accuracies(linear, toy(), Plan([SGD(lr=1.0, clip=1.0)] * 6, RUN, 1, RUN.steps, seed=1), device="cpu")
+    found = torch.cat(ended)
+    assert found.shape[0] == 6
+    assert len({tuple(row) for row in found.tolist()}) == 6

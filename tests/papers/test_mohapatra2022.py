@@ -301,3 +301,13 @@ def test_adam_effective_step_size_converges_as_theorem_3_says(monkeypatch: pytes
     found = {part.name: part.work("cpu", lambda done: None)}
     assert found[part.name]["ratio"].shape == (4, 8, 3)
     assert found[part.name]["ratio"][:, -1, 1] == pytest.approx(np.ones(4), abs=0.05)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_no_two_trainings_share_a_seed(quick: bool) -> None:
+    """Parts of one name are one part, which figures share; all others have lots and noise of their own."""
+    parts = {part.name: part for item in PAPER.items for part in item.parts(quick)}
+    told = (part.identity.get("seed", part.identity.get("seeds")) for part in parts.values())
+    seeds = [json.dumps(seed) for seed in told if seed is not None]
+    assert len(seeds) > 10
+    assert len(set(seeds)) == len(seeds)
