@@ -21,17 +21,16 @@ import torch
 from torch import Tensor, nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
+
+from tests.engine.worlds import MeanOfTokens, moved, opposite_tokens, squared  # noqa: E402
 
 from honestdp import Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
-from honestdp.losses import squared_error  # noqa: E402
-from honestdp.mechanism import Examples, Question, release  # noqa: E402
-from honestdp.noise import noise_source, os_generator  # noqa: E402
-from honestdp.parameters import layout_of, stack  # noqa: E402
+from honestdp.noise import os_generator  # noqa: E402
 from honestdp.population import UNROLL, Population  # noqa: E402
-from honestdp.release import Constants, Query  # noqa: E402
+from honestdp.release import Query  # noqa: E402
 from honestdp.sampling import draw_lots  # noqa: E402
 from honestdp.training import Interrupted, assemble, train_population  # noqa: E402
 from kernels import compare  # noqa: E402
@@ -253,32 +252,10 @@ def kernels_agree_with_tensor_operations() -> str:
     return compare(CUDA)
 
 
-class MeanOfTokens(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(32, 32)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x).mean(1)
-
-
 def positions_that_cancel_stay_within_the_clip() -> str:
     """One record of two opposite, large tokens, among others: by how many clips it moves the sum."""
-    model, found = MeanOfTokens().to(CUDA), []
-    layout = layout_of(model, CUDA)
-    constants = Constants(1000, 1.0, 10, torch.zeros(1, device=CUDA), layout, torch.ones(10, device=CUDA))
-    params, question = stack([model], layout, CUDA), Question(model, squared_error)
-    for size in (1e2, 1e3, 1e4, 1e6, 1e8):
-        x, y = torch.randn(51, 4, 32, device=CUDA) + 1, torch.zeros(51, 32, device=CUDA)
-        x[50] = 0
-        x[50, 0] = size * torch.randn(32, device=CUDA)
-        x[50, 1] = -x[50, 0]
-        query, silence = Query(clip=torch.ones(1, device=CUDA)), noise_source(CUDA, seed=1)
-        sums = []
-        for count in (50, 51):
-            lot = [Examples(x[None, :count], y[None, :count], torch.ones(1, count, device=CUDA))]
-            sums.append(release(lot, params, query, question=question, constants=constants, noise=silence).gradient)
-        found.append((sums[1].double() - sums[0].double()).norm().item())
+    model = MeanOfTokens().to(CUDA)
+    found = [moved(model, squared, *opposite_tokens(size, CUDA)) for size in (1e2, 1e3, 1e4, 1e6, 1e8)]
     assert max(found) <= 1.005, found
     return f"at most {max(found):.3f} clips"
 

@@ -108,9 +108,8 @@ def _settings(layer: nn.Module) -> dict[str, Any]:
         if all(isinstance(part, _PLAIN) for part in parts):
             found[name] = tuple(parts)
         elif inspect.isroutine(value):
-            found[name] = getattr(
-                value, "__code__", value
-            )  # a function written in a constructor is a new object each time
+            # A function written in a constructor is a new object each time, and its code the same.
+            found[name] = getattr(value, "__code__", value)
     return found
 
 

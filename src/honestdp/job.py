@@ -5,7 +5,6 @@ What is handled here are releases, weights and public constants; everything priv
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, replace
@@ -23,7 +22,7 @@ from honestdp.logs import logger
 from honestdp.noise import split_seed
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
-from honestdp.population import Population
+from honestdp.population import Population, free_captured
 from honestdp.progress import Bar
 from honestdp.release import Constants
 from honestdp.run import Run
@@ -105,8 +104,7 @@ class Job:
         half = len(chunk) // 2
         _log.warning("out of memory with %d runs together; going on with %d", len(chunk), half)
         todo.chunks[number : number + 1] = [chunk[:half], chunk[half:]]
-        gc.collect()  # captured graphs hold their memory until the cycles they are part of are found
-        torch.cuda.empty_cache()
+        free_captured()
 
     def _train(self, chunk: list[int], todo: checkpoints.Progress, bar: Bar | None) -> Tensor:
         """The final weights of some runs of one rule, `[runs, d]`."""

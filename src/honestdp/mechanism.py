@@ -30,7 +30,8 @@ from torch import Tensor, nn
 from honestdp.checks import InvalidArgument
 from honestdp.data import Records
 from honestdp.gradients import Prepared
-from honestdp.losses import Loss
+from honestdp.gradients.pieces import SHORT
+from honestdp.losses import Loss, check_labels
 from honestdp.noise import NoiseSource, noise_source, os_generator, split_seed
 from honestdp.release import LEAST_CLIP, Constants, Query, Release
 from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
@@ -40,7 +41,7 @@ AUTO_SLACK = 0.01
 
 __all__ = ["Examples", "Lots", "Mechanism", "Question", "clipping_weights", "presence", "release"]
 
-SHORT_PRODUCTS = 1 - 2.0**-9
+SHORT_PRODUCTS = 1 - SHORT
 """On a GPU products are taken in TensorFloat-32, which keeps 11 digits of each factor. That may enlarge a record's part
 of the sum by a factor of (1 + 2^-11)^2 at most, while its norm was taken with all digits: the weights are made smaller by
 more than that, so that no part exceeds the clip. The model itself may be computed with any precision, for any function of
@@ -248,15 +249,9 @@ class Mechanism:
 
     def examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y, norms = self.records.fetch(indices)
-        if self._classes is not None and not self.records.resident:
-            self._check_labels(y)
+        if self._classes is not None and not self.records.resident and y.numel():
+            check_labels(int(y.min()), int(y.max()), self._classes)
         return Examples(x, y, present, finite=self.records.finite, norms=norms)
-
-    def _check_labels(self, y: Tensor) -> None:
-        assert self._classes is not None
-        if y.numel() and (int(y.min()) < 0 or int(y.max()) >= self._classes):
-            wanted = f"whole numbers from 0 to {self._classes - 1}, since the model gives {self._classes} outputs"
-            raise InvalidArgument("labels", f"from {int(y.min())} to {int(y.max())}", wanted)
 
     def release(self, lots: Lots, step: int, params: Tensor, query: Query) -> Release:
         """The release of one step of a block, its lots whole however large they are."""

@@ -10,6 +10,7 @@ replayed, the rare others run eagerly, in as many pieces as their lots need. No 
 from __future__ import annotations
 
 import functools
+import gc
 from dataclasses import dataclass
 
 import torch
@@ -125,6 +126,12 @@ class Population:
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """One stream for every rehearsal and capture on a device: each new one would keep product workspaces of its own."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def free_captured() -> None:
+    """Give back the memory of captured steps that are over: they hold it until the cycles they are part of are found."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 class Captured:

@@ -187,9 +187,8 @@ def assemble(
 def _check_kinds(run: Any, optimizers: Any, *, loss: Any, budget: Any, schedule: Any, checkpoint: Any) -> None:
     if not isinstance(optimizers, list | tuple):
         raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
-    if not isinstance(run, Run | list | tuple) or not all(
-        isinstance(one, Run) for one in ([] if isinstance(run, Run) else run)
-    ):
+    runs = [run] if isinstance(run, Run) else run
+    if not isinstance(runs, list | tuple) or not all(isinstance(one, Run) for one in runs):
         raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         wanted = "a function of (output, y), or a loss module that has been made, such as nn.MSELoss(reduction='none')"

@@ -1,20 +1,24 @@
-"""Small worlds that the engine's tests share: a toy problem, and a population that can be stepped by hand."""
+"""Small worlds that the engine's tests share: a toy problem, a population that can be stepped by hand, and one step's sum.
+
+Of honestdp, torch and numpy alone, since benchmarks/gpu_checks.py asks some of the same questions on a GPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from honestdp.intake import Intake, take_in
-from honestdp.mechanism import Mechanism
+from honestdp.mechanism import Examples, Mechanism, Question, release
+from honestdp.noise import noise_source
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
-from honestdp.parameters import stack
+from honestdp.parameters import layout_of, stack
 from honestdp.population import Population
-from honestdp.release import Constants
+from honestdp.release import Constants, Query
 
 CPU = torch.device("cpu")
 
@@ -56,3 +60,46 @@ def population_of(
     mechanism = intake.mechanism(constants, seed=seed, secure=False)
     rule = stack_rules(rules, dtype=intake.dtype, device=CPU)
     return Population(mechanism, rule, stack(models, intake.layout, CPU)), mechanism
+
+
+def total(
+    model: nn.Module, loss: Callable[..., Tensor], x: Tensor, y: Tensor, query: Query, noise: float = 0.0
+) -> Tensor:
+    """The sum that leaves for a lot of x `[lot, ...]`, with divisor 1."""
+    device = x.device
+    layout = layout_of(model, device)
+    sigma, factors = torch.full((1,), noise, device=device), torch.ones(10, device=device)
+    constants = Constants(1000, 1.0, 10, sigma, layout, factors)
+    lot = Examples(x[None], y[None], torch.ones(1, len(x), device=device))
+    source, params = noise_source(device, seed=1), stack([model], layout, device)
+    found = release([lot], params, query, question=Question(model, loss), constants=constants, noise=source)
+    return found.gradient.double()
+
+
+def moved(model: nn.Module, loss: Callable[..., Tensor], x: Tensor, y: Tensor, clip: float = 1.0) -> float:
+    """By how many clips the last record moves the sum."""
+    query = Query(clip=torch.tensor([clip], device=x.device))
+    without, whole = (total(model, loss, x[:count], y[:count], query) for count in (len(x) - 1, len(x)))
+    return (whole - without).norm().item() / clip
+
+
+def squared(output: Tensor, y: Tensor) -> Tensor:
+    return (output - y).square().sum(1)
+
+
+class MeanOfTokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).mean(1)
+
+
+def opposite_tokens(size: float, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
+    """50 usual records of 4 tokens, and last one of two opposite, large ones, whose gradients cancel."""
+    x, y = torch.randn(51, 4, 32) + 1, torch.zeros(51, 32)
+    x[50] = 0
+    x[50, 0] = size * torch.randn(32)
+    x[50, 1] = -x[50, 0]
+    return x.to(device), y.to(device)

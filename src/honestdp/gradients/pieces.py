@@ -43,6 +43,7 @@ def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
 _MANY = 1 << 16
 CANCELS = 32
 SHORT = 2.0**-9
+"""Above what TensorFloat-32 may add to a product of two rounded factors, as a part of it."""
 
 
 def _norms(values: Tensor) -> Tensor:

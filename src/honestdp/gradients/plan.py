@@ -65,14 +65,13 @@ def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
         trial = Trial(model, params, x)
         refuse_mixing(trial)
-        try:
-            layers = ruled_layers(model, frozenset(params))
-            with without_dropout(model):
-                return _book_keeping(trial, Expected.of(trial), layers)
-        except Unruled as reason:
-            log.warning("%s: per-example gradients are materialised, since %s", type(model).__name__, reason)
         with without_dropout(model):
-            return _materialised(trial, Expected.of(trial))
+            expected = Expected.of(trial)
+            try:
+                return _book_keeping(trial, expected, ruled_layers(model, frozenset(params)))
+            except Unruled as reason:
+                log.warning("%s: per-example gradients are materialised, since %s", type(model).__name__, reason)
+            return _materialised(trial, expected)
 
 
 _READS = {

@@ -178,12 +178,13 @@ def refuse_mixing_loss(trial: Trial, loss: Callable[[Any, Tensor], Tensor], y: T
         x = trial.x.flatten(0, 1)
         output = trial.output(x * scale if x.is_floating_point() else x)
         labels = _accepted(loss, output, trial, y, whole=whole or not y.is_floating_point())
-        one_each(loss(output, labels), examples)
+        together = _told(loss, output, labels)
+        one_each(together[0], examples)
         for place in range(examples):
             twice = [place, place]  # and not once: a loss may drop dimensions of size one
             alone = pytree.tree_map(lambda v, rows=twice: v[rows] if isinstance(v, Tensor) else v, output)
-            together, apart = _told(loss, output, labels, place), _told(loss, alone, labels[twice], 0)
-            if not all(_same(one, other) for one, other in zip(together, apart, strict=True)):
+            apart = _told(loss, alone, labels[twice])
+            if not all(_same(one[place], other[0]) for one, other in zip(together, apart, strict=True)):
                 wanted = (
                     "a function whose number for an example depends on that example's output and label alone: no weights "
                     "counted in the lot, no statistics over it, no ranking within it"
@@ -193,7 +194,7 @@ def refuse_mixing_loss(trial: Trial, loss: Callable[[Any, Tensor], Tensor], y: T
 
 def _accepted(loss: Callable[[Any, Tensor], Tensor], output: object, trial: Trial, y: Tensor, *, whole: bool) -> Tensor:
     """Labels that the loss takes: of several classes if it can be, else zeros; or numbers within 0 and 1."""
-    leaf = next(leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point())
+    leaf = next(leaf for leaf in pytree.tree_leaves(output) if _floating(leaf))
     several = 2 if y.is_floating_point() or leaf.dim() == 1 else leaf.shape[1]
     tries = [trial.labels(y, classes=classes) for classes in ((several, 1) if whole else (None,))]
     for labels in tries:
@@ -212,19 +213,18 @@ def _accepted(loss: Callable[[Any, Tensor], Tensor], output: object, trial: Tria
     ) from trouble
 
 
-def _told(loss: Callable[[Any, Tensor], Tensor], output: object, labels: Tensor, place: int) -> list[Tensor]:
-    """What a loss says of one example: its number, and the gradient of all numbers for that example's output."""
+def _told(loss: Callable[[Any, Tensor], Tensor], output: object, labels: Tensor) -> list[Tensor]:
+    """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs."""
     leaves, shape = pytree.tree_flatten(output)
     own = [v.detach().requires_grad_() if _floating(v) else v for v in leaves]
     inputs = [v for v in own if _floating(v)]
     with torch.enable_grad():
         losses = loss(pytree.tree_unflatten(own, shape), labels)
-    told = [losses[place].detach().reshape(1)]
-    if losses.requires_grad:
-        ones = torch.ones_like(losses)
-        found = torch.autograd.grad(losses, inputs, grad_outputs=ones, allow_unused=True, materialize_grads=True)
-        told += [gradient[place] for gradient in found]
-    return told
+    if not losses.requires_grad:
+        return [losses]
+    ones = torch.ones_like(losses)
+    found = torch.autograd.grad(losses, inputs, grad_outputs=ones, allow_unused=True, materialize_grads=True)
+    return [losses.detach(), *found]
 
 
 def _floating(value: object) -> bool:

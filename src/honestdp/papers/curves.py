@@ -6,7 +6,6 @@ steps. Looking draws nothing from any generator, so the runs are the same as wit
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp.papers.parts import Tell
 from honestdp.parameters import Layout, stack
-from honestdp.population import Population
+from honestdp.population import Population, free_captured
 from honestdp.release import Constants
 from honestdp.run import Run
 
@@ -75,9 +74,7 @@ def accuracies(
             found[chunk, look] = test.right(population.weights())
             tell((number + (look + 1) / looks) / len(chunks))
         del population
-        gc.collect()  # captured steps hold their memory until the cycles they are part of are found
-        if place.type == "cuda":
-            torch.cuda.empty_cache()
+        free_captured()
     return found.reshape(plan.repeats, len(plan.rules), looks)
 
 

@@ -22,17 +22,14 @@ from honestdp.papers.mohapatra2022.honest_training import (
     NOISES,
     OPTIMIZERS,
     SINGLE,
-    STEPS,
     TASKS,
     Search,
     kept_spending,
     searches,
 )
-from honestdp.papers.mohapatra2022.setting import LOT
 from honestdp.papers.parts import write_whole
 from honestdp.scores import Accuracy
 from honestdp.search.design import Design, design
-from honestdp.space import Space, space_of
 from honestdp.spending import Spending
 
 COVERAGE = 0.9
@@ -45,18 +42,13 @@ def every_search() -> Iterator[Search]:
             yield from searches(task, optimizer, quick=False)
 
 
-def space(search: Search) -> Space:
-    name = "horizon" if search.single else OPTIMIZERS[search.optimizer]
-    return space_of(name, None, lot=LOT, steps=STEPS)
-
-
 def calibrated(search: Search) -> Design:
     """The search as the product would set it out."""
     return design(
         budget=Budget(search.epsilon, DELTA),
         records=search.task.records,
         fraction=search.fraction,
-        space=space(search),
+        space=search.space,
         selection=search.selection,
         coverage=COVERAGE,
         max_runs=None,
@@ -74,7 +66,7 @@ def kept(search: Search) -> Design:
         budget=Budget(search.epsilon, DELTA),
         records=search.task.records,
         fraction=search.fraction,
-        space=space(search),
+        space=search.space,
         candidates=tuple(search.candidates),
         count=len(search.candidates),
         selection=spent.selection,

@@ -11,7 +11,6 @@ A part is one optimizer on one dataset and model. It keeps right answers on the 
 
 from __future__ import annotations
 
-import gc
 import json
 import zlib
 from collections.abc import Callable
@@ -32,8 +31,9 @@ from honestdp.papers.curves import Exam, Plan, most_together, placed, population
 from honestdp.papers.mohapatra2022.setting import LOT, Pair, Task, model_of, pair_name
 from honestdp.papers.parts import Arrays, Part, Tell
 from honestdp.parameters import stack
+from honestdp.population import free_captured
 from honestdp.run import Run
-from honestdp.space import Candidate, space_of
+from honestdp.space import Candidate, Space, space_of
 
 STEPS, DELTA, FRACTION = 1000, 1e-6, 0.2
 EPSILONS = (1.0, 3.0)
@@ -70,9 +70,13 @@ class Search:
         return 0.0 if self.single else FRACTION
 
     @property
-    def candidates(self) -> list[Candidate]:
+    def space(self) -> Space:
         name = "horizon" if self.single else OPTIMIZERS[self.optimizer]
-        return space_of(name, None, lot=LOT, steps=STEPS).candidates()
+        return space_of(name, None, lot=LOT, steps=STEPS)
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return self.space.candidates()
 
     @property
     def key(self) -> str:
@@ -206,9 +210,7 @@ def trained(make: Callable[[], nn.Module], dataset: NamedDataset, pool: Pool, *,
         for name, exam in exams.items():
             found[name][chunk] = exam.right(weights)
         del population, weights
-        gc.collect()  # captured steps hold their memory until the cycles they are part of are found
-        if place.type == "cuda":
-            torch.cuda.empty_cache()
+        free_captured()
     shape = (len(pool.runs), pool.repeats, len(pool.candidates))
     sizes = {"held": np.array(int(held.sum())), "tests": np.array(len(dataset.test_rows))}
     return {name: values.reshape(shape) for name, values in found.items()} | sizes
