@@ -182,7 +182,8 @@ def test_runs_that_are_no_numbers_never_win_and_a_search_of_them_leaves_nothing(
     assert wins(honest_noise.kept(search()), kept, 3, 20) == 20
     kept.finite[:] = False
     for selection in ("winner", "compose"):
-        assert right_answers(honest_noise.kept(search("DPAdam", selection)), kept, seeds=[0]) == [0]
+        design = honest_noise.kept(search("DPAdam", selection))
+        assert right_answers(design, kept, [drawn(design, seed=0)]) == [0]
 
 
 def test_a_kept_score_is_the_products() -> None:

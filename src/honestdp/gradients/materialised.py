@@ -93,9 +93,8 @@ Made = tuple[dict[str, Tensor], Tensor]
 
 
 def _stacked(made: list[Made]) -> Made:
-    return {name: torch.stack([found[name] for found, _ in made]) for name in made[0][0]}, torch.stack(
-        [v for _, v in made]
-    )
+    gradients, losses = zip(*made, strict=True)
+    return {name: torch.stack([each[name] for each in gradients]) for name in gradients[0]}, torch.stack(losses)
 
 
 def _one_by_one(one: Callable[..., Tensor]) -> Callable[..., Made]:

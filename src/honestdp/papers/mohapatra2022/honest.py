@@ -73,8 +73,8 @@ def _designs(quick: bool) -> dict[str, Design]:
 
 def judgements(cases: list[Case]) -> list[Claim]:
     """The paper's thesis at one budget, and what better selections and no search at all make of it."""
-    composed = [
-        (one, one.cells[few, "compose"].mean - one.cells[many, "compose"].mean)
+    gaps = [
+        one.cells[few, "compose"].mean - one.cells[many, "compose"].mean
         for one in cases
         for few in FEW
         for many in MANY
@@ -82,7 +82,6 @@ def judgements(cases: list[Case]) -> list[Claim]:
     ahead = {s: [one.best(FEW, s) - one.best(MANY, s) for one in cases] for s in SELECTIONS}
     closed = [later < now for later, now in zip(ahead["envelope"], ahead["compose"], strict=True)]
     single = [one.single.mean - max(cell.mean for cell in one.cells.values()) for one in cases]
-    gaps = [gap for _, gap in composed]
     return [
         judged(
             "At one honest budget, every candidate charged by composition, the few candidates of DPAdam and DPAdamWOSM beat "

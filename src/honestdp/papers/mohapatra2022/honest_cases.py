@@ -70,11 +70,11 @@ def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
 def _cell(pool: Arrays, number: int, pair: Pair, search: Search) -> Cell:
     own = Kept(pool["validation"][number], pool["test"][number], pool["finite"][number], held=int(pool["held"]))
     name = f"{pair[0].plain_title}, {pair[1]}/{search.optimizer}/{search.selection}/{search.epsilon:g}"
-    seeds = [zlib.crc32(f"{name}/{i}".encode()) for i in range(SEARCHES)]
     design = kept(search)
+    secrets = [drawn(design, seed=zlib.crc32(f"{name}/{i}".encode())) for i in range(SEARCHES)]
     return Cell(
-        [100 * right / int(pool["tests"]) for right in right_answers(design, own, seeds=seeds)],
-        tuple(len(drawn(design, seed=seed).candidates) for seed in seeds),
+        [100 * right / int(pool["tests"]) for right in right_answers(design, own, secrets)],
+        tuple(len(secret.candidates) for secret in secrets),
     )
 
 

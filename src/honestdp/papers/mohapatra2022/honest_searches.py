@@ -19,7 +19,7 @@ import numpy as np
 from honestdp.papers.parts import Array
 from honestdp.scores import private_choice
 from honestdp.search.design import Design
-from honestdp.search.secret import CHOICE, Secret, drawn
+from honestdp.search.secret import CHOICE, Secret
 
 SEARCHES = 20
 _TRAININGS = 2  # the purpose of the generator that picks among kept trainings
@@ -45,13 +45,10 @@ class Kept:
         return 2 * int(self.right[training]) - self.held
 
 
-def right_answers(design: Design, kept: Kept, *, seeds: Sequence[int]) -> list[int]:
+def right_answers(design: Design, kept: Kept, secrets: Sequence[Secret]) -> list[int]:
     """Right answers of each search's winner on the test records; none where no run ended with numbers, and none leaves."""
-    found = []
-    for seed in seeds:
-        winner = played(design, drawn(design, seed=seed), kept)
-        found.append(0 if winner is None else int(kept.test[winner]))
-    return found
+    winners = (played(design, secret, kept) for secret in secrets)
+    return [0 if winner is None else int(kept.test[winner]) for winner in winners]
 
 
 def played(design: Design, secret: Secret, kept: Kept) -> Training | None:
