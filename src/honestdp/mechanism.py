@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -115,18 +115,23 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     return sigma / (1 - share.square()).sqrt()
 
 
-@contextmanager
-def _products(precision: str, device: torch.device) -> Iterator[None]:
+def _products(precision: str, device: torch.device) -> AbstractContextManager[None]:
     """Within, float32 products are taken with this precision ("high" is TensorFloat-32), and autocast is off."""
     before, cast = torch.get_float32_matmul_precision(), torch.is_autocast_enabled(device.type)
-    if before != precision:
-        torch.set_float32_matmul_precision(precision)
+    return _AS_IS if before == precision and not cast else _changed_products(precision, before, device)
+
+
+_AS_IS = nullcontext()
+
+
+@contextmanager
+def _changed_products(precision: str, before: str, device: torch.device) -> Iterator[None]:
+    torch.set_float32_matmul_precision(precision)
     try:
-        with torch.autocast(device.type, enabled=False) if cast else nullcontext():
+        with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        if before != precision:
-            torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before)
 
 
 @torch.no_grad()
@@ -172,7 +177,7 @@ def _within_bounds(query: Query, runs: int) -> Query:
         if numbers is not None and numbers.shape != (runs,):
             raise InvalidArgument(name, tuple(numbers.shape), f"of shape ({runs},): one number for each run")
     clip = torch.ones_like(query.clip) if query.automatic else query.clip.clamp(min=LEAST_CLIP)
-    return replace(query, clip=clip)
+    return Query(clip, query.automatic, query.extra, query.extra_noise)
 
 
 def _noise(deviation: Tensor, params: Tensor, constants: Constants, noise: NoiseSource) -> Tensor:

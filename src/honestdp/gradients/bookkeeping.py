@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import rules
 from honestdp.gradients.pieces import Dense, Outer, Piece, is_counted, joined
 from honestdp.gradients.rules import Rule, Unruled
+from honestdp.losses import slope_of
 
 _STANDING_IN = threading.RLock()
 _unsafe_view = torch.ops.aten._unsafe_view.default
@@ -36,14 +38,14 @@ class Ruled:
     """Where a layer with trainable parameters is in the model, its rule, and its parameters."""
 
     path: str
+    layer: weakref.ref[nn.Module]
     rule: Rule
     trainable: Mapping[str, str]
     """Own name of a trainable parameter -> its name in the model."""
     frozen: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One use of a layer in the forward pass."""
 
     ruled: Ruled
@@ -67,10 +69,14 @@ class Call:
 class BookKeeping:
     """The two verbs from the pieces of every layer. pieces: by the names of the parameters that each stands for."""
 
-    losses: Tensor
+    make_losses: Callable[[], Tensor]
     norms: Tensor
     pieces: Mapping[Names, Piece]
     params: Mapping[str, Tensor]
+
+    @property
+    def losses(self) -> Tensor:
+        return self.make_losses().view(self.norms.shape)
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
@@ -86,8 +92,7 @@ class BookKeeping:
             piece.add_weighted_sum([totals[name] for name in names], weights, counted=counted)
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(NamedTuple):
     """x `[runs, lot, ...]`, and what is known of it before it is read.
 
     finite: it holds finite numbers only. norms: `[runs, lot]`, the norm of every example.
@@ -101,9 +106,7 @@ class Input:
         """`piece`, made from what a layer kept, with what is known if that is x itself."""
         if not isinstance(piece, Outer) or kept.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
             return piece
-        whole = (
-            self.norms is not None and piece.right.shape[2] == 1 and piece.right[0, 0].numel() == self.x[0, 0].numel()
-        )
+        whole = piece.right.shape[2:] == (1, math.prod(self.x.shape[2:]))
         return replace(piece, right_finite=self.finite, right_norms=self.norms if whole else None)
 
 
@@ -112,7 +115,7 @@ def _stand_in(
 ) -> Callable[..., Tensor]:
     """A forward for `layer` that reads every run's own parameters and notes the call."""
     runs, lot = shape
-    own = {name: params[full].detach().requires_grad_() for name, full in ruled.trainable.items()}
+    own = {name: params[full] for name, full in ruled.trainable.items()}
     for name in ruled.frozen:
         value = getattr(layer, name)
         own[name] = value.expand(runs, *value.shape)
@@ -123,29 +126,40 @@ def _stand_in(
         x = args[0]
         if x.dim() == 0 or len(x) != runs * lot:
             raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples")
-        out, kept = ruled.rule.forward(layer, own, x.view(runs, lot, *x.shape[1:]))
-        folded = out.flatten(0, 1)
-        if folded._is_view():
-            # A model may change the output in place, which autograd would trace to what the view was taken of.
-            folded = folded.clone() if ruled.rule.reads_output else _unsafe_view(out, folded.shape)
-        calls.append(Call(ruled, layer, own, kept, kept._version, get_gradient_edge(folded)))
+        given = x.view(runs, lot, *x.shape[1:])
+        out = ruled.rule.alone(layer, own, x) if runs == 1 else None
+        if out is None:
+            out, kept = ruled.rule.forward(layer, own, given)
+            out = out.flatten(0, 1)
+        else:
+            kept = given
+        folded = _tracked(out, reads=ruled.rule.reads_output)
+        calls.append(Call(ruled, layer, own, kept, kept._version, GradientEdge(folded.grad_fn, folded.output_nr)))
         return folded
 
     return forward
 
 
-@contextmanager
-def _standing_in(
-    model: nn.Module, layers: tuple[Ruled, ...], params: Mapping[str, Tensor], shape: tuple[int, int]
-) -> Iterator[list[Call]]:
-    """Within, the layers run by their rules, for every run its own parameters; what they did is noted in the list."""
+def _tracked(out: Tensor, *, reads: bool) -> Tensor:
+    """A layer's output as a tensor of the backward pass that a model may change in place: neither a leaf nor a view."""
+    if reads:
+        out = out.clone()
+    # Parameters have no part in the backward pass, so it is at the outputs of the first layers that it ends.
+    leaf = not out.requires_grad
+    return _unsafe_view(out.requires_grad_(), out.shape) if leaf or out._is_view() else out
+
+
+def _forward(
+    model: nn.Module, layers: tuple[Ruled, ...], params: Mapping[str, Tensor], x: Tensor
+) -> tuple[Any, list[Call]]:
+    """The model's output for x `[runs, lot, ...]`, its layers run by their rules, and what they did."""
     calls: list[Call] = []
-    found = [(model.get_submodule(ruled.path), ruled) for ruled in layers]
+    found = [(layer, ruled) for ruled in layers if (layer := ruled.layer()) is not None]
     with _STANDING_IN:
         try:
             for layer, ruled in found:
-                layer.__dict__["forward"] = _stand_in(layer, ruled, params, shape, calls)
-            yield calls
+                layer.__dict__["forward"] = _stand_in(layer, ruled, params, x.shape[:2], calls)
+            return model(x.flatten(0, 1)), calls
         finally:
             for layer, _ in found:
                 layer.__dict__.pop("forward", None)
@@ -174,23 +188,27 @@ def per_example(
     given: Input,
     y: Tensor,
 ) -> BookKeeping:
+    """To be called within `torch.no_grad()`."""
     x, version = given.x, given.x._version
     runs, lot = x.shape[:2]
+    labels = y.flatten(0, 1)
     with torch.enable_grad():
-        with _standing_in(model, layers, params, (runs, lot)) as calls:
-            output = model(x.flatten(0, 1))
-        losses = one_each(loss(output, y.flatten(0, 1)), runs * lot)
-        grads = _output_gradients(losses, calls)
+        output, calls = _forward(model, layers, params, x)
+        slope = slope_of(loss, output)
+        losses = one_each(loss(output, labels), runs * lot) if slope is None else None
+    if losses is None:
+        grads = _output_gradients(output, slope(output.detach(), labels), calls)
+    else:
+        grads = _output_gradients(losses, torch.ones_like(losses), calls)
     found: list[tuple[Names, Piece]] = []
-    with torch.no_grad():
-        for call, grad in zip(calls, grads, strict=True):
-            if grad is not None:
-                for names, piece in call.gradients(grad, runs=runs):
-                    # A model that writes into its input has made what is known of it untrue.
-                    found.append((names, given.tell(piece, call.kept) if x._version == version else piece))
-        pieces = _merged(found)
-        norms = joined(pieces.values()) if pieces else x.new_zeros(runs, lot, dtype=losses.dtype)
-    return BookKeeping(losses.detach().view(runs, lot), norms, pieces, params)
+    for call, grad in zip(calls, grads, strict=True):
+        if grad is not None:
+            for names, piece in call.gradients(grad, runs=runs):
+                # A model that writes into its input has made what is known of it untrue.
+                found.append((names, given.tell(piece, call.kept) if x._version == version else piece))
+    pieces = _merged(found)
+    norms = joined(pieces.values()) if pieces else next(iter(params.values())).new_zeros(runs, lot)
+    return BookKeeping(lambda: loss(output.detach(), labels), norms, pieces, params)
 
 
 def one_each(losses: Tensor, examples: int) -> Tensor:
@@ -201,9 +219,9 @@ def one_each(losses: Tensor, examples: int) -> Tensor:
     return losses
 
 
-def _output_gradients(losses: Tensor, calls: list[Call]) -> tuple[Tensor | None, ...]:
-    """The gradient of the summed losses for the output of every call; None where the loss does not depend on it."""
-    if not calls or not losses.requires_grad:
+def _output_gradients(result: Tensor, slope: Tensor, calls: list[Call]) -> tuple[Tensor | None, ...]:
+    """The gradient of `slope` times `result`, summed, for the output of every call; None where it does not depend on it."""
+    if not calls or not result.requires_grad:
         return (None,) * len(calls)
     edges = [call.output for call in calls]
-    return torch.autograd.grad(losses, edges, grad_outputs=torch.ones_like(losses), allow_unused=True)
+    return torch.autograd.grad(result, edges, grad_outputs=slope, allow_unused=True)

@@ -74,11 +74,16 @@ def per_example(
     The first call for a model and a shape of example tries the model out on random inputs (a few passes over at most
     6 examples). Make that call before a CUDA graph is captured.
     """
-    return Prepared(model, loss, memory=memory)(params, x, y, finite_input=finite_input, input_norms=input_norms)
+    prepared = Prepared(model, loss, memory=memory)
+    with torch.no_grad():
+        return prepared(params, x, y, finite_input=finite_input, input_norms=input_norms)
 
 
 class Prepared:
-    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example."""
+    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example.
+
+    To be called within `torch.no_grad()`.
+    """
 
     def __init__(self, model: nn.Module, loss: Loss, *, memory: int = MEMORY) -> None:
         checks.whole(least=1, memory=memory)
@@ -100,7 +105,7 @@ class Prepared:
             found = self._plans[shape] = _vetted(self._model, self._loss, params, x, y)
         if x.shape[1] == 0:
             nothing = next(iter(params.values())).new_zeros(x.shape[:2])
-            return BookKeeping(nothing, nothing, {}, params)
+            return BookKeeping(nothing.clone, nothing, {}, params)
         if found.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
             return bookkeeping.per_example(self._model, self._loss, found.layers, params, known, y)

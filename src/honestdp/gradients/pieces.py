@@ -49,10 +49,9 @@ SHORT = 2.0**-9
 def _norms(values: Tensor) -> Tensor:
     """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
     flat = values.reshape(*values.shape[:2], -1)
-    # A long sum of squares in float32 comes out too small by per cents.
-    exact = torch.float64 if flat.shape[-1] > _MANY else None
-    norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
-    return norms.to(values.dtype)
+    if flat.shape[-1] > _MANY:  # a long sum of squares in float32 comes out too small by per cents
+        return torch.linalg.vector_norm(flat, dim=-1, dtype=torch.float64).to(values.dtype)
+    return torch.linalg.vector_norm(flat, dim=-1)
 
 
 def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
@@ -81,7 +80,9 @@ def joined(pieces: Iterable[Piece]) -> Tensor:
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add left right, `[runs, rows, columns]`, to `total`, which has as many numbers a run in another shape."""
     product = total.view(left.shape[0], left.shape[1], right.shape[2])
-    product.baddbmm_(left.to(total.dtype), right.to(total.dtype))
+    if left.dtype != total.dtype or right.dtype != total.dtype:
+        left, right = left.to(total.dtype), right.to(total.dtype)
+    product.baddbmm_(left, right)
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Outer:
         fused = kernels.on(self.left.device)
         if fused is not None and self.left.shape[2] == 1 and self.left.dtype == weights.dtype == torch.float32:
             return fused.weigh(self.left.flatten(2).contiguous(), weights.contiguous())
-        return (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2)
+        return (silenced(self.left, counted) * weights.view(*weights.shape, 1, 1)).flatten(1, 2)
 
     def dense(self) -> tuple[Tensor, ...]:
         gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)

@@ -7,6 +7,7 @@ inputs and weights, norms and sums have to come out as plain autograd gives them
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> tuple[Ruled, ..
         if rule is None:
             raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule")
         frozen = tuple(name for name in own if name not in ours and layer._parameters[name] is not None)
-        found.append(Ruled(path, rule, ours, frozen))
+        found.append(Ruled(path, weakref.ref(layer), rule, ours, frozen))
     return tuple(found)
 
 

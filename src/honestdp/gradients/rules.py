@@ -39,6 +39,10 @@ class Rule:
         """The layer's output `[runs, lot, ...]` and the tensor to keep for `gradients`."""
         raise NotImplementedError
 
+    def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
+        """The output `[lot, ...]` of a single run, x `[lot, ...]`, where that is simpler; `gradients` is then given x."""
+        return None
+
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Found:

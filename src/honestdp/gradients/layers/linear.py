@@ -20,16 +20,24 @@ the layer before with the examples last in memory, where everything costs more t
 layer with parameters alone."""
 
 
+def _narrow(weight: Tensor, x: Tensor) -> bool:
+    return weight.shape[-2] <= NARROW and not x.requires_grad and not x.is_cuda
+
+
 @rule(nn.Linear)
 class Linear(Rule):
+    def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
+        weight, bias = params["weight"][0], params["bias"][0] if "bias" in params else None
+        if _narrow(weight, x) and bias is not None and x.dim() == 2:
+            return torch.addmm(bias.unsqueeze(1), weight, x.mT).mT
+        return F.linear(x, weight, bias)
+
     def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = params["weight"], params.get("bias")
         rows = x.flatten(1, -2)
-        if weight.shape[1] <= NARROW and not x.requires_grad and not x.is_cuda:
+        if _narrow(weight, x):
             flat = torch.bmm(weight, rows.mT) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, rows.mT)
             return flat.mT.reshape(*x.shape[:-1], -1), x
-        if len(x) == 1:
-            return F.linear(x, weight[0], None if bias is None else bias[0]), x
         out = torch.bmm(rows, weight.mT)
         out = out if bias is None else out.add_(bias.unsqueeze(1))
         return out.view(*x.shape[:-1], out.shape[-1]), x
