@@ -157,10 +157,13 @@ class Outer:
         right = self.right if self.right_finite else silenced(self.right, counted)
         scaled = self._scaled(weights, counted)
         _add_product(totals[0], scaled.mT, right.flatten(1, 2))
-        if self.shift:
-            # A product with ones: a GPU's sum over the lot takes three times as long.
+        if not self.shift:
+            return
+        if scaled.is_cuda:  # where a sum over the lot takes three times as long as a product with ones
             ones = scaled.new_ones(scaled.shape[:2]) if counted is None or self.left.shape[2] > 1 else counted
             _add_product(totals[1], ones.unsqueeze(1), scaled)
+        else:
+            totals[1].add_(scaled.sum(1))
 
     def _scaled(self, weights: Tensor, counted: Tensor | None) -> Tensor:
         """`left` times the weights, `[runs, lot * positions, rows]`."""
