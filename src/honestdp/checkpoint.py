@@ -62,7 +62,8 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> Progress
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["honestdp"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # Copies: a product may round otherwise where a tensor does not begin at an address like a fresh one's.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
         known = dict(about["identity"])
     except Exception as trouble:
         wanted = "a checkpoint written by this training, or a path where none is yet"

@@ -43,6 +43,14 @@ def default_loss(y_dtype: torch.dtype) -> Loss:
     return squared_error if y_dtype.is_floating_point else cross_entropy
 
 
+def one_each(losses: Tensor, examples: int) -> Tensor:
+    """`losses`, once it is sure that there is one for every example."""
+    if losses.shape != (examples,):
+        wanted = f"one number an example, shape ({examples},) here; PyTorch's own losses need reduction='none'"
+        raise InvalidArgument("loss", f"a result of shape {tuple(losses.shape)}", wanted)
+    return losses
+
+
 def slope_of(loss: Loss, output: object) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The gradient of a known loss for such an output, as a function of (output, y), where it is at hand.
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _TWISTER_WORDS = 624
 _TWISTER_BYTES = 5056
 _TWISTER_OFFSET = 24
-_PART = 1 << 17
+_PART = 1 << 15
 """How many numbers are made together: what they take stays in the cache. The cut depends on the size alone, never on the
 number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
 
@@ -121,7 +121,6 @@ class CpuNoise:
     def __init__(self, device: torch.device, seed: int | None = None) -> None:
         self._bits = np.random.SFC64(seed)  # None: the operating system's randomness
         self._uniform = np.random.Generator(self._bits)
-        self._scratch = np.empty(_PART // 2)
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
@@ -136,7 +135,7 @@ class CpuNoise:
     def _fill(self, flat: np.ndarray[Any, Any]) -> None:
         """Overwrite `flat` `[n]`: the two numbers of a pair lie half of it apart."""
         half, kind, bits = -(-len(flat) // 2), flat.dtype, 8 * flat.itemsize
-        uniform = self._uniform.random(out=self._scratch[:half])
+        uniform = self._uniform.random(half)
         # 1 - U lies in (0, 1]: its logarithm is finite.
         squares = np.log(np.subtract(1, uniform, out=uniform), out=uniform)
         radius = np.multiply(squares, -2, dtype=kind, casting="same_kind")

@@ -220,7 +220,7 @@ def _row_norms(x: Tensor, dtype: torch.dtype) -> Tensor | None:
     """`[N]`, the norm of every record's x as the model reads it: a record is fetched many times, its norm is made once."""
     if not (x.dtype.is_floating_point or x.dtype == torch.uint8) or not 0 < x[:1].numel() <= _LONG:
         return None
-    rows = (prepared(some, dtype).flatten(1) for some in x.split(max(1, _LONG // x[:1].numel())))
+    rows = (prepared(some, dtype).flatten(1) for some in torch.split(x, max(1, _LONG // x[:1].numel())))
     return torch.cat([torch.linalg.vector_norm(some, dim=1) for some in rows])
 
 

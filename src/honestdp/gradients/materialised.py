@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from honestdp.gradients.bookkeeping import one_each
 from honestdp.gradients.pieces import Dense, is_counted, joined
+from honestdp.losses import one_each
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")

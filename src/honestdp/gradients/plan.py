@@ -18,7 +18,9 @@ from torch.overrides import TorchFunctionMode
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
-from honestdp.gradients.bookkeeping import BookKeeping, Input, Ruled
+from honestdp.gradients.bookkeeping import BookKeeping, Input, Layers
+from honestdp.gradients.calls import Ruled
+from honestdp.gradients.chain import links
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.pieces import Dense, joined
 from honestdp.gradients.rules import Unruled
@@ -36,12 +38,12 @@ class Plan:
     bytes_per_example: of that engine, in one run. mapped: how it maps the model, one of materialised.WAYS.
     """
 
-    layers: tuple[Ruled, ...] | None
+    layers: Layers | None
     bytes_per_example: int
     mapped: str = materialised.WAYS[0]
 
 
-def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> tuple[Ruled, ...]:
+def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
     """Every layer that owns a parameter of `trainable`, with its rule; `Unruled` says which layer stands in the way."""
     every = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     if len(every) != sum(1 for _ in model.parameters()):
@@ -57,7 +59,7 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> tuple[Ruled, ..
             raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule")
         frozen = tuple(name for name in own if name not in ours and layer._parameters[name] is not None)
         found.append(Ruled(path, weakref.ref(layer), rule, ours, frozen))
-    return tuple(found)
+    return Layers(tuple(found), links(model, found))
 
 
 def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
@@ -123,7 +125,7 @@ class Expected:
         return Expected(cotangents, gradients, norms, trial.bytes_kept() + 2 * made, comparable)
 
 
-def _book_keeping(trial: Trial, expected: Expected, layers: tuple[Ruled, ...]) -> Plan:
+def _book_keeping(trial: Trial, expected: Expected, layers: Layers) -> Plan:
     with _Reads() as reads:
         trial.output(trial.x.flatten(0, 1))
     if reads.seen:

@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.bookkeeping import one_each
 from honestdp.gradients.trial import Trial, flat
+from honestdp.losses import one_each
 
 
 class RefusedModel(InvalidArgument):

@@ -26,6 +26,8 @@ def _narrow(weight: Tensor, x: Tensor) -> bool:
 
 @rule(nn.Linear)
 class Linear(Rule):
+    hands_back = True
+
     def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
         weight, bias = params["weight"][0], params["bias"][0] if "bias" in params else None
         if _narrow(weight, x) and bias is not None and x.dim() == 2:
@@ -56,3 +58,10 @@ class Linear(Rule):
         if "bias" in wanted:
             found["bias"] = grad.sum(2)
         return found
+
+    def back(self, params: Mapping[str, Tensor], grad: Tensor, *, runs: int) -> Tensor:
+        weight = params["weight"]
+        if runs == 1:
+            return torch.matmul(grad, weight[0])
+        rows = grad.reshape(runs, -1, grad.shape[-1])
+        return torch.bmm(rows, weight).view(*grad.shape[:-1], weight.shape[-1])

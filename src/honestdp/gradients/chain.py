@@ -1,0 +1,117 @@
+"""Forward and backward of a chain of layers, by formula: no graph is made.
+
+A chain is an nn.Sequential (within others, perhaps) of layers whose rule hands a gradient back to the layer's input, and of
+a few functions without parameters. On a CPU, where a small model's operations take microseconds, making and following the
+graph of autograd costs as much as the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.gradients.calls import Call, Ruled
+from honestdp.losses import Loss, one_each, slope_of
+
+
+class Function(NamedTuple):
+    """A layer without parameters. back: from the gradient of the output, the input and the output."""
+
+    forward: Callable[[Tensor], Tensor]
+    back: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+_aten = torch.ops.aten
+_FUNCTIONS: dict[type[nn.Module], Function] = {
+    nn.Identity: Function(lambda x: x, lambda grad, x, out: grad),
+    nn.ReLU: Function(torch.relu, lambda grad, x, out: _aten.threshold_backward(grad, out, 0)),
+    nn.Sigmoid: Function(torch.sigmoid, lambda grad, x, out: _aten.sigmoid_backward(grad, out)),
+    nn.Tanh: Function(torch.tanh, lambda grad, x, out: _aten.tanh_backward(grad, out)),
+}
+_FLATTEN = Function(lambda x: x.flatten(1), lambda grad, x, out: grad.reshape(x.shape))
+
+Link = Ruled | Function
+
+
+def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
+    """The model as a chain, if it is one and nobody watches its layers by hooks."""
+    ruled = {id(found.layer()): found for found in layers}
+    found: list[Link] = []
+    for module in _in_order(model):
+        link = ruled.get(id(module)) or _function(module)
+        if link is None or _hooked(module) or (isinstance(link, Ruled) and not link.rule.hands_back):
+            return None
+        found.append(link)
+    return tuple(found)
+
+
+def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+    if type(module) is nn.Sequential and not _hooked(module):
+        for part in module:
+            yield from _in_order(part)
+    else:
+        yield module
+
+
+def _function(module: nn.Module) -> Function | None:
+    if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+        return _FLATTEN
+    return _FUNCTIONS.get(type(module))
+
+
+def _hooked(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in module.__dict__
+
+
+class Chained:
+    """The chain run once on x `[runs, lot, ...]`. calls: the uses of its layers, in order."""
+
+    def __init__(self, chain: Sequence[Link], params: Mapping[str, Tensor], x: Tensor) -> None:
+        self._runs = x.shape[0]
+        self._done: list[tuple[Function | Call, Tensor, Tensor]] = []
+        value = x.flatten(0, 1)
+        for link in chain:
+            done: Function | Call
+            if isinstance(link, Ruled):
+                out, done = link.call(link.own(params, self._runs), value, runs=self._runs)
+            else:
+                out, done = link.forward(value), link
+            self._done.append((done, value, out))
+            value = out
+        self.output = value
+
+    @property
+    def calls(self) -> list[Call]:
+        return [done for done, _, _ in self._done if isinstance(done, Call)]
+
+    def output_gradients(self, loss: Loss, labels: Tensor) -> Sequence[Tensor | None]:
+        """The gradient of the summed losses for the output of every call."""
+        grad = _slope(loss, self.output, labels)
+        wanted = len(self.calls)
+        found: list[Tensor] = []
+        for done, x, out in reversed(self._done):
+            if isinstance(done, Function):
+                grad = done.back(grad, x, out)
+                continue
+            found.append(grad)
+            if len(found) == wanted:
+                break
+            grad = done.ruled.rule.back(done.own, grad, runs=self._runs)
+        return found[::-1]
+
+
+def _slope(loss: Loss, output: Tensor, labels: Tensor) -> Tensor:
+    known = slope_of(loss, output)
+    if known is not None:
+        return known(output, labels)
+    with torch.enable_grad():
+        leaf = output.detach().requires_grad_()
+        losses = one_each(loss(leaf, labels), len(labels))
+    if not losses.requires_grad:
+        return torch.zeros_like(output)
+    (slope,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses), allow_unused=True, materialize_grads=True)
+    return slope
