@@ -50,9 +50,9 @@ def _norms(values: Tensor) -> Tensor:
     """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
     flat = values.reshape(*values.shape[:2], -1)
     # A long sum of squares in float32 comes out too small by per cents.
-    exact = torch.float64 if flat.shape[-1] > _MANY else values.dtype
+    exact = torch.float64 if flat.shape[-1] > _MANY else None
     norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
-    return norms if exact == values.dtype else norms.to(values.dtype)
+    return norms if exact is None else norms.to(values.dtype)
 
 
 def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
