@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +55,7 @@ deviations that befell one in a hundred of forty runs, and cost more than the ro
 _EXAMPLES_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class Examples:
+class Examples(NamedTuple):
     """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
 
     finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.

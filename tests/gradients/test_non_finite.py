@@ -7,7 +7,7 @@ from reference import drawn, one_at_a_time
 from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, per_example
-from honestdp.gradients.pieces import Dense, Outer, Piece, Rows, is_counted
+from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, is_counted
 from honestdp.gradients.plan import ruled_layers
 
 
@@ -85,7 +85,7 @@ def test_zeros_are_put_in_even_where_finite_norms_are_not_asked_for(monkeypatch:
     result = per_example(model, cross_entropy, params, x, y)
     assert isinstance(result, bookkeeping.BookKeeping)
     kinds = {type(piece) for piece in result.pieces.values()}
-    assert kinds == {Dense, Outer, Rows}
+    assert kinds == {Dense, Outer, Product, Rows}
     assert any(isinstance(piece, Outer) and piece.left.shape[2] > 1 for piece in result.pieces.values())
     for piece in result.pieces.values():
         torch.testing.assert_close(

@@ -23,7 +23,6 @@ from honestdp.checks import InvalidArgument
 
 Pair = tuple[Tensor, Tensor]
 PIXEL = 1 / 255
-_LONG = 1 << 16  # numbers; the norms of longer records are left to the engine, which takes them with more digits
 _AHEAD = 64  # records that a worker decodes together when all are read once
 
 
@@ -89,7 +88,6 @@ class DeviceRecords:
         known = dtype == torch.float32 and x.dtype in (torch.uint8, torch.float16, torch.float32)
         known = known and y.dim() == 1 and y.dtype != torch.bool and x[:1].numel() > 0
         self._kernels = kernels.on(self._x.device) if known else None
-        self._norms = _row_norms(self._x, dtype) if device.type == "cpu" else None
 
     def __len__(self) -> int:
         return len(self._x)
@@ -97,9 +95,7 @@ class DeviceRecords:
     def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1)
         if self._kernels is None:
-            x, y = self._x.index_select(0, flat), self._y.index_select(0, flat)
-            norms = None if self._norms is None else self._norms.index_select(0, flat).view(indices.shape)
-            return _shaped(x, y, indices, self._dtype, norms)
+            return _shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
         scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
         x, y, norms = self._kernels.gather(self._x.flatten(1), self._y, flat, scale)
         x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
@@ -211,17 +207,9 @@ def _lots(rows: Tensor, indices: Tensor) -> Tensor:
     return rows.view(*indices.shape, *rows.shape[1:])
 
 
-def _shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype, norms: Tensor | None = None) -> Fetched:
+def _shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
     """Fetched rows `[runs * lot, ...]` as the model reads them."""
-    return Fetched(prepared(_lots(x, indices), dtype), prepared_labels(_lots(y, indices), dtype), norms)
-
-
-def _row_norms(x: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """`[N]`, the norm of every record's x as the model reads it: a record is fetched many times, its norm is made once."""
-    if not (x.dtype.is_floating_point or x.dtype == torch.uint8) or not 0 < x[:1].numel() <= _LONG:
-        return None
-    rows = (prepared(some, dtype).flatten(1) for some in torch.split(x, max(1, _LONG // x[:1].numel())))
-    return torch.cat([torch.linalg.vector_norm(some, dim=1) for some in rows])
+    return Fetched(prepared(_lots(x, indices), dtype), prepared_labels(_lots(y, indices), dtype))
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ the per-example gradients themselves need not exist.
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
 from honestdp.gradients.engine import PerExample, Prepared, per_example
-from honestdp.gradients.pieces import Dense, Outer, Piece, Rows, outer
+from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, outer
 from honestdp.gradients.rules import Rule, rule
 from honestdp.gradients.vetting import RefusedModel
 
@@ -20,6 +20,7 @@ __all__ = [
     "PerExample",
     "Piece",
     "Prepared",
+    "Product",
     "RefusedModel",
     "Rows",
     "Rule",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from honestdp.gradients.calls import Names, Ruled
 from honestdp.gradients.chain import Chained, Link
-from honestdp.gradients.pieces import Dense, Outer, Piece, is_counted, joined
+from honestdp.gradients.pieces import Dense, Outer, Piece, Product, is_counted, joined
 from honestdp.gradients.traced import Traced
 from honestdp.losses import Loss
 
@@ -72,10 +72,12 @@ class Input(NamedTuple):
 
     def tell(self, piece: Piece, kept: Tensor) -> Piece:
         """`piece`, made from what a layer kept, with what is known if that is x itself."""
-        if not isinstance(piece, Outer) or kept.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
+        if kept.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
             return piece
-        whole = piece.right.shape[2:] == (1, math.prod(self.x.shape[2:]))
-        return replace(piece, right_finite=self.finite, right_norms=self.norms if whole else None)
+        if isinstance(piece, Product):
+            norms = self.norms if piece.right.shape[2] == math.prod(self.x.shape[2:]) else None
+            return Product(piece.left, piece.right, piece.shape, piece.shift, self.finite, norms)
+        return replace(piece, right_finite=self.finite) if isinstance(piece, Outer) else piece
 
 
 def _merged(found: list[tuple[Names, Piece]]) -> dict[Names, Piece]:

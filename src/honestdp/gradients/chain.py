@@ -25,11 +25,14 @@ class Function(NamedTuple):
 
 
 _aten = torch.ops.aten
+_relu_back = _aten.threshold_backward.default
+_sigmoid_back = _aten.sigmoid_backward.default
+_tanh_back = _aten.tanh_backward.default
 _FUNCTIONS: dict[type[nn.Module], Function] = {
     nn.Identity: Function(lambda x: x, lambda grad, x, out: grad),
-    nn.ReLU: Function(torch.relu, lambda grad, x, out: _aten.threshold_backward(grad, out, 0)),
-    nn.Sigmoid: Function(torch.sigmoid, lambda grad, x, out: _aten.sigmoid_backward(grad, out)),
-    nn.Tanh: Function(torch.tanh, lambda grad, x, out: _aten.tanh_backward(grad, out)),
+    nn.ReLU: Function(torch.relu, lambda grad, x, out: _relu_back(grad, out, 0)),
+    nn.Sigmoid: Function(torch.sigmoid, lambda grad, x, out: _sigmoid_back(grad, out)),
+    nn.Tanh: Function(torch.tanh, lambda grad, x, out: _tanh_back(grad, out)),
 }
 _FLATTEN = Function(lambda x: x.flatten(1), lambda grad, x, out: grad.reshape(x.shape))
 

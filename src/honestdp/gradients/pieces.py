@@ -48,7 +48,7 @@ SHORT = 2.0**-9
 
 def _norms(values: Tensor) -> Tensor:
     """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
-    flat = values.reshape(*values.shape[:2], -1)
+    flat = values if values.dim() == 3 else values.reshape(*values.shape[:2], -1)
     # A long sum of squares in float32 comes out too small by per cents.
     exact = torch.float64 if flat.shape[-1] > _MANY else None
     norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
@@ -104,23 +104,17 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Outer:
-    """The gradient of a matrix that was applied at one or more positions: the sum over t of left_t right_t^T.
+class Product:
+    """The gradient of a matrix that was applied once: left right^T, whose norm is the product of two norms.
 
-    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`; shape: of the parameter, where it
-    is not `[rows, columns]` itself. shift: whether the piece also stands for a second parameter `[rows]` that was added
-    at every position. Its gradient is the sum over t of left_t, as if `right` had one more column, of ones.
-
-    With one position the norm is the product of two norms. With few positions it comes from the two Gram matrices
-    (ghost norm: Goodfellow 2015; Li et al. 2022), in float64 whatever the dtype: their product cancels where the terms
-    of the sum do, and a norm that comes out too small would let an example past the clip. Where the terms cancel all but
-    completely it is taken larger than it is (`_as_summed`). Where the Gram matrices cost more than the gradients,
-    `outer` makes the gradients.
+    left: `[runs, lot, rows]`; right: `[runs, lot, columns]`. shift: whether the piece also stands for a second parameter
+    `[rows]` that was added. Its gradient is `left`, as if `right` had one more column, of ones.
     """
 
     left: Tensor
     right: Tensor
     shape: tuple[int, ...]
+    """Of the parameter, where it is not `[rows, columns]` itself."""
     shift: bool = False
     right_finite: bool = False
     """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
@@ -128,24 +122,14 @@ class Outer:
     """`[runs, lot]`, the norms of `right` where they are known."""
 
     def square_norms(self) -> Tensor:
-        if self.left.shape[2] == 1:
-            return self._product_of_norms()
-        left, right = self.left.double(), self.right.double()
-        seen = torch.matmul(right, right.mT)
-        lengths = seen.diagonal(dim1=-2, dim2=-1).add(float(self.shift))
-        gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
-        norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
-        terms = (torch.linalg.vector_norm(left, dim=-1) * lengths.sqrt()).sum(-1)
-        return _as_summed(norms, terms, self.left).square_().to(self.left.dtype)
-
-    def _product_of_norms(self) -> Tensor:
         # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
         fused = kernels.on(self.left.device)
         if fused is not None and self.left.dtype == self.right.dtype == torch.float32:
             known = self.right_norms is not None
-            right = self.right.flatten(2) if self.right_norms is None else self.right_norms
-            left = self.left.flatten(2).contiguous()
-            return fused.outer_square_norms(left, right.contiguous(), right_is_norms=known, shift=self.shift)
+            right = self.right if self.right_norms is None else self.right_norms
+            return fused.outer_square_norms(
+                self.left.contiguous(), right.contiguous(), right_is_norms=known, shift=self.shift
+            )
         tiny = torch.finfo(self.left.dtype).tiny ** 0.5
         left = _norms(self.left).clamp_(min=tiny)
         right = _norms(self.right) if self.right_norms is None else self.right_norms
@@ -156,22 +140,80 @@ class Outer:
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         right = self.right if self.right_finite else silenced(self.right, counted)
-        scaled = self._scaled(weights, counted)
-        _add_product(totals[0], scaled.mT, right.flatten(1, 2))
-        if not self.shift:
-            return
-        if scaled.is_cuda:  # where a sum over the lot takes three times as long as a product with ones
-            ones = scaled.new_ones(scaled.shape[:2]) if counted is None or self.left.shape[2] > 1 else counted
-            _add_product(totals[1], ones.unsqueeze(1), scaled)
-        else:
-            totals[1].add_(scaled.sum(1))
-
-    def _scaled(self, weights: Tensor, counted: Tensor | None) -> Tensor:
-        """`left` times the weights, `[runs, lot * positions, rows]`."""
         fused = kernels.on(self.left.device)
-        if fused is not None and self.left.shape[2] == 1 and self.left.dtype == weights.dtype == torch.float32:
-            return fused.weigh(self.left.flatten(2).contiguous(), weights.contiguous())
-        return (silenced(self.left, counted) * weights.view(*weights.shape, 1, 1)).flatten(1, 2)
+        if fused is not None and self.left.dtype == weights.dtype == torch.float32:
+            scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
+        else:
+            scaled = silenced(self.left, counted) * weights.unsqueeze(-1)
+        _add_product(totals[0], scaled.mT, right)
+        if self.shift:
+            _add_rows_of(scaled, totals[1], ones=counted)
+
+    def dense(self) -> tuple[Tensor, ...]:
+        gradients = (self.left.unsqueeze(-1) * self.right.unsqueeze(-2)).reshape(*self.left.shape[:2], *self.shape)
+        return (gradients, self.left) if self.shift else (gradients,)
+
+
+def _add_rows_of(scaled: Tensor, total: Tensor, *, ones: Tensor | None) -> None:
+    """Add the sum of `scaled` `[runs, many, rows]` over its second dimension to `total` `[runs, rows]`.
+
+    ones: `[runs, many]`, 1 where `scaled` is not 0, if such are at hand.
+    """
+    if scaled.is_cuda:  # where a sum takes three times as long as a product with ones
+        ones = scaled.new_ones(scaled.shape[:2]) if ones is None else ones
+        _add_product(total, ones.unsqueeze(1), scaled)
+    else:
+        total.add_(scaled.sum(1))
+
+
+@dataclass(frozen=True)
+class Outer:
+    """The gradient of a matrix that was applied at one or more positions: the sum over t of left_t right_t^T.
+
+    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`; the rest is as for a `Product`, with
+    `shift` added at every position: its gradient is the sum over t of left_t.
+
+    With few positions the norm comes from the two Gram matrices (ghost norm: Goodfellow 2015; Li et al. 2022), in float64
+    whatever the dtype: their product cancels where the terms of the sum do, and a norm that comes out too small would let
+    an example past the clip. Where the terms cancel all but completely it is taken larger than it is (`_as_summed`). Where
+    the Gram matrices cost more than the gradients, `outer` makes the gradients.
+    """
+
+    left: Tensor
+    right: Tensor
+    shape: tuple[int, ...]
+    shift: bool = False
+    right_finite: bool = False
+
+    @property
+    def _single(self) -> Product | None:
+        """The piece without its positions, if there is but one."""
+        if self.left.shape[2] != 1:
+            return None
+        return Product(self.left.squeeze(2), self.right.squeeze(2), self.shape, self.shift, self.right_finite)
+
+    def square_norms(self) -> Tensor:
+        single = self._single
+        if single is not None:
+            return single.square_norms()
+        left, right = self.left.double(), self.right.double()
+        seen = torch.matmul(right, right.mT)
+        lengths = seen.diagonal(dim1=-2, dim2=-1).add(float(self.shift))
+        gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
+        norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
+        terms = (torch.linalg.vector_norm(left, dim=-1) * lengths.sqrt()).sum(-1)
+        return _as_summed(norms, terms, self.left).square_().to(self.left.dtype)
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        single = self._single
+        if single is not None:
+            return single.add_weighted_sum(totals, weights, counted=counted)
+        right = self.right if self.right_finite else silenced(self.right, counted)
+        scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2)
+        _add_product(totals[0], scaled.mT, right.flatten(1, 2))
+        if self.shift:
+            _add_rows_of(scaled, totals[1], ones=None)
+        return None
 
     def dense(self) -> tuple[Tensor, ...]:
         gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)

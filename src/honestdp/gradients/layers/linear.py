@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Outer, Piece, outer, prefers_gram
+from honestdp.gradients.pieces import Outer, Piece, Product, outer, prefers_gram
 from honestdp.gradients.rules import Found, Rule, rule
 
 NARROW = 16
@@ -47,6 +47,8 @@ class Linear(Rule):
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Found:
+        if len(wanted) == 2 and kept.dim() == 3:
+            return {("weight", "bias"): Product(grad.contiguous(), kept, (grad.shape[-1], kept.shape[-1]), shift=True)}
         runs, lot = kept.shape[:2]
         inputs = kept.reshape(runs, lot, -1, kept.shape[-1])
         grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])

@@ -1,0 +1,163 @@
+"""A chain of layers is run without autograd, and its gradients are those of autograd."""
+
+import logging
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import assert_agrees, drawn
+from torch import Tensor, nn
+
+from honestdp.gradients import Product, chain, per_example, traced
+from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.materialised import Materialised
+from honestdp.gradients.plan import ruled_layers
+from honestdp.losses import cross_entropy, slope_of
+
+
+def plain(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none")
+
+
+def weighed(output: Tensor, y: Tensor) -> Tensor:
+    """A loss of another kind, for outputs of any shape."""
+    return (output.flatten(1).tanh() * (1 + y[:, None])).sum(1)
+
+
+class Renamed(nn.Sequential):
+    """A subclass may run its parts in any way."""
+
+
+def layers_of(model: nn.Module) -> tuple[chain.Link, ...] | None:
+    return ruled_layers(model, frozenset(name for name, p in model.named_parameters() if p.requires_grad)).chain
+
+
+def watched(model: nn.Module, where: nn.Module) -> nn.Module:
+    where.register_forward_hook(lambda *_: None)
+    return model
+
+
+CHAINS = {
+    "one layer": lambda: nn.Linear(6, 3),
+    "narrow": lambda: nn.Sequential(nn.Linear(6, 3)),
+    "without bias": lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
+    "wide": lambda: nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 17)),
+    "in place": lambda: nn.Sequential(nn.Linear(6, 20), nn.ReLU(inplace=True), nn.Linear(20, 3)),
+    "within": lambda: nn.Sequential(
+        nn.Sequential(nn.Identity(), nn.Linear(6, 5), nn.Tanh()), nn.Linear(5, 4), nn.Sigmoid()
+    ),
+    "deep": lambda: nn.Sequential(
+        nn.Linear(6, 5, bias=False), nn.Sigmoid(), nn.Linear(5, 5), nn.Tanh(), nn.ReLU(), nn.Linear(5, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("loss", [plain, cross_entropy, weighed])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_gives_the_gradients_of_plain_autograd(
+    name: str, loss: object, runs: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = CHAINS[name]().to(dtype)
+    monkeypatch.setattr(traced.Traced, "__init__", None)  # autograd's way is not taken
+    params, x, y = drawn(model, runs, dtype), torch.randn(runs, 4, 6).to(dtype), torch.randint(0, 3, (runs, 4))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert_agrees(result, model, loss, params, x, y)
+    with torch.no_grad():
+        outputs = [
+            torch.func.functional_call(model, {n: p[r] for n, p in params.items()}, (x[r],)) for r in range(runs)
+        ]
+        expected = torch.stack([loss(output, labels) for output, labels in zip(outputs, y, strict=True)])
+    torch.testing.assert_close(result.losses, expected)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_chain_may_have_dimensions_in_the_middle(runs: int) -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2), nn.Flatten(), nn.Linear(6, 3)).double()
+    assert layers_of(model) is not None
+    params, x, y = drawn(model, runs), torch.randn(runs, 4, 3, 4).double(), torch.randint(0, 3, (runs, 4))
+    assert_agrees(per_example(model, plain, params, x, y), model, plain, params, x, y)
+
+
+def test_layers_applied_once_are_products() -> None:
+    model = CHAINS["deep"]().double()
+    result = per_example(model, plain, drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4)))
+    assert sum(isinstance(piece, Product) for piece in result.pieces.values()) == 2  # the third has no bias
+
+
+def frozen() -> nn.Module:
+    model = CHAINS["wide"]()
+    model[0].requires_grad_(False)
+    return model
+
+
+def patched() -> nn.Module:
+    model = CHAINS["wide"]()
+    model[1].forward = lambda x: x
+    return model
+
+
+NOT_CHAINS = {
+    "a subclass": lambda: Renamed(nn.Linear(6, 3)),
+    "a function that is not known": lambda: nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 3)),
+    "dropout": lambda: nn.Sequential(nn.Linear(6, 5), nn.Dropout(), nn.Linear(5, 3)),
+    "a rule that hands nothing back": lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)),
+    "another flattening": lambda: nn.Sequential(nn.Linear(6, 3), nn.Flatten(0)),
+    "a frozen layer": frozen,
+    "a forward of its own": patched,
+    "a hook": lambda: watched(model := CHAINS["wide"](), model[1]),
+    "a hook on a layer": lambda: watched(model := CHAINS["wide"](), model[0]),
+    "a hook on the whole": lambda: watched(model := CHAINS["wide"](), model),
+    "a hook within": lambda: watched(model := CHAINS["within"](), model[0]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CHAINS)
+def test_what_is_no_chain_goes_by_autograd(name: str) -> None:
+    assert layers_of(NOT_CHAINS[name]()) is None
+
+
+def test_hooks_are_called() -> None:
+    model, seen = CHAINS["wide"](), []
+    model[1].register_forward_hook(lambda _m, _x, out: seen.append(len(out)))
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 9, 6), torch.randint(0, 3, (2, 9))
+    assert_agrees(per_example(model, plain, params, x, y), model, plain, params, x, y)
+    assert 18 in seen
+
+
+@pytest.mark.parametrize("layer", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+def test_a_wrong_formula_is_found_before_a_record_is_read(
+    layer: type[nn.Module], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = chain._FUNCTIONS[layer]._replace(back=lambda grad, x, out: grad)
+    monkeypatch.setitem(chain._FUNCTIONS, layer, wrong)
+    model = nn.Sequential(nn.Linear(6, 20), layer(), nn.Linear(20, 3)).double()
+    params, x, y = drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4))
+    with caplog.at_level(logging.WARNING, "honestdp.gradients"):
+        result = per_example(model, plain, params, x, y)
+    assert isinstance(result, Materialised)
+    assert_agrees(result, model, plain, params, x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("scale", [1, 100])
+def test_the_slope_of_cross_entropy_is_autograds(scale: float, dtype: torch.dtype) -> None:
+    output, y = (scale * torch.randn(200, 7)).to(dtype).requires_grad_(), torch.randint(0, 7, (200,))
+    slope = slope_of(cross_entropy, output)
+    assert slope is not None
+    (expected,) = torch.autograd.grad(plain(output, y).sum(), output)
+    torch.testing.assert_close(slope(output.detach(), y), expected)
+
+
+def test_the_slope_of_what_is_no_number_is_none_for_that_example_alone() -> None:
+    output = torch.tensor([[0.0, float("nan")], [float("inf"), 0.0], [1.0, 2.0]])
+    slope = slope_of(cross_entropy, output)(output, torch.tensor([0, 1, 1]))
+    assert slope.isnan().any(1).tolist() == [True, True, False]
+
+
+def test_a_slope_is_at_hand_for_one_row_of_outputs_an_example_only() -> None:
+    assert slope_of(cross_entropy, torch.zeros(3, 4, 5)) is None
+    assert slope_of(plain, torch.zeros(3, 4)) is None
+    assert slope_of(cross_entropy, (torch.zeros(3, 4),)) is None
