@@ -55,7 +55,7 @@ def _gathers(fused, rows: Tensor) -> None:
 
 
 def _weighs(fused, width: int, device: torch.device) -> None:
-    rows, weights = torch.randn(2, 5, width, device=device), torch.rand(2, 5, device=device)
+    rows, weights = torch.randn(2, 13, width, device=device), torch.rand(2, 13, device=device)
     expected = rows * weights[..., None]
     rows[0, 1], rows[0, 2], rows[1, 4, 0] = NAN, INF, -INF
     weights[0, 1] = weights[0, 2] = weights[1, 4] = 0
@@ -67,7 +67,7 @@ def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:
     """Against the same formula on the CPU, which has no kernels."""
     from honestdp.gradients.pieces import Outer
 
-    left, right = torch.randn(2, 5, 1, width), torch.randn(2, 5, 1, 784)
+    left, right = torch.randn(2, 13, 1, width), torch.randn(2, 13, 1, 784)
     left[0, 0, 0, 0], left[0, 1, 0, 0], left[0, 2] = NAN, INF, 0
     right[1, 0, 0, 0], right[1, 1, 0, 0], right[1, 2] = NAN, INF, 0
     left[1, 3], right[1, 3] = 1e-30, 1e25

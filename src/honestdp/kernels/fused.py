@@ -14,6 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 _MOST = 2048  # numbers that one program holds at a time
+_TOGETHER = 16  # short examples that one program measures: a program for each would take longer to start than to run
+_FLAT = 1024  # numbers that one program weighs
 
 
 @triton.jit
@@ -32,44 +34,44 @@ def _gather(rows, labels, index, out, chosen, norms, width, scale, BLOCK: tl.con
 
 
 @triton.jit
-def _norm(rows, example, width, BLOCK: tl.constexpr):
-    squares = tl.zeros([BLOCK], tl.float32)
+def _norms(rows, example, inside, width, EXAMPLES: tl.constexpr, BLOCK: tl.constexpr):
+    squares = tl.zeros([EXAMPLES, BLOCK], tl.float32)
     for first in range(0, width, BLOCK):
         column = first + tl.arange(0, BLOCK)
-        values = tl.load(rows + example * width + column, mask=column < width, other=0)
+        mask = inside[:, None] & (column < width)[None, :]
+        values = tl.load(rows + example[:, None] * width + column[None, :], mask=mask, other=0)
         squares += values * values
-    return tl.sqrt(tl.sum(squares, 0))
+    return tl.sqrt(tl.sum(squares, 1))
 
 
 @triton.jit
 def _outer(
-    left, right, out, left_width, right_width, tiny,
-    SHIFT: tl.constexpr, KNOWN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
+    left, right, out, examples, left_width, right_width, tiny,
+    SHIFT: tl.constexpr, KNOWN: tl.constexpr, EXAMPLES: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
 ):  # fmt: skip
-    example = tl.program_id(0).to(tl.int64)
-    one = _norm(left, example, left_width, LEFT)
+    example = tl.program_id(0).to(tl.int64) * EXAMPLES + tl.arange(0, EXAMPLES)
+    inside = example < examples
+    one = _norms(left, example, inside, left_width, EXAMPLES, LEFT)
     one = tl.where(one < tiny, tiny, one)
-    if KNOWN:  # noqa: SIM108 (each branch is compiled by itself)
-        other = tl.load(right + example)
+    if KNOWN:  # each branch is compiled by itself
+        other = tl.load(right + example, mask=inside, other=0)
     else:
-        other = _norm(right, example, right_width, RIGHT)
+        other = _norms(right, example, inside, right_width, EXAMPLES, RIGHT)
     if SHIFT:
         both = one * other
-        tl.store(out + example, one * one + both * both)
+        tl.store(out + example, one * one + both * both, mask=inside)
     else:
         both = one * tl.where(other < tiny, tiny, other)
-        tl.store(out + example, both * both)
+        tl.store(out + example, both * both, mask=inside)
 
 
 @triton.jit
-def _weigh(rows, weights, out, width, BLOCK: tl.constexpr):
-    example = tl.program_id(0).to(tl.int64)
-    weight = tl.load(weights + example)
-    for first in range(0, width, BLOCK):
-        column = first + tl.arange(0, BLOCK)
-        inside = column < width
-        values = tl.load(rows + example * width + column, mask=inside, other=0)
-        tl.store(out + example * width + column, tl.where(weight == 0, 0.0, values * weight), mask=inside)
+def _weigh(rows, weights, out, numbers, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < numbers
+    weight = tl.load(weights + place // WIDTH, mask=inside, other=0)
+    values = tl.load(rows + place, mask=inside, other=0)
+    tl.store(out + place, tl.where(weight == 0, 0.0, values * weight), mask=inside)
 
 
 def _block(width: int) -> int:
@@ -101,8 +103,7 @@ def gather(rows: Tensor, labels: Tensor, index: Tensor, scale: float) -> tuple[T
 def weigh(rows: Tensor, weights: Tensor) -> Tensor:
     """rows `[runs, lot, width]` times weights `[runs, lot]`; zeros where the weight is 0, whatever the row holds. float32."""
     out = torch.empty_like(rows)
-    width = rows.shape[2]
-    _weigh[(weights.numel(),)](rows, weights, out, width, BLOCK=_block(width), num_warps=_warps(width))
+    _weigh[(triton.cdiv(rows.numel(), _FLAT),)](rows, weights, out, rows.numel(), WIDTH=rows.shape[2], BLOCK=_FLAT)
     return out
 
 
@@ -115,9 +116,11 @@ def outer_square_norms(left: Tensor, right: Tensor, *, right_is_norms: bool, shi
     columns = 1 if right_is_norms else right.shape[2]
     out = torch.empty(runs, lot, dtype=torch.float32, device=left.device)
     tiny = torch.finfo(torch.float32).tiny ** 0.5
-    _outer[(runs * lot,)](
-        left, right, out, rows, columns, tiny,
-        SHIFT=shift, KNOWN=right_is_norms, LEFT=_block(rows), RIGHT=_block(columns),
-        num_warps=_warps(max(rows, columns)),
+    widest = max(rows, columns)
+    together = min(_TOGETHER, _MOST // _block(widest))
+    _outer[(triton.cdiv(runs * lot, together),)](
+        left, right, out, runs * lot, rows, columns, tiny,
+        SHIFT=shift, KNOWN=right_is_norms, EXAMPLES=together, LEFT=_block(rows), RIGHT=_block(columns),
+        num_warps=_warps(widest),
     )  # fmt: skip
     return out
