@@ -16,6 +16,7 @@ from honestdp.data import BlankRecords, Records, open_records
 from honestdp.data.records import blank
 from honestdp.data.split import fingerprint
 from honestdp.gradients import per_example
+from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, check_labels, check_output, default_loss
 from honestdp.mechanism import Mechanism, Question
 from honestdp.parameters import Layout, layout_of, stack
@@ -135,6 +136,7 @@ def take_in(
     marked: with a fingerprint of the data.
     by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
     """
+    refuse_by_name(module)
     layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
     source = open_records(data, device=device, dtype=dtype, workers=workers)

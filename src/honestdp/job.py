@@ -188,6 +188,7 @@ class Job:
             "schedule": hashlib.sha256(self._factors.cpu().numpy().tobytes()).hexdigest(),
             "loss": _name(self.intake.question.loss),
             "data": self.intake.fingerprint,
+            "dtype": str(self.intake.dtype),
             "parameters": [list(self.intake.layout.names), [list(shape) for shape in self.intake.layout.shapes]],
             "frozen parameters": digest.hexdigest(),
             "device": self._initial.device.type,

@@ -153,6 +153,16 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, changed: di
         go(tmp_path / "kept", **({"optimizers": EVERY_RULE[:1]} | changed))
 
 
+def test_a_checkpoint_of_another_precision_is_refused(tmp_path: Path) -> None:
+    def train(dtype: torch.dtype) -> None:
+        run, rule = RUN, EVERY_RULE[:1]
+        train_population(toy_model().to(dtype), toy_data(), run=run, optimizers=rule, checkpoint=tmp_path / "kept")
+
+    train(torch.float32)
+    with pytest.raises(InvalidArgument, match=r"differs in .*dtype"):
+        train(torch.float64)
+
+
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "kept").write_bytes(b"nonsense")
     with pytest.raises(InvalidArgument, match="checkpoint"):

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 from honestdp import Budget, Run
 from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import RefusedModel
 from honestdp.mechanism import Mechanism
 from honestdp.training import Result, train, train_population
 
@@ -347,3 +348,27 @@ def test_wrong_arguments_are_named(wrong: dict[str, object], argument: str) -> N
 def test_wrong_hyperparameters_are_refused(make: object) -> None:
     with pytest.raises(InvalidArgument):
         make()
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, 2.0])
+def test_a_quantile_that_is_none_is_told_both_its_ends(quantile: float) -> None:
+    with pytest.raises(InvalidArgument, match=f"quantile must be strictly between 0 and 1, got {quantile}"):
+        rules.Quantile(lr=0.1, quantile=quantile)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "way_out"),
+    [
+        (lambda: torch.jit.script(nn.Linear(5, 3)), "Python module itself"),
+        (lambda: nn.Sequential(torch.jit.script(nn.Linear(5, 3))), "Python module itself"),
+        (lambda: nn.DataParallel(nn.Linear(5, 3)), "its attribute .module"),
+        (lambda: nn.Linear(5, 3, device="meta"), "make it on a real device"),
+    ],
+)
+def test_a_model_that_cannot_be_reached_is_refused_with_the_way_out(make: object, way_out: str) -> None:
+    x, y = toy_data()
+    with pytest.raises(RefusedModel, match=way_out):
+        train(
+            make(), (x, y), run=Run(records=len(x), lot=10, steps=2, noise=1.0), optimizer=rules.SGD(lr=0.1, clip=1.0)
+        )

@@ -127,6 +127,28 @@ def test_hooks_are_called() -> None:
     assert 18 in seen
 
 
+def test_a_hook_that_comes_later_is_called() -> None:
+    """Also one for all modules; and once they are gone the model is a chain again."""
+    model, seen = CHAINS["wide"](), []
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 9, 6), torch.randint(0, 3, (2, 9))
+    plainly = per_example(model, plain, params, x, y).norms
+
+    def doubled(_m: nn.Module, _x: object, out: Tensor) -> Tensor:
+        seen.append(len(out))
+        return 2 * out
+
+    for handle in (
+        model[0].register_forward_hook(doubled),
+        nn.modules.module.register_module_forward_hook(lambda _m, _x, out: seen.append(len(out))),
+    ):
+        seen.clear()
+        result = per_example(model, plain, params, x, y)
+        assert 18 in seen
+        assert_agrees(result, model, plain, params, x, y)
+        handle.remove()
+    assert per_example(model, plain, params, x, y).norms.equal(plainly)
+
+
 @pytest.mark.parametrize("layer", [nn.ReLU, nn.Tanh, nn.Sigmoid])
 def test_a_wrong_formula_is_found_before_a_record_is_read(
     layer: type[nn.Module], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from honestdp.gradients.calls import Call, Ruled
 from honestdp.losses import Loss, one_each, slope_of
@@ -45,14 +46,14 @@ def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
     found: list[Link] = []
     for module in _in_order(model):
         link = ruled.get(id(module)) or _function(module)
-        if link is None or _hooked(module) or (isinstance(link, Ruled) and not link.rule.hands_back):
+        if link is None or hooked(module) or (isinstance(link, Ruled) and not link.rule.hands_back):
             return None
         found.append(link)
     return tuple(found)
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    if type(module) is nn.Sequential and not _hooked(module):
+    if type(module) is nn.Sequential and not hooked(module):
         for part in module:
             yield from _in_order(part)
     else:
@@ -65,9 +66,11 @@ def _function(module: nn.Module) -> Function | None:
     return _FUNCTIONS.get(type(module))
 
 
-def _hooked(module: nn.Module) -> bool:
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody watches or changes what the module does, beside its own forward."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "forward" in module.__dict__
+    everywhere = _has_any_global_hook()  # type: ignore[no-untyped-call]
+    return any(hooks) or bool(everywhere) or "forward" in module.__dict__
 
 
 class Chained:

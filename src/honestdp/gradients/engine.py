@@ -16,6 +16,7 @@ from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, plan
 from honestdp.gradients.bookkeeping import BookKeeping, Input
+from honestdp.gradients.chain import hooked
 from honestdp.gradients.trial import Trial
 from honestdp.gradients.vetting import refuse_by_name, refuse_mixing_loss
 
@@ -165,7 +166,7 @@ _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.Wea
 
 
 def _known(model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Tensor], x: Tensor) -> _Known:
-    modules = tuple((weakref.ref(module), module.training) for module in model.modules())
+    modules = tuple((weakref.ref(module), module.training, hooked(module)) for module in model.modules())
     dtype = next(iter(params.values())).dtype
     key = (modules, trainable, x.shape[2:], x.dtype, dtype, x.device, len(x) == 1)
     known = _KNOWN.setdefault(model, {})

@@ -35,7 +35,7 @@ def _described(path: str, module: nn.Module) -> str:
 
 
 def refuse_by_name(model: nn.Module) -> None:
-    """Refuse the modules that are known to let examples interact, or to have no parameters yet."""
+    """Refuse the modules that are known to let examples interact, or whose parameters or layers cannot be reached."""
     for path, module in model.named_modules():
         wanted = _reason(module)
         if wanted is not None:
@@ -46,6 +46,14 @@ def _reason(module: nn.Module) -> str | None:
     """What the model must be in place of `module`; None where nothing is known against it."""
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
         return "a model whose parameters exist: run it once on an input of the right shape before training"
+    if any(value.is_meta for value in module.parameters(recurse=False)):
+        return "a model whose parameters hold numbers: make it on a real device, not on 'meta'"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "the Python module itself, not one scripted or traced by TorchScript, whose layers cannot be seen"
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return (
+            "the module within it (its attribute .module): a population is spread over the machine by honestdp itself"
+        )
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
         return (
             "free of modules that mix the examples of a lot, since an example's gradient must depend on that example"

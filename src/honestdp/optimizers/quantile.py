@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import Number, Rule, State, check_clip, check_numbers, counter, per_run, scheduled
 from honestdp.release import LEAST_CLIP, Constants, Query, Release
@@ -29,7 +30,9 @@ class Quantile(Rule):
     clip: Number = 0.1
 
     def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr, "quantile": self.quantile}, fractions={"quantile": self.quantile})
+        check_numbers(positive={"lr": self.lr})
+        if not isinstance(self.quantile, Tensor):
+            checks.probability(quantile=self.quantile)
         check_clip(self.clip, auto=False)
 
     def check(self, *, lot: float, noise: float) -> None:
