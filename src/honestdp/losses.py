@@ -25,7 +25,6 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 def _cross_entropy_slope(output: Tensor, y: Tensor) -> Tensor:
     """softmax(output) less one at the label."""
-    # Over the long dimension, as above; few classes make it the faster one on a GPU too.
     slope = output.mT.softmax(dim=0)
     return slope.scatter_add_(0, y[None], slope.new_full((1, 1), -1).expand(1, len(y))).mT
 

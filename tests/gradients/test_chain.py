@@ -183,3 +183,25 @@ def test_a_slope_is_at_hand_for_one_row_of_outputs_an_example_only() -> None:
     assert slope_of(cross_entropy, torch.zeros(3, 4, 5)) is None
     assert slope_of(plain, torch.zeros(3, 4)) is None
     assert slope_of(cross_entropy, (torch.zeros(3, 4),)) is None
+
+
+class TwoOutputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(6, 3), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.one(x), self.other(x)
+
+
+def test_losses_of_any_output_are_there_and_carry_no_graph() -> None:
+    def loss(output: tuple[Tensor, Tensor], y: Tensor) -> Tensor:
+        return plain(output[0], y) + output[1].square().sum(1)
+
+    model = TwoOutputs()
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 4, 6), torch.randint(0, 3, (2, 4))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert not result.losses.requires_grad
+    outputs = [torch.func.functional_call(model, {n: p[r] for n, p in params.items()}, (x[r],)) for r in range(2)]
+    torch.testing.assert_close(result.losses, torch.stack([loss(o, y[r]) for r, o in enumerate(outputs)]).detach())

@@ -44,7 +44,8 @@ class BookKeeping:
 
     @property
     def losses(self) -> Tensor:
-        return self.make_losses().view(self.norms.shape)
+        with torch.no_grad():
+            return self.make_losses().view(self.norms.shape)
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
@@ -112,4 +113,4 @@ def per_example(
     pieces = _merged(found)
     norms = joined(pieces.values()) if pieces else next(iter(params.values())).new_zeros(runs, lot)
     output = done.output
-    return BookKeeping(lambda: loss(output.detach(), labels), norms, pieces, params)
+    return BookKeeping(lambda: loss(output, labels), norms, pieces, params)

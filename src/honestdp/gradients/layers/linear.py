@@ -15,9 +15,9 @@ from honestdp.gradients.pieces import Outer, Piece, Product, outer, prefers_gram
 from honestdp.gradients.rules import Found, Rule, rule
 
 NARROW = 16
-"""On a CPU, a product with so few output features is twice as fast the other way round. Its gradient would then reach
-the layer before with the examples last in memory, where everything costs more than was gained, so this is for the first
-layer with parameters alone."""
+"""On a CPU, a product with so few output features is twice as fast the other way round. By autograd its gradient would then
+reach the layer before with the examples last in memory, where everything costs more than was gained, so there this is for
+the first layer with parameters alone; in a chain it is for all."""
 
 
 def _narrow(weight: Tensor, x: Tensor) -> bool:
