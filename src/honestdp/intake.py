@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.data import BlankRecords, Records, open_records
+from honestdp.data.decoded import deaths_named
 from honestdp.data.records import blank
 from honestdp.data.split import fingerprint
 from honestdp.gradients import per_example
@@ -41,6 +43,15 @@ class Intake:
     def mechanism(self, constants: Constants, *, seed: int | None, secure: bool) -> Mechanism:
         return Mechanism(self.question, self._records, constants, seed=seed, secure=secure, classes=self._classes)
 
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Within, the death of a worker process is told as such; after it none is left."""
+        try:
+            with deaths_named():
+                yield
+        finally:
+            self._records.close()
+
     def bytes_per_run(self, run: Run) -> int:
         """A rough count of what one run of a population holds: weights, state and noise, and the lot as it passes."""
         x, _ = self._records.blank()
@@ -59,6 +70,7 @@ def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
             raise InvalidArgument("model", f"{len(model)} models", f"one model, or one for each of the {runs} runs")
         return [modules_of(one, 1)[0] for one in model]
     if isinstance(model, nn.Module):
+        refuse_by_name(model)  # before it is copied: a copy has lost the hooks of its parameters
         return [copy.deepcopy(model) for _ in range(runs)]
     if not callable(model):
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
@@ -150,7 +162,8 @@ def take_in(
     x, y = source.blank()
     loss = loss or default_loss(y.dtype)
     classes = try_out(working, loss, x, y)
-    labels = source.label_range() if classes is not None and not by_coin else None
+    with deaths_named():
+        labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
     mark = fingerprint(data) if marked else None

@@ -66,7 +66,8 @@ class Job:
         todo = kept or checkpoints.Progress(self._identity(), self.chunks())
         if kept is not None and len(kept.finished) == len(kept.chunks):
             _log.info("the training of %s is over; its result is read from there", self._path)
-        with Bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext() as bar, self._own_draws():
+        shown = Bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext()
+        with shown as bar, self._own_draws(), self.intake.decoding():
             while len(todo.finished) < len(todo.chunks):
                 self._finish_chunk(todo, bar)
         weights = torch.empty_like(self._initial)

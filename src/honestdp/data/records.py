@@ -1,7 +1,7 @@
 """Records as the mechanism reads them: by number, a lot at a time.
 
 Three homes for records: on the device (tensors and arrays that fit), in host memory or a file (memory-mapped arrays),
-and behind a map-style Dataset decoded by worker processes. Whatever the home, the numbers to fetch were drawn by the
+and behind a map-style Dataset decoded by worker processes (decoded.py). Whatever the home, the numbers to fetch were drawn by the
 sampler; nothing here chooses, orders or counts records.
 
 Images kept as uint8 stay uint8 until a lot is gathered and are then scaled to [0, 1]; floating data takes the model's
@@ -10,20 +10,16 @@ precision; other integers (token numbers) pass unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from honestdp import kernels
-from honestdp.checks import InvalidArgument
 
 Pair = tuple[Tensor, Tensor]
 PIXEL = 1 / 255
-_AHEAD = 64  # records that a worker decodes together when all are read once
 
 
 class Fetched(NamedTuple):
@@ -32,10 +28,6 @@ class Fetched(NamedTuple):
     x: Tensor
     y: Tensor
     norms: Tensor | None = None
-
-
-class WorkerDied(RuntimeError):
-    """A process that decodes a Dataset has ended; no record's fault need be behind it."""
 
 
 class Records(Protocol):
@@ -60,6 +52,9 @@ class Records(Protocol):
 
     def expect(self, lots: list[Tensor]) -> None:
         """The indices of coming fetches, in order, so that workers can decode ahead."""
+
+    def close(self) -> None:
+        """End the worker processes, if there are any. What is asked for later starts new ones."""
 
 
 def prepared(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -95,20 +90,23 @@ class DeviceRecords:
     def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1)
         if self._kernels is None:
-            return _shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
+            return shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
         scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
         x, y, norms = self._kernels.gather(self._x.flatten(1), self._y, flat, scale)
         x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
         return Fetched(x, prepared_labels(y, self._dtype), norms.view(indices.shape))
 
     def blank(self) -> Pair:
-        return _blank(self._x[:0], self._y[:0], self._dtype)
+        return two_blanks(self._x[:0], self._y[:0], self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
         return (int(self._y.min()), int(self._y.max())) if self._y.numel() else None
 
     def expect(self, lots: list[Tensor]) -> None:
         """Nothing to do: a fetch is immediate."""
+
+    def close(self) -> None:
+        """Nothing to do."""
 
 
 class HostRecords:
@@ -127,10 +125,10 @@ class HostRecords:
         flat = indices.reshape(-1).cpu().numpy()
         x = torch.from_numpy(np.ascontiguousarray(self._x[flat])).to(self._device)
         y = torch.from_numpy(np.ascontiguousarray(self._y[flat])).to(self._device)
-        return _shaped(x, y, indices, self._dtype)
+        return shaped(x, y, indices, self._dtype)
 
     def blank(self) -> Pair:
-        return _blank(_tensor(self._x[:0]).to(self._device), _tensor(self._y[:0]).to(self._device), self._dtype)
+        return two_blanks(as_tensor(self._x[:0]).to(self._device), as_tensor(self._y[:0]).to(self._device), self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
         return (int(self._y.min()), int(self._y.max())) if self._y.size else None
@@ -138,68 +136,8 @@ class HostRecords:
     def expect(self, lots: list[Tensor]) -> None:
         """Nothing to do: a fetch is immediate."""
 
-
-class DatasetRecords:
-    """A map-style Dataset of (x, y) pairs, decoded by worker processes a block of steps ahead."""
-
-    resident = False
-    finite = False
-
-    def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
-        self._dataset, self._device, self._dtype = dataset, device, dtype
-        self._order = _Order()
-        self._loader: DataLoader[Any] = DataLoader(
-            dataset, batch_sampler=self._order, num_workers=workers, persistent_workers=workers > 0
-        )
-        self._coming: Iterator[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self._dataset)  # type: ignore[arg-type]
-
-    def expect(self, lots: list[Tensor]) -> None:
-        self._order.batches = [lot.reshape(-1).tolist() for lot in lots]
-        self._coming = self._asked(iter, self._loader)
-
-    def fetch(self, indices: Tensor) -> Fetched:
-        if self._coming is None:
-            raise RuntimeError("a fetch from a Dataset must be announced with expect()")
-        x, y = self._asked(next, self._coming)
-        return _shaped(torch.as_tensor(x).to(self._device), torch.as_tensor(y).to(self._device), indices, self._dtype)
-
-    def blank(self) -> Pair:
-        x, y = self._dataset[0]
-        return _blank(_tensor(x)[None][:0].to(self._device), _tensor(y)[None][:0].to(self._device), self._dtype)
-
-    def label_range(self) -> tuple[int, int] | None:
-        every = torch.split(torch.arange(len(self)), _AHEAD)
-        self.expect(list(every))
-        labels = [torch.as_tensor(self._asked(next, self._coming)[1]) for _ in every]
-        return (int(min(y.min() for y in labels)), int(max(y.max() for y in labels))) if labels else None
-
-    def _asked(self, act: Any, of: Any) -> Any:
-        try:
-            return act(of)
-        except RuntimeError as trouble:
-            if not any(words in str(trouble) for words in ("exited unexpectedly", "killed by signal")):
-                raise
-            wanted = "run again, from a checkpoint if there is one, with workers=0 to see the error in this process"
-            raise WorkerDied(
-                f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from "
-                f"them; {wanted}"
-            ) from trouble
-
-
-class _Order:
-    """The batches a DataLoader is to decode next."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
+    def close(self) -> None:
+        """Nothing to do."""
 
 
 def _lots(rows: Tensor, indices: Tensor) -> Tensor:
@@ -207,7 +145,7 @@ def _lots(rows: Tensor, indices: Tensor) -> Tensor:
     return rows.view(*indices.shape, *rows.shape[1:])
 
 
-def _shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
+def shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
     """Fetched rows `[runs * lot, ...]` as the model reads them."""
     return Fetched(prepared(_lots(x, indices), dtype), prepared_labels(_lots(y, indices), dtype))
 
@@ -216,11 +154,11 @@ def _array(values: Any) -> np.ndarray[Any, Any]:
     return values.numpy() if isinstance(values, Tensor) else np.asanyarray(values)
 
 
-def _tensor(values: Any) -> Tensor:
+def as_tensor(values: Any) -> Tensor:
     return values if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
 
 
-def _blank(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
+def two_blanks(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
     """Zeros in the shape of two examples of x `[0, ...]` and y `[0, ...]`."""
     two_x, two_y = x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:])
     return prepared(two_x, dtype), prepared_labels(two_y, dtype)
@@ -228,54 +166,7 @@ def _blank(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
 
 def blank(x: Any, y: Any, *, dtype: torch.dtype, device: torch.device) -> Pair:
     """Two made-up examples from arrays or tensors x `[0, ...]` and y `[0, ...]`."""
-    return _blank(_tensor(x).to(device), _tensor(y).to(device), dtype)
-
-
-def open_records(data: Any, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
-    """Records from what a user has: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset."""
-    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-        data = data.tensors
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return _open_pair(data[0], data[1], device, dtype)
-    plain = isinstance(data, Tensor | np.ndarray | dict | str | tuple | list) or hasattr(data, "columns")
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not plain:
-        return DatasetRecords(data, device=device, dtype=dtype, workers=workers)
-    raise InvalidArgument("data", type(data).__name__, "a pair (x, y) of tensors or arrays, or a map-style Dataset")
-
-
-def _open_pair(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> Records:
-    x, y = _native("data[0]", x), _native("data[1]", y)
-    if len(x) != len(y):
-        raise InvalidArgument("data", f"{len(x)} inputs and {len(y)} labels", "one label for each input")
-    if isinstance(x, np.memmap) or _too_large(x, device):
-        return HostRecords(x, y, device=device, dtype=dtype)
-    return DeviceRecords(_tensor_of(x), _tensor_of(y), device=device, dtype=dtype)
-
-
-def _native(name: str, values: Any) -> Any:
-    """A tensor as it is, anything else as an array that torch reads: numbers, in this machine's byte order."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asanyarray(values)
-    if array.ndim == 0 or array.dtype.kind not in "biuf":
-        raise InvalidArgument(name, f"{type(values).__name__} of {array.dtype}", "an array or a tensor of numbers")
-    if array.dtype in (np.uint16, np.uint32, np.uint64) and not isinstance(array, np.memmap):
-        return array.astype(np.int64)
-    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    return array if min(array.strides) >= 0 else array.copy()
-
-
-def _tensor_of(values: Any) -> Tensor:
-    """A tensor over the same memory where that is possible (a read-only array is copied)."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def _too_large(x: Any, device: torch.device) -> bool:
-    """More than half of a GPU's free memory stays on the host."""
-    return device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(device)[0] // 2
+    return two_blanks(as_tensor(x).to(device), as_tensor(y).to(device), dtype)
 
 
 class BlankRecords:
@@ -304,4 +195,7 @@ class BlankRecords:
         return None
 
     def expect(self, lots: list[Tensor]) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
         """Nothing to do."""

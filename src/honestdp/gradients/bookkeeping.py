@@ -10,9 +10,9 @@ population). Layers that are frozen run as they are, on the whole batch.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from honestdp.gradients.calls import Names, Ruled
 from honestdp.gradients.chain import Chained, Link
-from honestdp.gradients.pieces import Dense, Outer, Piece, Product, is_counted, joined
+from honestdp.gradients.pieces import Dense, Outer, Piece, Product, check_weights, is_counted, joined
 from honestdp.gradients.traced import Traced
 from honestdp.losses import Loss
 
@@ -53,6 +53,7 @@ class BookKeeping:
         return totals
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        check_weights(weights, self.norms)
         # Finite norms mean finite pieces, and norms of a finite sum are finite. Asking would make a GPU wait for the
         # host; there the zeros are always put in.
         finite = not weights.is_cuda and math.isfinite(self.norms.sum().item())
@@ -71,29 +72,33 @@ class Input(NamedTuple):
     finite: bool = False
     norms: Tensor | None = None
 
-    def tell(self, piece: Piece, kept: Tensor) -> Piece:
-        """`piece`, made from what a layer kept, with what is known if that is x itself."""
-        if kept.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
+    def tell(self, piece: Piece) -> Piece:
+        """`piece` with what is known, if its right factor is x itself and not something made of it."""
+        if not isinstance(piece, Product | Outer):
             return piece
-        if isinstance(piece, Product):
-            norms = self.norms if piece.right.shape[2] == math.prod(self.x.shape[2:]) else None
-            return Product(piece.left, piece.right, piece.shape, piece.shift, self.finite, norms)
-        return replace(piece, right_finite=self.finite) if isinstance(piece, Outer) else piece
+        right = piece.right
+        if right.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
+            return piece
+        if isinstance(piece, Outer):
+            return replace(piece, right_finite=self.finite)
+        whole = right.numel() == self.x.numel() and right.is_contiguous()
+        return Product(piece.left, right, piece.shape, piece.shift, self.finite, self.norms if whole else None)
 
 
 def _merged(found: list[tuple[Names, Piece]]) -> dict[Names, Piece]:
-    """One piece for a layer that was used several times: the gradients add before a norm is taken."""
-    several: dict[Names, list[Piece]] = {}
+    """One piece for a parameter that was used several times: its gradients add before a norm is taken.
+
+    A rule may answer with one piece for two parameters in one use and with two pieces in another, so it is the uses of each
+    parameter that are counted.
+    """
+    uses = Counter(name for names, _ in found for name in names)
+    pieces = {names: piece for names, piece in found if all(uses[name] == 1 for name in names)}
+    several: dict[str, Tensor] = {}
     for names, piece in found:
-        several.setdefault(names, []).append(piece)
-    pieces: dict[Names, Piece] = {}
-    for names, same in several.items():
-        if len(same) == 1:
-            pieces[names] = same[0]
-            continue
-        sums = (reduce(torch.add, each) for each in zip(*(piece.dense() for piece in same), strict=True))
-        pieces.update({(name,): Dense(gradients) for name, gradients in zip(names, sums, strict=True)})
-    return pieces
+        if names not in pieces:
+            for name, gradients in zip(names, piece.dense(), strict=True):
+                several[name] = several[name] + gradients if name in several else gradients
+    return pieces | {(name,): Dense(gradients) for name, gradients in several.items()}
 
 
 def per_example(
@@ -109,7 +114,7 @@ def per_example(
         if grad is not None:
             for names, piece in call.gradients(grad, runs=runs):
                 # A model that writes into its input has made what is known of it untrue.
-                found.append((names, given.tell(piece, call.kept) if x._version == version else piece))
+                found.append((names, given.tell(piece) if x._version == version else piece))
     pieces = _merged(found)
     norms = joined(pieces.values()) if pieces else next(iter(params.values())).new_zeros(runs, lot)
     output = done.output

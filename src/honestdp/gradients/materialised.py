@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from honestdp.gradients.pieces import Dense, is_counted, joined
+from honestdp.gradients.pieces import Dense, check_weights, is_counted, joined
 from honestdp.losses import one_each
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -151,6 +151,7 @@ class Materialised:
         return totals
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        check_weights(weights, self.norms)
         if self._kept is not None:
             _add(totals, self._kept, weights)
             return

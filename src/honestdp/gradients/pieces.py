@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
+from honestdp.checks import InvalidArgument
 
 
 class Piece(Protocol):
@@ -50,9 +51,14 @@ def _norms(values: Tensor) -> Tensor:
     """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
     flat = values if values.dim() == 3 else values.reshape(*values.shape[:2], -1)
     # A long sum of squares in float32 comes out too small by per cents.
-    exact = torch.float64 if flat.shape[-1] > _MANY else None
+    exact = torch.float64 if flat.shape[-1] > _MANY else _precision(values)
     norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
-    return norms if exact is None else norms.to(values.dtype)
+    return norms.to(_precision(values)) if exact == torch.float64 else norms
+
+
+def _precision(values: Tensor) -> torch.dtype:
+    """What norms are told in. A model may compute in fewer digits than float32; the sum does not, so no norm may."""
+    return torch.float64 if values.dtype == torch.float64 else torch.float32
 
 
 def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
@@ -63,9 +69,15 @@ def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
     itself. In full precision each rounds what has been summed so far, the other examples' parts too, by its own last
     digit: so a norm below a 32nd of the terms is not believed, which leaves an error of a thousandth at worst.
     """
-    if like.is_cuda and like.dtype == torch.float32:
+    if like.is_cuda and like.dtype != torch.float64:
         return norms + SHORT * terms
     return torch.maximum(norms, terms / CANCELS)
+
+
+def check_weights(weights: Tensor, norms: Tensor) -> None:
+    if weights.shape != norms.shape:
+        wanted = f"of shape {tuple(norms.shape)}, [runs, lot]: one number for each example"
+        raise InvalidArgument("weights", tuple(weights.shape), wanted)
 
 
 def is_counted(weights: Tensor) -> Tensor:
@@ -130,7 +142,7 @@ class Product:
             return fused.outer_square_norms(
                 self.left.contiguous(), right.contiguous(), right_is_norms=known, shift=self.shift
             )
-        tiny = torch.finfo(self.left.dtype).tiny ** 0.5
+        tiny = torch.finfo(_precision(self.left)).tiny ** 0.5
         left = _norms(self.left).clamp_(min=tiny)
         right = _norms(self.right) if self.right_norms is None else self.right_norms
         if not self.shift:
@@ -202,7 +214,7 @@ class Outer:
         gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
         norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
         terms = (torch.linalg.vector_norm(left, dim=-1) * lengths.sqrt()).sum(-1)
-        return _as_summed(norms, terms, self.left).square_().to(self.left.dtype)
+        return _as_summed(norms, terms, self.left).square_().to(_precision(self.left))
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         single = self._single

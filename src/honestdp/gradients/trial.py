@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,18 @@ class Trial:
     def x(self) -> Tensor:
         """`[runs, lot, ...]`, a copy for every use: a model may write into its input."""
         return self._x.clone()
+
+    def alike(self) -> Trial:
+        """The same with examples whose positions are nearly alike and positive, as those of real records often are.
+
+        Gradients of several uses of one layer are then nearly parallel, where random ones of many dimensions are nearly at
+        right angles, so that a norm in which they were not added would hardly differ.
+        """
+        other = copy.copy(self)
+        if self._x.is_floating_point() and self._x.dim() > 2:
+            once = self._x[(slice(None), slice(None), *[slice(0, 1)] * (self._x.dim() - 3))].abs()
+            other._x = once * (1 + 0.1 * self.normal(*self._x.shape).to(self._x.dtype))
+        return other
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers of the dtype of the parameters."""

@@ -48,6 +48,8 @@ def _reason(module: nn.Module) -> str | None:
         return "a model whose parameters exist: run it once on an input of the right shape before training"
     if any(value.is_meta for value in module.parameters(recurse=False)):
         return "a model whose parameters hold numbers: make it on a real device, not on 'meta'"
+    if any(value._backward_hooks or value._post_accumulate_grad_hooks for value in module.parameters(recurse=False)):
+        return "free of hooks on parameters: a gradient of one example never reaches them; change what the layer does"
     if isinstance(module, torch.jit.ScriptModule):
         return "the Python module itself, not one scripted or traced by TorchScript, whose layers cannot be seen"
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):

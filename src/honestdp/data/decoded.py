@@ -1,0 +1,152 @@
+"""Records behind a map-style Dataset, decoded by worker processes.
+
+A worker that dies (killed, out of memory, a crash in a decoder) is noticed by torch in a signal handler, which raises
+wherever this process happens to be, or by a connection that breaks. Both are told as one error, and the other workers are
+ended, so that no signal comes later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from honestdp.checks import InvalidArgument
+from honestdp.data.records import Fetched, Pair, as_tensor, shaped, two_blanks
+
+_AHEAD = 64  # records that a worker decodes together when all are read once
+_PATIENCE = 1.0  # seconds in which a worker whose connection broke is found dead
+Answer = TypeVar("Answer")
+
+
+class WorkerDied(RuntimeError):
+    """A process that decodes a Dataset has ended; no record's fault need be behind it."""
+
+    def __init__(self, trouble: BaseException) -> None:
+        super().__init__(
+            f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from them; "
+            "run again, from a checkpoint if there is one, with workers=0 to see the error in this process"
+        )
+
+
+@contextmanager
+def deaths_named() -> Iterator[None]:
+    """Within, a worker's death is a `WorkerDied`, wherever torch's signal handler raises it."""
+    try:
+        yield
+    except RuntimeError as trouble:
+        told = str(trouble)
+        if isinstance(trouble, WorkerDied) or "DataLoader worker" not in told:
+            raise
+        if not any(words in told for words in ("exited unexpectedly", "killed by signal", "is killed")):
+            raise
+        raise WorkerDied(trouble) from trouble
+
+
+class DatasetRecords:
+    """A map-style Dataset of (x, y) pairs, decoded by worker processes a block of steps ahead."""
+
+    resident = False
+    finite = False
+
+    def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
+        self._dataset, self._device, self._dtype = dataset, device, dtype
+        self._order = _Order()
+        self._loader: DataLoader[Any] = DataLoader(
+            dataset, batch_sampler=self._order, num_workers=workers, persistent_workers=workers > 0
+        )
+        self._coming: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def expect(self, lots: list[Tensor]) -> None:
+        self._order.batches = [lot.reshape(-1).tolist() for lot in lots]
+        self._coming = self._asked(lambda: iter(self._loader))
+
+    def fetch(self, indices: Tensor) -> Fetched:
+        x, y = self._next()
+        return shaped(torch.as_tensor(x).to(self._device), torch.as_tensor(y).to(self._device), indices, self._dtype)
+
+    def _next(self) -> Any:
+        coming = self._coming
+        if coming is None:
+            raise RuntimeError("a fetch from a Dataset must be announced with expect()")
+        return self._asked(lambda: next(coming))
+
+    def blank(self) -> Pair:
+        first = self._dataset[0]
+        if not isinstance(first, tuple | list) or len(first) != 2:
+            size = f" of {len(first)}" if isinstance(first, tuple | list) else ""
+            wanted = "a Dataset whose records are pairs (x, y)"
+            raise InvalidArgument("data", f"a Dataset of {type(first).__name__}{size}", wanted)
+        try:
+            x, y = (as_tensor(part)[None][:0].to(self._device) for part in first)
+        except (TypeError, ValueError, RuntimeError) as trouble:
+            kinds = " and ".join(type(part).__name__ for part in first)
+            wanted = "a Dataset whose records are pairs of tensors, arrays or numbers"
+            raise InvalidArgument("data", f"a Dataset of pairs of {kinds}", wanted) from trouble
+        return two_blanks(x, y, self._dtype)
+
+    def label_range(self) -> tuple[int, int] | None:
+        every = torch.split(torch.arange(len(self)), _AHEAD)
+        self.expect(list(every))
+        labels = [torch.as_tensor(self._next()[1]) for _ in every]
+        return (int(min(y.min() for y in labels)), int(max(y.max() for y in labels))) if labels else None
+
+    def _asked(self, act: Callable[[], Answer]) -> Answer:
+        try:
+            with deaths_named():
+                return act()
+        except WorkerDied:
+            self.close()
+            raise
+        except (OSError, EOFError, RuntimeError) as trouble:
+            if self._found_dead():
+                self.close()
+                raise WorkerDied(trouble) from trouble
+            if any(words in str(trouble) for words in ("to be equal size", "not resizable")):
+                wanted = "a Dataset whose records share one shape: pad or crop them where they are decoded"
+                raise InvalidArgument("data", "a Dataset of records of several shapes", wanted) from trouble
+            raise
+
+    def _workers(self) -> list[Any]:
+        return list(getattr(self._coming, "_workers", []))
+
+    def _found_dead(self) -> bool:
+        """Whether a worker has ended, which may show a moment after its connection broke."""
+        waited = time.monotonic() + _PATIENCE
+        while self._workers():
+            with suppress(RuntimeError):  # the signal handler's own word for it
+                if not all(worker.is_alive() for worker in self._workers()):
+                    return True
+                if time.monotonic() > waited:
+                    return False
+                time.sleep(0.02)
+        return False
+
+    def close(self) -> None:
+        """End all workers. What their end raises is not news."""
+        iterator, self._coming = self._coming, None
+        self._loader._iterator = None
+        with suppress(Exception):
+            if iterator is not None:
+                iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+class _Order:
+    """The batches a DataLoader is to decode next."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
