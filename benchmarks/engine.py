@@ -279,12 +279,12 @@ def show(name: str, rows: dict[str, dict[str, float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--runs", type=int, nargs="+", default=None)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--runs", type=int, nargs="+", default=None, help="how many of ours are trained together")
+    parser.add_argument("--rounds", type=int, default=7, help="of which each figure is the median")
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--free-lots", action="store_true", help="give the peers their lots outside the clock")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write the figures there")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     device = torch.device(chosen.device)

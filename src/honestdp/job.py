@@ -6,6 +6,7 @@ What is handled here are releases, weights and public constants; everything priv
 from __future__ import annotations
 
 import hashlib
+import re
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -183,7 +184,9 @@ class Job:
             digest.update(
                 name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
             )
+        described = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         return {
+            "model": hashlib.sha256(described.encode()).hexdigest(),
             "runs": [list(astuple(run)) for run in self.runs],
             "optimizers": [repr(rule) for rule in self._rules],
             "schedule": hashlib.sha256(self._factors.cpu().numpy().tobytes()).hexdigest(),

@@ -14,11 +14,15 @@ class Bar:
 
     def __enter__(self) -> Self:
         try:
+            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
         except ImportError:
             return self
         columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._shown = Progress(*columns, transient=True)
+        console = Console()
+        if not console.is_terminal:
+            return self
+        self._shown = Progress(*columns, console=console, transient=True)
         self._task = self._shown.add_task("training", total=self._total)
         self._shown.start()
         return self

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
+from honestdp import checks
 from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import Rule
@@ -65,7 +66,7 @@ class Result:
             notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
         return Statement(
             epsilon=self.epsilon,
-            delta=_needed(self.delta),
+            delta=_needed(self.delta) if 0 < self.epsilon < math.inf else self.delta or 0.0,
             accountant="pld",
             selection="compose",
             how="one run, no tuning" if count == 1 else f"{count} runs trained together, every one of them charged",
@@ -76,6 +77,11 @@ class Result:
             not_private=tuple(reasons),
         )
 
+    def at(self, delta: float) -> Result:
+        """The same result with its guarantee stated at this delta."""
+        checks.probability(delta=delta)
+        return replace(self, delta=delta)
+
     def save(self, path: str | Path) -> None:
         """Write the model's weights as safetensors (never as a pickle, which could run code when read)."""
         from safetensors.torch import save_model
@@ -85,7 +91,7 @@ class Result:
 
 def _needed(delta: float | None) -> float:
     if delta is None:
-        raise InvalidArgument("delta", None, "given to train(), for an epsilon to be stated")
+        raise InvalidArgument("delta", None, "given to train(), or afterwards by result.at(delta), for an epsilon")
     return delta
 
 

@@ -104,6 +104,8 @@ def train_population(
     budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
     workers: processes that decode a Dataset; 0 decodes in this one.
     """
+    if delta is not None:
+        checks.probability(delta=delta)
     job = assemble(
         model,
         data,
@@ -197,15 +199,19 @@ def _check_kinds(run: Any, optimizers: Any, *, loss: Any, budget: Any, schedule:
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
     if not isinstance(schedule, str) and not callable(schedule):
         raise InvalidArgument("schedule", schedule, "constant, decay, cosine, or a function of the step")
-    if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
+    if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).absolute().parent.is_dir()):
         raise InvalidArgument("checkpoint", str(checkpoint), "a file in a folder that exists")
 
 
 def _whole_seed(seed: Any) -> int:
+    wanted = "a whole number of 64 bits, or None"
     try:
-        return operator.index(seed)
+        number = operator.index(seed)
     except TypeError:
-        raise InvalidArgument("noise_seed", seed, "a whole number, or None") from None
+        raise InvalidArgument("noise_seed", seed, wanted) from None
+    if isinstance(seed, bool) or not -(1 << 63) <= number < 1 << 63:
+        raise InvalidArgument("noise_seed", seed, wanted)
+    return number
 
 
 def place_of(device: str | torch.device | None) -> torch.device:
@@ -237,6 +243,8 @@ def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[R
     from honestdp.selection import Compose
 
     first, all_of_them = runs[0], Compose(candidates=count)
+    if first.steps == 0:
+        return runs  # nothing is released, so any noise meets it
     return [least_noise(budget, records=first.records, lot=first.lot, steps=first.steps, selection=all_of_them)] * count
 
 

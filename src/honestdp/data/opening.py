@@ -38,6 +38,8 @@ def _open_pair(x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> Reco
 def _native(name: str, values: Any) -> Any:
     """A tensor as it is, anything else as an array that torch reads: numbers, in this machine's byte order."""
     if isinstance(values, Tensor):
+        if values.is_complex() or values.dim() == 0:
+            raise InvalidArgument(name, f"a tensor of {values.dtype}", "an array or a tensor of real numbers")
         return values
     array = np.asanyarray(values)
     if array.ndim == 0 or array.dtype.kind not in "biuf":

@@ -19,6 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import Number, Rule, State, bias_correction, column, counter, fixed_query
 from honestdp.release import Constants, Query, Release
 
@@ -34,6 +35,10 @@ class Horizon(Rule):
 
     average: bool = False
     own_pace: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.average, bool):
+            raise InvalidArgument("average", self.average, "True or False")
 
     def init(self, params: Tensor, constants: Constants) -> State:
         state = {"step": counter(params), "first": torch.zeros_like(params)}

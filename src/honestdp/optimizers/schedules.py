@@ -40,8 +40,15 @@ def factors(schedule: str | Schedule, run: Run) -> list[float]:
         if schedule not in NAMED:
             raise InvalidArgument("schedule", schedule, f"one of {', '.join(NAMED)}, or a function of the step")
         schedule = NAMED[schedule](run)
-    values = [float(schedule(step)) for step in range(run.steps)]
-    for step, value in enumerate(values):
-        if not math.isfinite(value):
-            raise InvalidArgument(f"schedule({step})", value, "a finite number")
-    return values
+    return [_factor(schedule, step) for step in range(run.steps)]
+
+
+def _factor(schedule: Schedule, step: int) -> float:
+    given = schedule(step)
+    try:
+        value = float(given)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidArgument(f"schedule({step})", given, "a finite number")
+    return value
