@@ -26,7 +26,7 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 def _cross_entropy_slope(output: Tensor, y: Tensor) -> Tensor:
     """softmax(output) less one at the label."""
     slope = output.mT.softmax(dim=0)
-    return slope.scatter_add_(0, y[None], slope.new_full((1, 1), -1).expand(1, len(y))).mT
+    return slope.scatter_add_(0, y.long()[None], slope.new_full((1, 1), -1).expand(1, len(y))).mT
 
 
 def squared_error(output: Tensor, y: Tensor) -> Tensor:

@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import per_example
+from honestdp.gradients import Outer, Product, bookkeeping, outer, per_example, rule
+from honestdp.gradients.materialised import Materialised
+from honestdp.gradients.plan import ruled_layers
+from honestdp.losses import cross_entropy
 from honestdp.optimizers import OSO, SGD, Quantile
 from honestdp.release import LEAST_CLIP, Query
 
@@ -271,3 +274,108 @@ def test_a_loss_of_each_example_alone_is_taken(loss: Callable[..., Tensor], scal
     params = {name: scale * value.detach()[None] for name, value in model.named_parameters()}
     y = torch.rand(1, 4) if loss is dropping else torch.zeros(1, 4, dtype=torch.int64)
     assert per_example(model, loss, params, torch.randn(1, 4, 3), y).norms.isfinite().all()
+
+
+# ---- One layer in several places, fewer digits
+
+
+class Shared(nn.Module):
+    """One layer on the first token by itself and on all others at once: its rule answers the two in different ways."""
+
+    def __init__(self, width: int = 1200) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x[:, 0]) + self.layer(x[:, 1:]).mean(1)
+
+
+@pytest.mark.parametrize("tokens", [3, 9, 65])
+def test_the_uses_of_one_layer_add_before_their_norm_is_taken(tokens: int) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(4, 1, 1200).repeat(1, tokens, 1)
+    assert moved(Shared(), cross_entropy, x, torch.zeros(4, dtype=torch.long)) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_uses_that_are_not_added_are_found_by_the_trial(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random examples of many dimensions would hide it: their gradients are nearly at right angles."""
+    monkeypatch.setattr(bookkeeping, "_merged", dict)
+    model = Shared()
+    params = {name: value.detach()[None].repeat(runs, *[1] * value.dim()) for name, value in model.named_parameters()}
+    x, y = torch.rand(runs, 2, 9, 1200), torch.zeros(runs, 2, dtype=torch.long)
+    assert isinstance(per_example(model, cross_entropy, params, x, y), Materialised)
+
+
+class FewDigits(nn.Module):
+    """Computes in bfloat16 whatever it is told."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(sizes[0], sizes[1]), nn.Tanh(), nn.Linear(sizes[1], sizes[2]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layers(x).float()
+
+
+@pytest.mark.parametrize("sizes", [(784, 64, 10), (30, 40, 5), (20, 20, 20)])
+def test_a_model_of_few_digits_is_measured_with_all(sizes: tuple[int, int, int]) -> None:
+    """Norms in bfloat16 are off by up to half a per cent; the sum is not in bfloat16."""
+    torch.manual_seed(0)
+    model = FewDigits(*sizes)
+    params = {name: value.detach()[None].clone() for name, value in model.named_parameters()}
+    layers = ruled_layers(model, frozenset(params))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        x, y = torch.rand(1, 1, sizes[0]), torch.zeros(1, 1, dtype=torch.long)
+        with torch.no_grad():
+            found = bookkeeping.per_example(model, cross_entropy, layers, params, bookkeeping.Input(x), y)
+        assert found.norms.dtype == torch.float32
+        length = torch.cat([part.flatten() for part in found.weighted_sum(torch.ones(1, 1)).values()]).double().norm()
+        assert length <= found.norms.item() * (1 + 1e-5)
+
+
+class Squares(nn.Module):
+    """W [x, x^2]: what stands on the right of its gradient is made of the input, and may overflow where that is finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, x.square()], -1) @ self.weight.T
+
+
+def test_what_is_made_of_a_finite_input_is_not_taken_for_finite() -> None:
+    @rule(Squares)
+    def squares(layer: nn.Module, params: dict[str, Tensor], x: Tensor, grad: Tensor) -> dict[str, object]:
+        return {"weight": outer(grad.unsqueeze(2), torch.cat([x, x.square()], -1).unsqueeze(2))}
+
+    x = torch.rand(1, 3, 3)
+    x[0, 1] = 1e20
+    params = {"weight": torch.ones(1, 2, 6)}
+    found = per_example(Squares(), lambda output, y: output.sum(1), params, x, torch.zeros(1, 3), finite_input=True)
+    assert isinstance(found, bookkeeping.BookKeeping)
+    assert found.norms.isfinite().tolist() == [[True, False, True]]
+    assert found.weighted_sum(torch.tensor([[1.0, 0.0, 1.0]]))["weight"].isfinite().all()
+
+
+def test_only_the_input_itself_is_told_what_is_known_of_it() -> None:
+    x = torch.rand(2, 3, 4)
+    given = bookkeeping.Input(x, finite=True, norms=x.norm(dim=2))
+    left = torch.rand(2, 3, 5)
+    whole, part, other = (
+        given.tell(Product(left, right, (5, right.shape[2]))) for right in (x, x[:, :, :2], x.clone())
+    )
+    assert whole.right_finite
+    assert torch.equal(whole.right_norms, given.norms)
+    assert part.right_finite
+    assert part.right_norms is None
+    assert not other.right_finite
+    assert other.right_norms is None
+    spread = given.tell(Product(left, x[:, :, :1].expand(-1, -1, 4), (5, 4)))
+    assert spread.right_norms is None
+    for finite in (True, False):
+        positions = Outer(left[:, :, None], x[:, :, None], (5, 4))
+        assert bookkeeping.Input(x, finite=finite).tell(positions).right_finite is finite

@@ -456,7 +456,10 @@ def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     assert Question.__dataclass_params__.frozen
 
 
-def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("set_to", ["medium", "highest"])
+def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(
+    set_to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A clipped sum with fewer digits than its norms could exceed the clip: neither autocast nor a low precision reach it."""
     from honestdp import mechanism
 
@@ -469,7 +472,7 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(monkeypa
 
     monkeypatch.setattr(mechanism, "clipping_weights", spy)
     x, y = torch.randn(50, 4), torch.zeros(50, dtype=torch.long)
-    torch.set_float32_matmul_precision("medium")
+    torch.set_float32_matmul_precision(set_to)
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             honestdp.train(
@@ -479,7 +482,8 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(monkeypa
                 optimizer=honestdp.optimizers.SGD(lr=0.1, clip=1.0),
                 device="cpu",
             )
-        assert torch.get_float32_matmul_precision() == "medium"
+            assert torch.is_autocast_enabled("cpu")
+        assert torch.get_float32_matmul_precision() == set_to
     finally:
         torch.set_float32_matmul_precision("highest")
     assert set(seen) == {("highest", False)}

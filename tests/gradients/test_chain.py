@@ -1,5 +1,6 @@
 """A chain of layers is run without autograd, and its gradients are those of autograd."""
 
+import gc
 import logging
 
 import pytest
@@ -8,10 +9,12 @@ import torch.nn.functional as F
 from reference import assert_agrees, drawn
 from torch import Tensor, nn
 
-from honestdp.gradients import Product, chain, per_example, traced
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import Prepared, Product, bookkeeping, chain, per_example, traced
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.plan import ruled_layers
+from honestdp.gradients.rules import Unruled
 from honestdp.losses import cross_entropy, slope_of
 
 
@@ -34,6 +37,12 @@ def layers_of(model: nn.Module) -> tuple[chain.Link, ...] | None:
 
 def watched(model: nn.Module, where: nn.Module) -> nn.Module:
     where.register_forward_hook(lambda *_: None)
+    return model
+
+
+def hooked_by(kind: str) -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3))
+    getattr(model[1], kind)(lambda *_: None)
     return model
 
 
@@ -87,6 +96,13 @@ def test_layers_applied_once_are_products() -> None:
     assert sum(isinstance(piece, Product) for piece in result.pieces.values()) == 2  # the third has no bias
 
 
+class OwnReLU(nn.ReLU):
+    """A subclass may compute anything."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * 3
+
+
 def frozen() -> nn.Module:
     model = CHAINS["wide"]()
     model[0].requires_grad_(False)
@@ -108,6 +124,10 @@ NOT_CHAINS = {
     "a frozen layer": frozen,
     "a forward of its own": patched,
     "a hook": lambda: watched(model := CHAINS["wide"](), model[1]),
+    "a function of one's own": lambda: nn.Sequential(nn.Linear(6, 20), OwnReLU(), nn.Linear(20, 3)),
+    "a hook before": lambda: hooked_by("register_forward_pre_hook"),
+    "a hook of the way back": lambda: hooked_by("register_full_backward_hook"),
+    "a hook before the way back": lambda: hooked_by("register_full_backward_pre_hook"),
     "a hook on a layer": lambda: watched(model := CHAINS["wide"](), model[0]),
     "a hook on the whole": lambda: watched(model := CHAINS["wide"](), model),
     "a hook within": lambda: watched(model := CHAINS["within"](), model[0]),
@@ -205,3 +225,79 @@ def test_losses_of_any_output_are_there_and_carry_no_graph() -> None:
     assert not result.losses.requires_grad
     outputs = [torch.func.functional_call(model, {n: p[r] for n, p in params.items()}, (x[r],)) for r in range(2)]
     torch.testing.assert_close(result.losses, torch.stack([loss(o, y[r]) for r, o in enumerate(outputs)]).detach())
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_the_default_loss_gives_autograds_gradients_for_what_is_no_chain_too(runs: int) -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 3)).double()
+    params, x, y = drawn(model, runs), torch.randn(runs, 4, 6).double(), torch.randint(0, 3, (runs, 4))
+    assert_agrees(per_example(model, cross_entropy, params, x, y), model, plain, params, x, y)
+    small = per_example(model, cross_entropy, params, x, y.to(torch.uint8))
+    assert_agrees(small, model, plain, params, x, y)
+
+
+@pytest.mark.parametrize("make", [CHAINS["wide"], NOT_CHAINS["a function that is not known"]], ids=["chain", "traced"])
+def test_a_loss_that_does_not_depend_on_the_output_has_no_gradient(make: object) -> None:
+    model = make()
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 4, 6), torch.rand(2, 4)
+    for loss in (lambda output, y: y, lambda output, y: y * y.clone().requires_grad_()):
+        result = per_example(model, loss, params, x, y)
+        assert result.norms.max() < 1e-15
+        assert all(value.eq(0).all() for value in result.weighted_sum(torch.ones(2, 4)).values())
+
+
+class WritesLater(nn.Module):
+    """Changes a layer's input after the layer has read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = self.one(x) * 1
+        out = self.other(seen)
+        seen.detach().mul_(5)
+        return out
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_an_input_that_is_changed_after_its_layer_has_read_it_is_noticed(runs: int) -> None:
+    model = WritesLater().double()
+    layers = ruled_layers(model, frozenset(name for name, _ in model.named_parameters()))
+    params, x, y = drawn(model, runs), torch.randn(runs, 4, 6).double(), torch.randint(0, 3, (runs, 4))
+    with (
+        torch.no_grad(),
+        pytest.raises(Unruled, match=r"the input of other is changed in place|modified by an inplace"),
+    ):
+        bookkeeping.per_example(model, plain, layers, params, bookkeeping.Input(x), y)
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_a_product_spelt_out_is_its_gradients(shift: bool) -> None:
+    left, right = torch.randn(2, 3, 4).double(), torch.randn(2, 3, 5).double()
+    found = Product(left, right, (4, 5), shift=shift).dense()
+    torch.testing.assert_close(found[0], torch.einsum("rlj,rlk->rljk", left, right))
+    assert len(found) == 1 + shift
+    assert not shift or found[1].equal(left)
+
+
+@pytest.mark.parametrize("make", [CHAINS["wide"], lambda: nn.LSTMCell(6, 3)], ids=["kept", "made"])
+def test_weights_of_another_shape_are_refused(make: object) -> None:
+    model = make()
+    loss = weighed if isinstance(model, nn.Sequential) else lambda output, y: output[0].sum(1)
+    result = per_example(model, loss, drawn(model, 2, torch.float32), torch.randn(2, 4, 6), torch.ones(2, 4))
+    for weights in (torch.ones(4), torch.ones(1, 4), torch.ones(2, 5)):
+        with pytest.raises(InvalidArgument, match=r"weights must be of shape \(2, 4\)"):
+            result.weighted_sum(weights)
+
+
+def test_a_layer_that_is_gone_is_named() -> None:
+    model = CHAINS["wide"]()
+    prepared = Prepared(model, plain)
+    params, x, y = drawn(model, 1, torch.float32), torch.randn(1, 4, 6), torch.randint(0, 3, (1, 4))
+    with torch.no_grad():
+        prepared(params, x, y)
+        model[0] = nn.Linear(6, 20)
+        gc.collect()
+        with pytest.raises(RuntimeError, match="layer at '0' is no longer there"):
+            prepared(params, x, y)

@@ -1,7 +1,7 @@
 """Forward and backward of a chain of layers, by formula: no graph is made.
 
 A chain is an nn.Sequential (within others, perhaps) of layers whose rule hands a gradient back to the layer's input, and of
-a few functions without parameters. On a CPU, where a small model's operations take microseconds, making and following the
+a few functions without parameters. Where a small model's operations take microseconds, as on a CPU, making and following the
 graph of autograd costs as much as the model itself.
 """
 
@@ -42,7 +42,7 @@ Link = Ruled | Function
 
 def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
     """The model as a chain, if it is one and nobody watches its layers by hooks."""
-    ruled = {id(found.layer()): found for found in layers}
+    ruled = {id(found.layer): found for found in layers}
     found: list[Link] = []
     for module in _in_order(model):
         link = ruled.get(id(module)) or _function(module)

@@ -24,7 +24,7 @@ class Traced:
     def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Mapping[str, Tensor], x: Tensor) -> None:
         self.calls: list[Call] = []
         self._edges: list[GradientEdge] = []
-        found = [(layer, ruled) for ruled in layers if (layer := ruled.layer()) is not None]
+        found = [(ruled.layer, ruled) for ruled in layers]
         with _STANDING_IN, torch.enable_grad():
             try:
                 for layer, ruled in found:
