@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 pytest.importorskip("safetensors")
 
@@ -151,6 +151,16 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, changed: di
     go(tmp_path / "kept", optimizers=EVERY_RULE[:1])
     with pytest.raises(InvalidArgument, match=f"differs in .*{named}"):
         go(tmp_path / "kept", **({"optimizers": EVERY_RULE[:1]} | changed))
+
+
+def test_a_checkpoint_of_another_model_of_the_same_shapes_is_refused(tmp_path: Path) -> None:
+    def train(between: nn.Module) -> None:
+        model, rule = nn.Sequential(nn.Linear(5, 4), between, nn.Linear(4, 3)), EVERY_RULE[:1]
+        train_population(model, toy_data(), run=RUN, optimizers=rule, checkpoint=tmp_path / "kept")
+
+    train(nn.Tanh())
+    with pytest.raises(InvalidArgument, match=r"differs in .*model"):
+        train(nn.ReLU())
 
 
 def test_a_checkpoint_of_another_precision_is_refused(tmp_path: Path) -> None:

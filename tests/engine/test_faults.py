@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
 from honestdp import Budget, Run
 from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
+from honestdp.data import WorkerDied
 from honestdp.gradients import RefusedModel
 from honestdp.mechanism import Mechanism
 from honestdp.training import Result, train, train_population
@@ -150,6 +156,120 @@ class Deadly(Pairs):
 def test_a_dying_dataset_worker_is_named() -> None:
     with pytest.raises(RuntimeError, match="worker process of the Dataset died"):
         train(toy_model(), Deadly(*toy_data()), run=RUN, optimizer=RULE, workers=1)
+
+
+class Killed(Pairs):
+    """Its worker processes are killed: when they decode a certain record, or after some time, in the middle of a training."""
+
+    def __init__(self, x: Tensor, y: Tensor, *, at: int | None = None, after: float = math.inf) -> None:
+        super().__init__(x, y)
+        self.at, self.after, self.made = at, after, time.monotonic()
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        late = time.monotonic() - self.made > self.after
+        if get_worker_info() is not None and (number == self.at or late):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(number)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("how", [{"at": 30}, {"after": 0.3}, {"after": 0.6}], ids=str)
+def test_a_killed_worker_is_named_wherever_it_is_noticed(how: dict[str, Any], workers: int) -> None:
+    """torch says so in a signal handler or by a broken connection; afterwards no worker is left and no signal comes late."""
+    data, run = Killed(*toy_data(), **how), Run(records=60, lot=10, steps=100_000, noise=0.9)
+    before = set(multiprocessing.active_children())
+    for _ in range(3):
+        data.made = time.monotonic()
+        with pytest.raises(WorkerDied, match="workers=0 to see the error"):
+            train(toy_model(), data, run=run, optimizer=RULE, workers=workers)
+        assert set(multiprocessing.active_children()) <= before
+
+
+def test_no_worker_outlives_its_training() -> None:
+    before = set(multiprocessing.active_children())
+    train(toy_model(), Pairs(*toy_data()), run=RUN, optimizer=RULE, workers=2)
+    assert set(multiprocessing.active_children()) <= before
+
+
+class Odd(Pairs):
+    def __init__(self, record: Callable[[Tensor, Tensor, int], Any]) -> None:
+        super().__init__(*toy_data())
+        self.record = record
+
+    def __getitem__(self, number: int) -> Any:
+        return self.record(self.x[number], self.y[number], number)
+
+
+@pytest.mark.parametrize(
+    ("record", "named"),
+    [
+        (lambda x, y, number: (x, y, number), r"pairs \(x, y\), got 'a Dataset of tuple of 3'"),
+        (lambda x, y, number: x, r"pairs \(x, y\), got 'a Dataset of Tensor'"),
+        (
+            lambda x, y, number: (x, None),
+            "pairs of tensors, arrays or numbers, got 'a Dataset of pairs of Tensor and NoneType'",
+        ),
+        (lambda x, y, number: (x[: 4 if number == 7 else 5], y), "share one shape"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_of_odd_records_is_told_what_they_should_be(record: Any, named: str, workers: int) -> None:
+    with pytest.raises(InvalidArgument, match=named):
+        train(toy_model(), Odd(record), run=RUN, optimizer=RULE, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"delta": 2.0}, "delta"),
+        ({"delta": "x"}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"schedule": lambda step: "a"}, r"schedule\(0\) must be a finite number, got 'a'"),
+        ({"checkpoint": "."}, "a file in a folder"),
+        ({"noise_seed": True}, "noise_seed"),
+        ({"noise_seed": 1 << 64}, "noise_seed"),
+    ],
+)
+def test_arguments_are_refused_before_a_record_is_read(
+    changed: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused_before_release(monkeypatch)
+    with pytest.raises(InvalidArgument, match=named):
+        train(toy_model(), toy_data(), run=RUN, optimizer=RULE, **changed)
+
+
+def test_complex_records_are_refused_by_their_name() -> None:
+    x, y = toy_data()
+    with pytest.raises(InvalidArgument, match=r"data\[0\] must be .* real numbers"):
+        train(toy_model(), (x + 1j, y), run=RUN, optimizer=RULE)
+
+
+def test_a_hook_on_a_parameter_is_refused() -> None:
+    model = toy_model()
+    next(model.parameters()).register_hook(lambda grad: 0 * grad)
+    with pytest.raises(RefusedModel, match="free of hooks on parameters"):
+        train(model, toy_data(), run=RUN, optimizer=RULE)
+
+
+def test_a_delta_can_be_given_afterwards() -> None:
+    result = train(toy_model(), toy_data(), run=RUN, optimizer=RULE)
+    with pytest.raises(InvalidArgument, match=r"result.at\(delta\)"):
+        result.epsilon  # noqa: B018
+    whole = train(toy_model(), toy_data(), run=RUN, optimizer=RULE, delta=1e-5)
+    assert result.at(1e-5).epsilon == whole.epsilon
+    with pytest.raises(InvalidArgument, match="delta"):
+        result.at(1.0)
+
+
+def test_without_noise_the_statement_needs_no_delta() -> None:
+    result = train(toy_model(), toy_data(), run=RUN.with_noise(0.0), optimizer=RULE)
+    assert str(result.statement).startswith("NOT PRIVATE")
+
+
+def test_no_step_meets_any_budget() -> None:
+    run = Run(records=60, lot=10, steps=0, noise=0.0)
+    result = train(toy_model(), toy_data(), run=run, optimizer=RULE, budget=Budget(1.0, 1e-5))
+    assert result.epsilon == 0
 
 
 def test_every_home_of_the_records_gives_the_same_weights(tmp_path: Path) -> None:
