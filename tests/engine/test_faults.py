@@ -23,7 +23,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.data import WorkerDied
 from honestdp.gradients import RefusedModel
 from honestdp.mechanism import Mechanism
-from honestdp.training import Result, train, train_population
+from honestdp.training import Result, assemble, train, train_population
 
 from .worlds import toy_data, toy_model
 
@@ -185,9 +185,32 @@ def test_a_killed_worker_is_named_wherever_it_is_noticed(how: dict[str, Any], wo
         assert set(multiprocessing.active_children()) <= before
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("DataLoader worker (pid 7) is killed by signal: Killed. ", WorkerDied),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly", WorkerDied),
+        ("Caught RuntimeError in DataLoader worker process 0.", RuntimeError),
+        ("the model fails", RuntimeError),
+    ],
+)
+def test_a_death_told_in_the_middle_of_a_step_is_named(
+    words: str, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*_: object) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(Mechanism, "release", told)
+    with pytest.raises(RuntimeError) as raised:
+        train(toy_model(), Pairs(*toy_data()), run=RUN, optimizer=RULE, workers=1)
+    assert type(raised.value) is expected
+
+
 def test_no_worker_outlives_its_training() -> None:
     before = set(multiprocessing.active_children())
-    train(toy_model(), Pairs(*toy_data()), run=RUN, optimizer=RULE, workers=2)
+    job = assemble(toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], workers=2)
+    assert set(multiprocessing.active_children()) > before
+    job.work(False)
     assert set(multiprocessing.active_children()) <= before
 
 
