@@ -51,9 +51,10 @@ def _norms(values: Tensor) -> Tensor:
     """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
     flat = values if values.dim() == 3 else values.reshape(*values.shape[:2], -1)
     # A long sum of squares in float32 comes out too small by per cents.
-    exact = torch.float64 if flat.shape[-1] > _MANY else _precision(values)
+    told = _precision(values)
+    exact = torch.float64 if flat.shape[-1] > _MANY else None if values.dtype == told else told
     norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
-    return norms.to(_precision(values)) if exact == torch.float64 else norms
+    return norms if norms.dtype == told else norms.to(told)
 
 
 def _precision(values: Tensor) -> torch.dtype:
