@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 pytest.importorskip("safetensors")
 
@@ -81,6 +82,39 @@ def test_the_secure_generator_resumes_too(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(Interrupted):
             go(path, secure=True, optimizers=EVERY_RULE[:1])
     assert weights(go(path, secure=True, optimizers=EVERY_RULE[:1])).equal(expected)
+
+
+class Targets(Dataset):
+    """Records with numbers as labels, which nobody looks at before the training."""
+
+    def __len__(self) -> int:
+        return len(toy_data()[0])
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        x, y = toy_data()
+        return x[number], y[number].float()
+
+
+def test_decoding_takes_no_number_from_the_generator_of_dropout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DataLoader draws a seed when it begins, and that is earlier in a training that is not interrupted."""
+
+    def go(path: Path | None) -> Tensor:
+        torch.manual_seed(1)
+        model, run = (
+            nn.Sequential(nn.Linear(5, 4), nn.Dropout(), nn.Linear(4, 1)),
+            Run(records=60, lot=10, steps=300, noise=1.0),
+        )
+        more = {"noise_seed": 4, "checkpoint_seconds": 0.0, "workers": 1, "checkpoint": path}
+        return weights(train_population(model, Targets(), run=run, optimizers=EVERY_RULE[:1], **more))
+
+    expected = go(None)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2, KeyboardInterrupt)
+        with pytest.raises(Interrupted):
+            go(tmp_path / "kept")
+    assert go(tmp_path / "kept").equal(expected)
 
 
 def test_without_a_checkpoint_ctrl_c_says_that_nothing_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,11 +206,34 @@ def test_a_death_told_in_the_middle_of_a_step_is_named(
     assert type(raised.value) is expected
 
 
-def test_no_worker_outlives_its_training() -> None:
-    before = set(multiprocessing.active_children())
+def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor the look at the labels before it: between the two a dying one would be told raw."""
+    before, during = set(multiprocessing.active_children()), []
+    true = Mechanism.release
+
+    def release(self: Mechanism, *given: Any) -> Any:
+        during.append(len(set(multiprocessing.active_children()) - before))
+        return true(self, *given)
+
+    monkeypatch.setattr(Mechanism, "release", release)
     job = assemble(toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], workers=2)
-    assert set(multiprocessing.active_children()) > before
+    assert set(multiprocessing.active_children()) <= before
     job.work(False)
+    assert set(during) == {2}
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_an_error_of_the_dataset_stays_what_it_is_and_is_told_at_once() -> None:
+    def broken(x: Tensor, y: Tensor, number: int) -> Any:
+        if number == 7:
+            raise OSError("the seventh file is missing")
+        return x, y
+
+    before, began = set(multiprocessing.active_children()), time.monotonic()
+    with pytest.raises(OSError, match="the seventh file is missing") as raised:
+        train(toy_model(), Odd(broken), run=RUN, optimizer=RULE, workers=1)
+    assert time.monotonic() - began < 1.0
+    assert raised.value is not None
     assert set(multiprocessing.active_children()) <= before
 
 

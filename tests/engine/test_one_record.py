@@ -379,3 +379,39 @@ def test_only_the_input_itself_is_told_what_is_known_of_it() -> None:
     for finite in (True, False):
         positions = Outer(left[:, :, None], x[:, :, None], (5, 4))
         assert bookkeeping.Input(x, finite=finite).tell(positions).right_finite is finite
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_numbers_too_small_to_square_do_not_hide_behind_a_huge_input(bias: bool) -> None:
+    """Also where the processor makes zeros of what is too small to be a normal number."""
+    model = nn.Linear(1, 65_536, bias=bias)
+    nn.init.zeros_(model.weight)
+    x = torch.ones(3, 1)
+    x[-1] = 1e21
+    changed = torch.set_flush_denormal(True)
+    try:
+        found = moved(model, lambda output, y: (output * 1e-19).sum(1), x, torch.zeros(3, 1))
+    finally:
+        torch.set_flush_denormal(False)
+    assert changed
+    assert found <= ROUNDING
+
+
+class Centred(nn.Module):
+    """Less their mean, tokens that are alike cancel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(16, 16), nn.Linear(16, 2)
+        self.head.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x)
+        return self.head((out - out.mean(1, keepdim=True)).tanh()).mean(1)
+
+
+def test_terms_that_cancel_where_tokens_are_alike_do_not_send_a_model_away() -> None:
+    model = Centred()
+    params = {name: v.detach()[None].clone() for name, v in model.named_parameters() if v.requires_grad}
+    x, y = torch.rand(1, 2, 64, 16), torch.zeros(1, 2, dtype=torch.long)
+    assert isinstance(per_example(model, cross_entropy, params, x, y), bookkeeping.BookKeeping)

@@ -57,8 +57,11 @@ class DatasetRecords:
     def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
         self._dataset, self._device, self._dtype = dataset, device, dtype
         self._order = _Order()
+        # A generator of its own, for what a Dataset draws: from torch's it would take a number at the first fetch of a process,
+        # and a resumed training would then draw otherwise than an uninterrupted one.
+        own = torch.Generator().manual_seed(torch.initial_seed())
         self._loader: DataLoader[Any] = DataLoader(
-            dataset, batch_sampler=self._order, num_workers=workers, persistent_workers=workers > 0
+            dataset, batch_sampler=self._order, num_workers=workers, persistent_workers=workers > 0, generator=own
         )
         self._coming: Iterator[Any] | None = None
 
@@ -95,8 +98,11 @@ class DatasetRecords:
 
     def label_range(self) -> tuple[int, int] | None:
         every = torch.split(torch.arange(len(self)), _AHEAD)
-        self.expect(list(every))
-        labels = [torch.as_tensor(self._next()[1]) for _ in every]
+        try:
+            self.expect(list(every))
+            labels = [torch.as_tensor(self._next()[1]) for _ in every]
+        finally:
+            self.close()
         return (int(min(y.min() for y in labels)), int(max(y.max() for y in labels))) if labels else None
 
     def _asked(self, act: Callable[[], Answer]) -> Answer:
@@ -107,7 +113,10 @@ class DatasetRecords:
             self.close()
             raise
         except (OSError, EOFError, RuntimeError) as trouble:
-            if self._found_dead():
+            caught = str(trouble).startswith(
+                "Caught "
+            )  # torch's word for an error of the Dataset in a worker that lives
+            if not caught and self._found_dead():
                 self.close()
                 raise WorkerDied(trouble) from trouble
             if any(words in str(trouble) for words in ("to be equal size", "not resizable")):

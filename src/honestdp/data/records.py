@@ -1,8 +1,8 @@
 """Records as the mechanism reads them: by number, a lot at a time.
 
 Three homes for records: on the device (tensors and arrays that fit), in host memory or a file (memory-mapped arrays),
-and behind a map-style Dataset decoded by worker processes (decoded.py). Whatever the home, the numbers to fetch were drawn by the
-sampler; nothing here chooses, orders or counts records.
+and behind a map-style Dataset decoded by worker processes (decoded.py). Whatever the home, the numbers to fetch were
+drawn by the sampler; nothing here chooses, orders or counts records.
 
 Images kept as uint8 stay uint8 until a lot is gathered and are then scaled to [0, 1]; floating data takes the model's
 precision; other integers (token numbers) pass unchanged.

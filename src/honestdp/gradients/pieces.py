@@ -62,6 +62,11 @@ def _precision(values: Tensor) -> torch.dtype:
     return torch.float64 if values.dtype == torch.float64 else torch.float32
 
 
+def _least_norm(values: Tensor) -> float:
+    """What a norm may be where every number is too small to square."""
+    return float((values.shape[-1] * torch.finfo(_precision(values)).tiny) ** 0.5)
+
+
 def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
     """The norm that an example's part of a sum can have, where that part is itself a sum of terms.
 
@@ -135,7 +140,7 @@ class Product:
     """`[runs, lot]`, the norms of `right` where they are known."""
 
     def square_norms(self) -> Tensor:
-        # A factor too small to square is counted as the smallest number: a huge other factor must not meet a zero.
+        # A factor too small to square is counted as what it may be at most: a huge other factor must not meet a zero.
         fused = kernels.on(self.left.device)
         if fused is not None and self.left.dtype == self.right.dtype == torch.float32:
             known = self.right_norms is not None
@@ -143,11 +148,10 @@ class Product:
             return fused.outer_square_norms(
                 self.left.contiguous(), right.contiguous(), right_is_norms=known, shift=self.shift
             )
-        tiny = torch.finfo(_precision(self.left)).tiny ** 0.5
-        left = _norms(self.left).clamp_(min=tiny)
+        left = _norms(self.left).clamp_(min=_least_norm(self.left))
         right = _norms(self.right) if self.right_norms is None else self.right_norms
         if not self.shift:
-            return (left * right.clamp(min=tiny)).square_()
+            return (left * right.clamp(min=_least_norm(self.right))).square_()
         both = left * right
         return torch.addcmul(left.square_(), both, both)
 

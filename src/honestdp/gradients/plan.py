@@ -7,6 +7,7 @@ inputs and weights, norms and sums have to come out as plain autograd gives them
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,10 +134,11 @@ def _book_keeping(trial: Trial, expected: Expected, layers: Layers) -> Plan:
     if not expected.comparable:
         raise Unruled("it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked")
     try:
-        agrees = _kept_right(trial, expected, layers)
+        agrees = _kept_right(trial, expected, layers, larger=LARGER)
         if agrees:
+            # Terms that are alike may cancel, and norms are then taken larger than they are.
             alike = trial.alike()
-            agrees = _kept_right(alike, Expected.of(alike), layers)
+            agrees = _kept_right(alike, Expected.of(alike), layers, larger=math.inf)
     except (Unruled, InvalidArgument):
         raise
     except Exception as error:  # a user's rule may do anything
@@ -146,15 +148,15 @@ def _book_keeping(trial: Trial, expected: Expected, layers: Layers) -> Plan:
     return Plan(layers, expected.bytes_per_example)
 
 
-def _kept_right(trial: Trial, expected: Expected, layers: Layers) -> bool:
-    """Whether book-keeping gives what is expected."""
+def _kept_right(trial: Trial, expected: Expected, layers: Layers, *, larger: float) -> bool:
+    """Whether book-keeping gives what is expected, with norms at most so many times larger."""
     if not expected.comparable:
         return True  # only where examples that are alike give what is no number; the usual ones have agreed
     # The norms of the input are told, so that a model which changes its input unseen does not agree.
     x = trial.x
     given = Input(x, norms=torch.linalg.vector_norm(x.flatten(2), dim=2) if x.is_floating_point() else None)
     result = bookkeeping.per_example(trial.model, project, layers, trial.params, given, expected.cotangents)
-    return _agrees(result, expected, trial)
+    return _agrees(result, expected, trial, larger=larger)
 
 
 def _materialised(trial: Trial, expected: Expected) -> Plan:
@@ -180,14 +182,14 @@ def _materialised(trial: Trial, expected: Expected) -> Plan:
 LARGER = 1.25
 
 
-def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial) -> bool:
+def _agrees(result: BookKeeping | Materialised, expected: Expected, trial: Trial, *, larger: float = LARGER) -> bool:
     """Whether norms and a weighted sum are those of plain autograd, to half the digits of the dtype."""
     weights = trial.normal(trial.runs, LOT)
     total = result.weighted_sum(weights)
     tolerance = 3 * torch.finfo(expected.norms.dtype).eps ** 0.5
     largest = (expected.norms * weights.abs()).sum(1)
     # A norm may come out larger where an example's part is a sum of terms (`pieces`); too small, it would break the clip.
-    low, high = (1 - tolerance) * expected.norms - 1e-12, LARGER * expected.norms + 1e-12
+    low, high = (1 - tolerance) * expected.norms - 1e-12, larger * (expected.norms + 1e-12)
     if not ((low <= result.norms) & (result.norms <= high)).all():
         return False
     for name, value in expected.gradients.items():

@@ -43,10 +43,12 @@ class Trial:
         Gradients of several uses of one layer are then nearly parallel, where random ones of many dimensions are nearly at
         right angles, so that a norm in which they were not added would hardly differ.
         """
-        other = copy.copy(self)
-        if self._x.is_floating_point() and self._x.dim() > 2:
-            once = self._x[(slice(None), slice(None), *[slice(0, 1)] * (self._x.dim() - 3))].abs()
-            other._x = once * (1 + 0.1 * self.normal(*self._x.shape).to(self._x.dtype))
+        other, x = copy.copy(self), self._x
+        if x.is_floating_point():
+            once = x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 3))].abs()
+            other._x = once * (1 + 0.1 * self.normal(*x.shape).to(x.dtype))
+        else:
+            other._x = x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 2))].expand(x.shape).clone()
         return other
 
     def normal(self, *shape: int) -> Tensor:

@@ -115,8 +115,8 @@ def outer_square_norms(left: Tensor, right: Tensor, *, right_is_norms: bool, shi
     runs, lot, rows = left.shape
     columns = 1 if right_is_norms else right.shape[2]
     out = torch.empty(runs, lot, dtype=torch.float32, device=left.device)
-    tiny = torch.finfo(torch.float32).tiny ** 0.5
     widest = max(rows, columns)
+    tiny = (widest * torch.finfo(torch.float32).tiny) ** 0.5  # what numbers too small to square may amount to
     together = min(_TOGETHER, _MOST // _block(widest))
     _outer[(triton.cdiv(runs * lot, together),)](
         left, right, out, runs * lot, rows, columns, tiny,
