@@ -402,16 +402,14 @@ class Centred(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.head = nn.Linear(16, 16), nn.Linear(16, 2)
-        self.head.requires_grad_(False)
+        self.layer, self.centre = nn.Linear(256, 256), nn.InstanceNorm1d(256)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.layer(x)
-        return self.head((out - out.mean(1, keepdim=True)).tanh()).mean(1)
+        return torch.tanh(self.centre(self.layer(x).mT)).flatten(1)
 
 
 def test_terms_that_cancel_where_tokens_are_alike_do_not_send_a_model_away() -> None:
     model = Centred()
-    params = {name: v.detach()[None].clone() for name, v in model.named_parameters() if v.requires_grad}
-    x, y = torch.rand(1, 2, 64, 16), torch.zeros(1, 2, dtype=torch.long)
+    params = {name: value.detach()[None].clone() for name, value in model.named_parameters()}
+    x, y = torch.rand(1, 2, 30, 256), torch.zeros(1, 2, dtype=torch.long)
     assert isinstance(per_example(model, cross_entropy, params, x, y), bookkeeping.BookKeeping)
