@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, TensorDataset, get_worker_info
 from honestdp import Budget, Run
 from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
-from honestdp.data import WorkerDied
+from honestdp.data import WorkerDied, decoded
 from honestdp.gradients import RefusedModel
 from honestdp.mechanism import Mechanism
 from honestdp.training import Result, assemble, train, train_population
@@ -223,17 +223,17 @@ def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_an_error_of_the_dataset_stays_what_it_is_and_is_told_at_once() -> None:
+def test_an_error_of_the_dataset_stays_what_it_is_and_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(x: Tensor, y: Tensor, number: int) -> Any:
         if number == 7:
             raise OSError("the seventh file is missing")
         return x, y
 
+    monkeypatch.setattr(decoded, "_PATIENCE", 60.0)  # what a broken connection would be given
     before, began = set(multiprocessing.active_children()), time.monotonic()
-    with pytest.raises(OSError, match="the seventh file is missing") as raised:
+    with pytest.raises(OSError, match="the seventh file is missing"):
         train(toy_model(), Odd(broken), run=RUN, optimizer=RULE, workers=1)
-    assert time.monotonic() - began < 1.0
-    assert raised.value is not None
+    assert time.monotonic() - began < 30
     assert set(multiprocessing.active_children()) <= before
 
 
