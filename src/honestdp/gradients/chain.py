@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from honestdp.gradients.calls import Call, Ruled
+from honestdp.gradients.rules import Rule
 from honestdp.losses import Loss, one_each, slope_of
 
 
@@ -46,7 +47,7 @@ def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
     found: list[Link] = []
     for module in _in_order(model):
         link = ruled.get(id(module)) or _function(module)
-        if link is None or hooked(module) or (isinstance(link, Ruled) and not link.rule.hands_back):
+        if link is None or hooked(module) or (isinstance(link, Ruled) and type(link.rule).back is Rule.back):
             return None
         found.append(link)
     return tuple(found)

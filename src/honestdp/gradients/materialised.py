@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from honestdp.gradients.pieces import Dense, check_weights, is_counted, joined
-from honestdp.losses import one_each
+from honestdp.losses import Loss, one_each
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
 """How a model is mapped, the fastest first: torch.func has no rule for some operations, and for others only one level deep."""
 

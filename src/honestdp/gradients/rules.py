@@ -31,9 +31,6 @@ class Rule:
     reads_output = False
     """Whether autograd keeps the output of `forward` for its backward, so that it must not be changed in place."""
 
-    hands_back = False
-    """Whether the rule has `back`, so that the layer can be part of a chain."""
-
     def covers(self, layer: nn.Module) -> bool:
         """Whether the rule holds for the settings of this layer."""
         return True
@@ -53,7 +50,10 @@ class Rule:
         raise NotImplementedError
 
     def back(self, params: Mapping[str, Tensor], grad: Tensor, *, runs: int) -> Tensor:
-        """The gradient of the input, from that of the output; the first dimension of both is the examples of all runs."""
+        """The gradient of the input, from that of the output; the first dimension of both is the examples of all runs.
+
+        A layer whose rule has this can be part of a chain.
+        """
         raise NotImplementedError
 
 

@@ -26,8 +26,6 @@ def _narrow(weight: Tensor, x: Tensor) -> bool:
 
 @rule(nn.Linear)
 class Linear(Rule):
-    hands_back = True
-
     def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
         weight, bias = params["weight"][0], params["bias"][0] if "bias" in params else None
         if _narrow(weight, x) and bias is not None and x.dim() == 2:
