@@ -28,10 +28,11 @@ from tests.engine.worlds import MeanOfTokens, moved, opposite_tokens, squared  #
 from honestdp import Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
-from honestdp.noise import os_generator  # noqa: E402
+from honestdp.noise import torch_generator  # noqa: E402
 from honestdp.population import UNROLL, Population  # noqa: E402
 from honestdp.release import Query  # noqa: E402
 from honestdp.sampling import draw_lots  # noqa: E402
+from honestdp.seed import Seed  # noqa: E402
 from honestdp.training import Interrupted, assemble, train_population  # noqa: E402
 from kernels import compare  # noqa: E402
 from models import MODELS  # noqa: E402
@@ -153,7 +154,7 @@ def replays_need_nothing_of_the_host() -> str:
 
 
 def lots_on_the_gpu_are_poisson() -> str:
-    lots = draw_lots(os_generator(CUDA), records=500, rate=0.1, steps=4000, runs=4)
+    lots = draw_lots(torch_generator(CUDA, Seed.fresh()), records=500, rate=0.1, steps=4000, runs=4)
     present = torch.arange(lots.indices.shape[-1], device=CUDA) < lots.counts[..., None]
     counts = torch.bincount(lots.indices[present], minlength=500).double()
     statistic = ((counts - 1600) ** 2 / (1600 * 0.9)).sum().item()

@@ -21,6 +21,7 @@ import torch
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
 from honestdp.noise import CpuNoise, SecureNoise  # noqa: E402
+from honestdp.seed import Seed  # noqa: E402
 
 CPU = torch.device("cpu")
 SIZES = (7850, 79510, 16 * 79510)
@@ -39,7 +40,7 @@ def nanoseconds(draw: Callable[[], object], numbers: int) -> float:
 def sources(numbers: int) -> dict[str, Callable[[], object]]:
     out = torch.empty(numbers)
     single = np.empty(numbers, np.float32)
-    engine, twister = CpuNoise(CPU), torch.Generator()
+    engine, twister = CpuNoise(CPU, Seed.fresh()), torch.Generator()
     found: dict[str, Callable[[], object]] = {
         "torch, one stream (Box-Muller)": lambda: out.normal_(generator=twister),
         "honestdp": lambda: engine.normal(out),
@@ -55,7 +56,7 @@ def sources(numbers: int) -> dict[str, Callable[[], object]]:
         for name in ("AESCounter", "ChaCha", "HC128"):
             maker = np.random.Generator(getattr(randomgen, name)())
             found[f"randomgen {name}"] = lambda maker=maker: maker.standard_normal(out=single, dtype=np.float32)
-        secure = SecureNoise(CPU)
+        secure = SecureNoise(CPU, Seed.fresh())
         found["honestdp, secure (AES, sum of four)"] = lambda: secure.normal(out)
     return found
 

@@ -24,6 +24,7 @@ from honestdp.mechanism import Mechanism, Question
 from honestdp.parameters import Layout, layout_of, stack
 from honestdp.release import Constants
 from honestdp.run import Run
+from honestdp.seed import Seed
 
 Model = nn.Module | Callable[[], nn.Module]
 
@@ -40,7 +41,7 @@ class Intake:
     fingerprint: str | None = None
     """A hash of records in memory, for a checkpoint alone; as secret as they are."""
 
-    def mechanism(self, constants: Constants, *, seed: int | None, secure: bool) -> Mechanism:
+    def mechanism(self, constants: Constants, *, seed: Seed, secure: bool) -> Mechanism:
         return Mechanism(self.question, self._records, constants, seed=seed, secure=secure, classes=self._classes)
 
     @contextmanager
@@ -60,7 +61,7 @@ class Intake:
 
     def rehearsal(self, constants: Constants) -> Mechanism:
         """A mechanism over made-up records, for timing."""
-        return Mechanism(self.question, BlankRecords(self._records), constants)
+        return Mechanism(self.question, BlankRecords(self._records), constants, seed=Seed.fresh())
 
 
 def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:

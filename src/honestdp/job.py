@@ -20,16 +20,15 @@ from honestdp import checkpoint as checkpoints
 from honestdp.chunks import largest_chunk, plan_chunks, quickest_chunk
 from honestdp.intake import Intake
 from honestdp.logs import logger
-from honestdp.noise import split_seed
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp.population import Population, free_captured
 from honestdp.progress import Bar
 from honestdp.release import Constants
 from honestdp.run import Run
+from honestdp.seed import Seed
 
 _log = logger(__name__)
-_CHUNK_SEEDS, _DROPOUT_SEEDS = 100, 1 << 40
 _REHEARSED_STEPS = 1000
 
 
@@ -51,7 +50,7 @@ class Job:
         rules: list[Rule],
         initial: Tensor,
         factors: Tensor,
-        seed: int | None,
+        seed: Seed,
         secure: bool,
         path: Path | None,
         seconds: float,
@@ -79,7 +78,7 @@ class Job:
     def _own_draws(self) -> AbstractContextManager[None]:
         """With a fixed seed, torch's own generator is seeded too, and is given back as it was."""
         device = self._initial.device
-        if self._seed is None:
+        if not self._seed.is_fixed:
             return nullcontext()
         return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
@@ -111,8 +110,8 @@ class Job:
     def _train(self, chunk: list[int], todo: checkpoints.Progress, bar: Bar | None) -> Tensor:
         """The final weights of some runs of one rule, `[runs, d]`."""
         population = self.population(chunk)
-        if self._seed is not None:  # torch's own generator serves a model's dropout
-            torch.manual_seed(split_seed(self._seed, _DROPOUT_SEEDS + chunk[0]) or 0)
+        if self._seed.is_fixed:  # torch's own generator serves a model's dropout
+            torch.manual_seed(self._seed.child("dropout", *chunk).number(63))
         if todo.current is not None:
             population.restore(todo.current)
         try:
@@ -128,7 +127,7 @@ class Job:
 
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""
-        seed = split_seed(self._seed, _CHUNK_SEEDS + chunk[0])
+        seed = self._seed.child("chunk", *chunk)  # named by its runs: a half draws nothing that the whole has drawn
         mechanism = self.intake.mechanism(self._constants(chunk), seed=seed, secure=self._secure)
         return Population(mechanism, self._rule(chunk), self._initial[torch.tensor(chunk)])
 
@@ -161,7 +160,7 @@ class Job:
         """Which runs to train together, in order."""
         most = largest_chunk(self.intake.bytes_per_run(self.runs[0]), self._initial.device)
         # A measured choice would differ from day to day, and the draws with it: a fixed seed takes the same one always.
-        if self._seed is None:
+        if not self._seed.is_fixed:
             most = quickest_chunk(self._rehearse, most=most, runs=len(self.runs), steps=self.runs[0].steps)
         return plan_chunks(self._rules, most)
 
@@ -196,7 +195,7 @@ class Job:
             "parameters": [list(self.intake.layout.names), [list(shape) for shape in self.intake.layout.shapes]],
             "frozen parameters": digest.hexdigest(),
             "device": self._initial.device.type,
-            "noise_seed": self._seed,
+            "noise_seed": self._seed.key.hex() if self._seed.is_fixed else None,
             "secure": self._secure,
         }
 

@@ -33,9 +33,10 @@ from honestdp.data import Records
 from honestdp.gradients import Prepared
 from honestdp.gradients.pieces import SHORT
 from honestdp.losses import Loss, check_labels
-from honestdp.noise import NoiseSource, noise_source, os_generator, split_seed
+from honestdp.noise import NoiseSource, noise_source, torch_generator
 from honestdp.release import LEAST_CLIP, Constants, Query, Release
 from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
+from honestdp.seed import Seed
 
 AUTO_SLACK = 0.01
 """gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
@@ -48,7 +49,6 @@ of the sum by a factor of (1 + 2^-11)^2 at most, while its norm was taken with a
 more than that, so that no part exceeds the clip. The model itself may be computed with any precision, for any function of
 a record alone may be clipped."""
 
-_NOISE, _LOTS = 1, 2
 _USUAL = 5
 """Standard deviations that a captured lot has room for. A wider one makes eight steps run eagerly, ten times slower; at 4
 deviations that befell one in a hundred of forty runs, and cost more than the room for a fifth does."""
@@ -197,7 +197,7 @@ class Mechanism:
         records: Records,
         constants: Constants,
         *,
-        seed: int | None = None,
+        seed: Seed,
         secure: bool = False,
         classes: int | None = None,
     ) -> None:
@@ -207,8 +207,8 @@ class Mechanism:
         self._question, self._classes = question, classes
         self._runs = len(constants.noise)
         self._rate = constants.lot / constants.records
-        self._noise = noise_source(device, seed=split_seed(seed, _NOISE), secure=secure)
-        self._choice = os_generator(device, split_seed(seed, _LOTS))
+        self._noise = noise_source(device, seed.child("noise"), secure=secure)
+        self._choice = torch_generator(device, seed.child("lots"))
         self._pending: PendingLots | None = None
         self.block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
         self.width = self._widest()

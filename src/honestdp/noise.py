@@ -1,17 +1,17 @@
 """Where the randomness for privacy comes from.
 
-The Gaussian mechanism is private only if its noise cannot be guessed, so a generator made here is seeded by the
-operating system and shared with nothing else: not with the model's initialisation, not with the order of the data. A
-user may fix the seed to repeat a result; what leaves is then NOT PRIVATE and the statement says so.
+The Gaussian mechanism is private only if its noise cannot be guessed, so a generator made here is seeded by a secret of the
+operating system (`seed`) and shared with nothing else: not with the model's initialisation, not with the order of the
+data. A user may fix the seed to repeat a result; what leaves is then NOT PRIVATE and the statement says so.
 
 Three sources:
-- CPU: numpy's SFC64, seeded with 128 bits of the operating system, and Box and Muller's transform: a radius sqrt(-2 ln U)
+- CPU: numpy's SFC64, whose 192 bits are all seeded, and Box and Muller's transform: a radius sqrt(-2 ln U)
   and an angle give two independent normal numbers. The radius is taken in float64 from 53 random bits. From the 24 bits of
   a float32 it would stop at sqrt(48 ln 2) = 5.77 standard deviations: where two neighbouring sums differ in one coordinate,
   values beyond the stop betray which it was, about q T 1e-8 of delta that no accountant charges. Here it stops at
   sqrt(106 ln 2) = 8.57, beyond which the normal law has 1e-17. torch's own draws have the early stop and take longer
   (benchmarks/noise.py).
-- CUDA: torch's Philox counter generator with a 64-bit key from the operating system.
+- CUDA: torch's Philox counter generator with a key of 63 bits.
 - `secure`: AES in counter mode (the package randomgen), on a CPU. Each value is half the sum of four float64 normals,
   then rounded to the model's precision: the low bits of one Box-Muller or ziggurat draw betray the value it came from
   (Holohan & Braghin 2021), those of a sum of four do not usefully.
@@ -25,13 +25,13 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import secrets
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 
 from honestdp.checks import InvalidArgument
+from honestdp.seed import Seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,43 +58,34 @@ class NoiseSource(Protocol):
     def generators(self) -> tuple[torch.Generator, ...]: ...
 
 
-def os_generator(device: torch.device, seed: int | None = None) -> torch.Generator:
-    """A generator seeded by the operating system, or by `seed` for a repeatable and therefore not private result."""
+def torch_generator(device: torch.device, seed: Seed) -> torch.Generator:
+    """torch's generator on a device, with as much of the seed as it can hold; shared with nothing else."""
     generator = torch.Generator(device=device)
-    if seed is not None:
-        generator.manual_seed(seed % (1 << 63))
-    elif device.type == "cpu":
-        _fill_twister(generator)
+    if device.type == "cpu":
+        _fill_twister(generator, seed)
     else:
-        generator.manual_seed(secrets.randbits(63))
+        generator.manual_seed(seed.number(63))
     return generator
 
 
-def _fill_twister(generator: torch.Generator) -> None:
-    """Replace the twister's whole state by the operating system's randomness."""
-    generator.manual_seed(secrets.randbits(31))
+def _fill_twister(generator: torch.Generator, seed: Seed) -> None:
+    """Replace the twister's whole state: by itself it would be filled from 64 bits."""
+    generator.manual_seed(1)
     state = generator.get_state().numpy().copy()
     words = state[_TWISTER_OFFSET : _TWISTER_OFFSET + 8 * _TWISTER_WORDS].view(np.uint64)
     if state.size != _TWISTER_BYTES or int(words[0]) != generator.initial_seed():
         raise RuntimeError(
             "this version of torch keeps its CPU generator's state in an unknown layout; seeding is unsafe"
         )
-    words[:] = np.frombuffer(secrets.token_bytes(4 * _TWISTER_WORDS), dtype=np.uint32)
+    words[:] = np.frombuffer(seed.bytes(4 * _TWISTER_WORDS), dtype=np.uint32)
     generator.set_state(torch.from_numpy(state))
-
-
-def split_seed(seed: int | None, purpose: int) -> int | None:
-    """An independent seed for one purpose of a user's fixed seed (None stays None: the operating system seeds)."""
-    if seed is None:
-        return None
-    return int(np.random.SeedSequence([seed % (1 << 64), purpose]).generate_state(1, np.uint64)[0] >> 1)
 
 
 class CudaNoise:
     """Noise from torch's own generator on a GPU."""
 
-    def __init__(self, device: torch.device, seed: int | None = None) -> None:
-        self._generator = os_generator(device, seed)
+    def __init__(self, device: torch.device, seed: Seed) -> None:
+        self._generator = torch_generator(device, seed)
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
@@ -118,8 +109,9 @@ class CpuNoise:
     sleepers; and for so few numbers torch's team takes longer to meet than one core to work.
     """
 
-    def __init__(self, device: torch.device, seed: int | None = None) -> None:
-        self._bits = np.random.SFC64(seed)  # None: the operating system's randomness
+    def __init__(self, device: torch.device, seed: Seed) -> None:
+        # A pool of as many bits as the seed has: numpy's usual one has 128.
+        self._bits = np.random.SFC64(np.random.SeedSequence(seed.number(256), pool_size=8))
         self._uniform = np.random.Generator(self._bits)
 
     @property
@@ -157,7 +149,7 @@ class CpuNoise:
 class SecureNoise:
     """Noise from AES in counter mode, keyed by the operating system. CPU only."""
 
-    def __init__(self, device: torch.device, seed: int | None = None) -> None:
+    def __init__(self, device: torch.device, seed: Seed) -> None:
         if device.type != "cpu":
             raise InvalidArgument(
                 "secure", True, "False on a GPU: the cryptographic generator runs on a CPU (device='cpu')"
@@ -166,9 +158,7 @@ class SecureNoise:
             randomgen = importlib.import_module("randomgen")
         except ImportError as missing:
             raise ImportError("secure=True needs the package randomgen: pip install randomgen") from missing
-        fixed = None if seed is None else np.random.SeedSequence([seed % (1 << 64), 4]).generate_state(2, np.uint64)
-        key = secrets.randbits(128) if fixed is None else int(fixed[0]) << 64 | int(fixed[1])
-        self._bits: Any = randomgen.AESCounter(key=key)
+        self._bits: Any = randomgen.AESCounter(key=seed.number(128))
         self._normal = np.random.Generator(self._bits)
 
     @property
@@ -197,7 +187,7 @@ class SecureNoise:
         self._bits.state = current
 
 
-def noise_source(device: torch.device, *, seed: int | None = None, secure: bool = False) -> NoiseSource:
+def noise_source(device: torch.device, seed: Seed, *, secure: bool = False) -> NoiseSource:
     if secure:
         return SecureNoise(device, seed)
     return CpuNoise(device, seed) if device.type == "cpu" else CudaNoise(device, seed)

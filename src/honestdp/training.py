@@ -26,6 +26,7 @@ from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.parameters import load_row, stack
 from honestdp.result import Result
 from honestdp.run import Run
+from honestdp.seed import Seed
 
 __all__ = ["Interrupted", "Result", "assemble", "train", "train_population"]
 
@@ -179,7 +180,7 @@ def assemble(
         rules=list(optimizers),
         initial=stack(modules, intake.layout, place),
         factors=torch.tensor(factors(schedule, runs[0]), dtype=intake.dtype, device=place),
-        seed=None if noise_seed is None else _whole_seed(noise_seed),
+        seed=Seed.fresh() if noise_seed is None else Seed.fixed(_whole_seed(noise_seed)),
         secure=secure,
         path=None if checkpoint is None else Path(checkpoint),
         seconds=checkpoint_seconds,

@@ -33,6 +33,7 @@ from honestdp.search.execution import SearchFailed, Setting
 from honestdp.search.guarantee import guarantee
 from honestdp.search.leaving import TuneResult
 from honestdp.search.public import configuration
+from honestdp.seed import Seed
 from honestdp.selection import Selection
 from honestdp.space import space_of
 from honestdp.training import check_rules, place_of
@@ -157,7 +158,7 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
     for run in made.runs:
         factors(setting.schedule, run)
-    noise_source(setting.device, seed=0, secure=setting.secure)
+    noise_source(setting.device, Seed.fresh(), secure=setting.secure)
     pair, classes = as_pair(data), None
     for one in {candidate.width: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)

@@ -13,6 +13,7 @@ from honestdp.intake import Intake
 from honestdp.optimizers.rule import stack_rules
 from honestdp.parameters import GPU_ALIGN, layout_of, stack
 from honestdp.population import Population
+from honestdp.seed import Seed
 
 from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
 
@@ -41,7 +42,7 @@ class Ones:
 
 def trained(intake: Intake, rule: rules.Rule) -> Population:
     constants = constants_of(intake, records=60, lot=30.0, steps=6, noise=[0.4, 0.4])
-    mechanism = intake.mechanism(constants, seed=3, secure=False)
+    mechanism = intake.mechanism(constants, seed=Seed.fixed(3), secure=False)
     mechanism._noise = Ones()
     models = [toy_model(seed=1), toy_model(seed=2)]
     stacked = stack_rules([rule, rule], dtype=intake.dtype, device=CPU)

@@ -21,6 +21,7 @@ from honestdp.gradients import rules as layer_rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
 from honestdp.intake import take_in
+from honestdp.seed import Seed
 from honestdp.training import assemble, train, train_population
 
 from .test_faults import Pairs
@@ -83,7 +84,7 @@ def test_the_number_of_records_is_the_declared_one_unless_a_coin_chose_them(pres
         train(toy_model(), (x, y), run=RUN, optimizer=RULE)
     intake = take_in(toy_model(), (x, y), by_coin=True, **given)
     constants = constants_of(intake, records=60, lot=30.0, steps=8, noise=[1.0])
-    mechanism = intake.mechanism(constants, seed=None, secure=False)
+    mechanism = intake.mechanism(constants, seed=Seed.fresh(), secure=False)
     mechanism.start(4000)
     lots = mechanism.lots()
     assert max(lots.longest) <= present

@@ -12,7 +12,8 @@ import torch
 from scipy import stats
 
 from honestdp.checks import InvalidArgument
-from honestdp.noise import CpuNoise, NoiseSource, SecureNoise, noise_source, os_generator, split_seed
+from honestdp.noise import CpuNoise, NoiseSource, SecureNoise, noise_source, torch_generator
+from honestdp.seed import Seed
 
 CPU = torch.device("cpu")
 SOURCES = [CpuNoise]
@@ -26,7 +27,7 @@ except ImportError:
 
 @pytest.fixture(params=SOURCES, ids=lambda source: source.__name__)
 def source(request: pytest.FixtureRequest) -> NoiseSource:
-    return request.param(CPU, 5)
+    return request.param(CPU, Seed.fixed(5))
 
 
 @pytest.mark.parametrize("numbers", [20_000, 200_000])
@@ -65,7 +66,7 @@ def box_muller(part: torch.Tensor, bits: np.random.SFC64) -> None:
 
 def test_noise_is_the_transform_of_the_bare_generator() -> None:
     """Shapes in any order, saved and restored anywhere."""
-    source, bare = CpuNoise(CPU, 9), np.random.SFC64(9)
+    source, bare = CpuNoise(CPU, Seed.fixed(9)), CpuNoise(CPU, Seed.fixed(9))._bits
     for shape in ((4, 10_000), (4, 10_000), (7,), (2, 100_000), (4, 10_000), (3,), (2, 100_000), (1,)):
         kept = [part.clone() for part in source.state()]
         found = source.normal(torch.empty(shape))
@@ -82,13 +83,13 @@ def test_noise_is_the_transform_of_the_bare_generator() -> None:
 def test_noise_starts_no_thread() -> None:
     """A second thread that calls torch would slow every later product of the process."""
     before = threading.active_count()
-    CpuNoise(CPU).normal(torch.empty(16, 79_510))
+    CpuNoise(CPU, Seed.fresh()).normal(torch.empty(16, 79_510))
     assert threading.active_count() == before
 
 
 def test_the_two_numbers_of_a_pair_are_independent() -> None:
     """They share a radius, so it is their squares that would betray it. False-alarm rate 1e-9; a shared angle is caught."""
-    drawn = CpuNoise(CPU, 2).normal(torch.empty(100_000)).view(2, -1)
+    drawn = CpuNoise(CPU, Seed.fixed(2)).normal(torch.empty(100_000)).view(2, -1)
     for values in (drawn, drawn.square(), drawn.abs().log()):
         assert abs(torch.corrcoef(values)[0, 1]) < 6 / 50_000**0.5
     shared = torch.stack([drawn[0], drawn[0] * 0.5])
@@ -96,13 +97,13 @@ def test_the_two_numbers_of_a_pair_are_independent() -> None:
 
 
 def test_double_precision_noise_uses_its_digits() -> None:
-    drawn = CpuNoise(CPU, 2).normal(torch.empty(20_001, dtype=torch.float64))
+    drawn = CpuNoise(CPU, Seed.fixed(2)).normal(torch.empty(20_001, dtype=torch.float64))
     assert stats.kstest(drawn.numpy(), "norm").pvalue > 1e-6
     assert (drawn != drawn.float().double()).float().mean() > 0.99
 
 
 def test_a_drawn_buffer_is_not_written_again() -> None:
-    source = CpuNoise(CPU, 9)
+    source = CpuNoise(CPU, Seed.fixed(9))
     first = source.normal(torch.empty(50_000))
     copy = first.clone()
     second = source.normal(torch.empty(50_000))
@@ -112,17 +113,17 @@ def test_a_drawn_buffer_is_not_written_again() -> None:
 
 @pytest.mark.parametrize("kind", SOURCES, ids=lambda kind: kind.__name__)
 def test_unseeded_sources_differ_and_seeded_ones_repeat(kind: type) -> None:
-    drawn = [kind(CPU).normal(torch.empty(8)) for _ in range(2)]
+    drawn = [kind(CPU, Seed.fresh()).normal(torch.empty(8)) for _ in range(2)]
     assert not drawn[0].equal(drawn[1])
-    assert kind(CPU, 3).normal(torch.empty(8)).equal(kind(CPU, 3).normal(torch.empty(8)))
+    assert kind(CPU, Seed.fixed(3)).normal(torch.empty(8)).equal(kind(CPU, Seed.fixed(3)).normal(torch.empty(8)))
 
 
-def test_the_whole_state_of_the_twister_comes_from_the_operating_system() -> None:
-    words = [os_generator(CPU).get_state()[24 : 24 + 8 * 624] for _ in range(2)]
+def test_the_whole_state_of_the_twister_comes_from_the_seed() -> None:
+    words = [torch_generator(CPU, Seed.fresh()).get_state()[24 : 24 + 8 * 624] for _ in range(2)]
     differing = (words[0].view(-1, 8)[:, :4] != words[1].view(-1, 8)[:, :4]).any(dim=1).sum()
     assert differing == 624
-    seeded = os_generator(CPU, 1).get_state()
-    assert seeded.equal(torch.Generator().manual_seed(1).get_state())
+    again = [torch_generator(CPU, Seed.fixed(1)).get_state() for _ in range(2)]
+    assert again[0].equal(again[1])
 
 
 def test_the_largest_noise_lies_beyond_eight_deviations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,14 +136,14 @@ def test_the_largest_noise_lies_beyond_eight_deviations(monkeypatch: pytest.Monk
         def random_raw(self, count: int) -> np.ndarray:
             return np.zeros(count, np.uint64)
 
-    source = CpuNoise(CPU, 1)
+    source = CpuNoise(CPU, Seed.fixed(1))
     monkeypatch.setattr(source, "_uniform", Extreme())
     monkeypatch.setattr(source, "_bits", Extreme())
     assert source.normal(torch.empty(2)).tolist() == pytest.approx([8.5717, 0.0], abs=1e-3)
 
 
 def test_a_uniform_of_zero_gives_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = CpuNoise(CPU, 1)
+    source = CpuNoise(CPU, Seed.fixed(1))
     monkeypatch.setattr(source, "_uniform", SimpleNamespace(random=np.zeros))
     assert source.normal(torch.empty(4)).isfinite().all()
 
@@ -151,21 +152,16 @@ def test_torch_seed_does_not_reach_the_noise() -> None:
     drawn = []
     for _ in range(2):
         torch.manual_seed(0)
-        drawn.append(noise_source(CPU).normal(torch.empty(8)))
+        drawn.append(noise_source(CPU, Seed.fresh()).normal(torch.empty(8)))
     assert not drawn[0].equal(drawn[1])
-
-
-def test_seeds_for_different_purposes_differ() -> None:
-    assert split_seed(None, 1) is None
-    assert len({split_seed(7, purpose) for purpose in range(100)}) == 100
 
 
 def test_secure_noise_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "randomgen", None)
     with pytest.raises(ImportError, match="pip install randomgen"):
-        SecureNoise(CPU)
+        SecureNoise(CPU, Seed.fresh())
 
 
 def test_secure_noise_is_refused_on_a_gpu() -> None:
     with pytest.raises(InvalidArgument, match="secure"):
-        SecureNoise(torch.device("cuda"))
+        SecureNoise(torch.device("cuda"), Seed.fresh())

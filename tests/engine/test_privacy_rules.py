@@ -27,6 +27,7 @@ from honestdp.noise import CpuNoise
 from honestdp.release import Constants, Query, Release
 from honestdp.run import Run
 from honestdp.sampling import Lots
+from honestdp.seed import Seed
 from honestdp.training import train, train_population
 
 from .worlds import CPU, constants_of, intake_of, population_of, toy_data, toy_model
@@ -452,7 +453,7 @@ def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     found, _ = one_step(x, y, flat(1.0), noise=Silence())
     assert set(vars(found)) == {"gradient", "direction", "fraction"}
     assert not found.gradient.requires_grad
-    assert isinstance(CpuNoise(CPU).normal(torch.empty(1)), Tensor)
+    assert isinstance(CpuNoise(CPU, Seed.fresh()).normal(torch.empty(1)), Tensor)
     assert Question.__dataclass_params__.frozen
 
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from honestdp import optimizers as rules
-from honestdp.noise import CpuNoise, split_seed
+from honestdp.noise import CpuNoise
 from honestdp.optimizers.rule import stack_rules
 from honestdp.optimizers.schedules import factors
 from honestdp.parameters import stack
 from honestdp.population import Population
 from honestdp.run import Run
+from honestdp.seed import Seed
 
 from . import slow_reference as slow
 from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
@@ -83,14 +84,14 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
     sigma = [0.7, 1.3]
     intake = intake_of(models[0], (x, y))
     constants = constants_of(intake, records=len(x), lot=LOT, steps=STEPS, noise=sigma)
-    mechanism = intake.mechanism(constants, seed=11, secure=False)
+    mechanism = intake.mechanism(constants, seed=Seed.fixed(11), secure=False)
     rule = stack_rules([make(**own, **shared) for own in numbers], dtype=torch.float64, device=CPU)
     population = Population(mechanism, rule, stack(models, intake.layout, CPU))
     plain = [
         slow.Slow(model, x, y, start.clone(), LOT, s, STEPS)
         for model, start, s in zip(models, stack(models, intake.layout, CPU), sigma, strict=True)
     ]
-    normals = CpuNoise(CPU, split_seed(11, 1))  # the same seed the mechanism's noise has
+    normals = CpuNoise(CPU, Seed.fixed(11).child("noise"))  # the same seed the mechanism's noise has
     mechanism.start(STEPS)
     lots = mechanism.lots()
     for step in range(STEPS):

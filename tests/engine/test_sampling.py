@@ -12,8 +12,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from honestdp.noise import os_generator
+from honestdp.noise import torch_generator
 from honestdp.sampling import Lots, block_steps, draw_lots
+from honestdp.seed import Seed
 
 CPU = torch.device("cpu")
 FALSE_ALARM = 1e-6
@@ -30,7 +31,12 @@ def membership(lots: Lots, records: int) -> Tensor:
 
 def draw(seed: int, *, records: int, rate: float, steps: int, runs: int, first_width: int | None = None) -> Tensor:
     lots = draw_lots(
-        os_generator(CPU, seed), records=records, rate=rate, steps=steps, runs=runs, first_width=first_width
+        torch_generator(CPU, Seed.fixed(seed)),
+        records=records,
+        rate=rate,
+        steps=steps,
+        runs=runs,
+        first_width=first_width,
     )
     return membership(lots, records)
 
@@ -56,7 +62,7 @@ def test_pairs_of_records_are_included_independently() -> None:
     pairs = together[torch.triu(torch.ones(40, 40), 1) == 1]
     assert not binomial_alarm(pairs, 10000, 0.04)
     fixed_size = torch.zeros_like(table)
-    fixed_size.scatter_(1, torch.rand(10000, 40, generator=os_generator(CPU, 3)).argsort(1)[:, :8], 1.0)
+    fixed_size.scatter_(1, torch.rand(10000, 40, generator=torch_generator(CPU, Seed.fixed(3))).argsort(1)[:, :8], 1.0)
     together = fixed_size.T @ fixed_size
     assert binomial_alarm(together[torch.triu(torch.ones(40, 40), 1) == 1], 10000, 0.04)
 
@@ -89,7 +95,7 @@ def test_lot_sizes_have_the_binomial_law() -> None:
 def test_small_rates_are_exact_where_float32_would_not_be() -> None:
     """Gaps of a hundred million end on every record alike; in float32 they would all be multiples of eight."""
     records, rate = 2_000_000_000, 1e-8
-    lots = draw_lots(os_generator(CPU, 7), records=records, rate=rate, steps=64, runs=100)
+    lots = draw_lots(torch_generator(CPU, Seed.fixed(7)), records=records, rate=rate, steps=64, runs=100)
     present = torch.arange(lots.indices.shape[-1]) < lots.counts[..., None]
     chosen = lots.indices[present]
     tenths = torch.histc(chosen.double(), bins=10, min=0, max=records)
@@ -115,7 +121,7 @@ def test_rate_one_takes_every_record_every_step() -> None:
 
 
 def test_indices_rise_and_counts_agree() -> None:
-    lots = draw_lots(os_generator(CPU, 10), records=100, rate=0.1, steps=50, runs=3)
+    lots = draw_lots(torch_generator(CPU, Seed.fixed(10)), records=100, rate=0.1, steps=50, runs=3)
     for step in range(50):
         assert lots.longest[step] == lots.counts[step].max().item()
         for run in range(3):
@@ -131,6 +137,6 @@ def test_blocks_are_bounded_in_memory() -> None:
 
 
 def test_two_generators_of_the_operating_system_differ() -> None:
-    first = draw_lots(os_generator(CPU), records=1000, rate=0.1, steps=1, runs=1)
-    second = draw_lots(os_generator(CPU), records=1000, rate=0.1, steps=1, runs=1)
+    first = draw_lots(torch_generator(CPU, Seed.fresh()), records=1000, rate=0.1, steps=1, runs=1)
+    second = draw_lots(torch_generator(CPU, Seed.fresh()), records=1000, rate=0.1, steps=1, runs=1)
     assert first.indices.shape != second.indices.shape or not first.indices.equal(second.indices)

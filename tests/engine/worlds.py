@@ -19,6 +19,7 @@ from honestdp.optimizers.rule import stack_rules
 from honestdp.parameters import layout_of, stack
 from honestdp.population import Population
 from honestdp.release import Constants, Query
+from honestdp.seed import Seed
 
 CPU = torch.device("cpu")
 
@@ -57,7 +58,7 @@ def population_of(
 ) -> tuple[Population, Mechanism]:
     intake = intake_of(models[0], data)
     constants = constants_of(intake, records=len(data[0]), lot=lot, steps=steps, noise=noise)
-    mechanism = intake.mechanism(constants, seed=seed, secure=False)
+    mechanism = intake.mechanism(constants, seed=Seed.fresh() if seed is None else Seed.fixed(seed), secure=False)
     rule = stack_rules(rules, dtype=intake.dtype, device=CPU)
     return Population(mechanism, rule, stack(models, intake.layout, CPU)), mechanism
 
@@ -71,7 +72,7 @@ def total(
     sigma, factors = torch.full((1,), noise, device=device), torch.ones(10, device=device)
     constants = Constants(1000, 1.0, 10, sigma, layout, factors)
     lot = Examples(x[None], y[None], torch.ones(1, len(x), device=device))
-    source, params = noise_source(device, seed=1), stack([model], layout, device)
+    source, params = noise_source(device, Seed.fixed(1)), stack([model], layout, device)
     found = release([lot], params, query, question=Question(model, loss), constants=constants, noise=source)
     return found.gradient.double()
 

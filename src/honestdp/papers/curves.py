@@ -18,7 +18,6 @@ from honestdp.chunks import plan_chunks
 from honestdp.data.named import Array, NamedDataset
 from honestdp.data.records import prepared
 from honestdp.intake import Intake, take_in
-from honestdp.noise import split_seed
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp.papers.parts import Tell
@@ -26,6 +25,7 @@ from honestdp.parameters import Layout, stack
 from honestdp.population import Population, free_captured
 from honestdp.release import Constants
 from honestdp.run import Run
+from honestdp.seed import Seed
 
 _EVALUATED = 1 << 27
 """Numbers of a hidden layer that an evaluation may hold at once on a GPU; a sixteenth of it on a CPU."""
@@ -99,7 +99,7 @@ def population_of(
     noise = torch.tensor(each, dtype=intake.dtype, device=starts.device)
     factors = torch.ones(plan.run.steps, dtype=intake.dtype, device=starts.device)
     constants = Constants(plan.run.records, plan.run.lot, plan.run.steps, noise, intake.layout, factors)
-    mechanism = intake.mechanism(constants, seed=split_seed(plan.seed, number), secure=False)
+    mechanism = intake.mechanism(constants, seed=Seed.fixed(plan.seed).child(number), secure=False)
     mechanism.block = _block(plan.every, mechanism.block, starts.is_cuda)
     return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=starts.device), starts)
 
