@@ -68,14 +68,14 @@ def _weighs(fused, width: int, device: torch.device) -> None:
 
 def _rounds(fused, width: int, device: torch.device) -> None:
     """Bit for bit, but where the product and the sum were rounded once and not twice: there one cell of the grid apart."""
-    from honestdp.rounding import _TO_WHOLE, grid
+    from honestdp.rounding import _TO_WHOLE, FINENESS, grid
 
     drawn = torch.randn(3, width, dtype=torch.float64, device=device)
     total, deviation = torch.randn(3, width, device=device), torch.tensor([0.3, 1e-5, 0.0], device=device)
     cells = grid(deviation)[:, None]
     shift = cells * _TO_WHOLE
     plain = drawn * deviation.double()[:, None] + total + shift - shift
-    found = fused.noisy(drawn, total, deviation.double(), shift[:, 0])
+    found = fused.noisy(drawn, total, deviation, shift=2 * FINENESS * _TO_WHOLE)
     assert found.dtype == torch.float32
     assert ((found - plain.float()).abs() <= cells).all()
     assert (found == plain.float()).float().mean() > 0.999

@@ -46,13 +46,14 @@ def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch
 
     total: `[runs, width]`, float32 or float64, private. deviation: `[runs]`, public.
     """
+    fused = kernels.on(total.device) if dtype == total.dtype == deviation.dtype == torch.float32 else None
+    if fused is not None:
+        drawn = source.normal(tuple(total.shape))
+        return fused.noisy(drawn, total, deviation, shift=2 * FINENESS * _TO_WHOLE)
     shift = grid(deviation) * _TO_WHOLE
     if total.is_cuda:
         drawn = source.normal(tuple(total.shape))
-        fused = kernels.on(total.device) if dtype == total.dtype == torch.float32 else None
-        if fused is not None:
-            return fused.noisy(drawn, total, deviation.double(), shift)
-        return drawn.mul_(deviation[:, None]).add_(total).add_(shift[:, None]).sub_(shift[:, None]).to(dtype)
+        return drawn.mul_(deviation.double()[:, None]).add_(total).add_(shift[:, None]).sub_(shift[:, None]).to(dtype)
     out = torch.empty(total.shape, dtype=dtype)
     _on_cpu(total.numpy(), deviation.double()[:, None].numpy(), shift[:, None].numpy(), source, out.numpy())
     return out

@@ -76,13 +76,16 @@ def _weigh(rows, weights, out, numbers, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 
 
 @triton.jit
-def _noisy(drawn, total, deviation, shift, out, width, BLOCK: tl.constexpr):
+def _noisy(drawn, total, deviation, out, width, shift, BLOCK: tl.constexpr):
     run = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
     place = run * width + column
-    whole = tl.load(shift + run)
-    values = tl.load(drawn + place, mask=inside, other=0) * tl.load(deviation + run)
+    scale = tl.load(deviation + run).to(tl.float64)
+    # The power of two at or below the deviation: its exponent bits alone, and 0 for 0.
+    power = (scale.to(tl.int64, bitcast=True) & 0x7FF0000000000000).to(tl.float64, bitcast=True)
+    whole = power * shift
+    values = tl.load(drawn + place, mask=inside, other=0) * scale
     values += tl.load(total + place, mask=inside, other=0).to(tl.float64)
     rounded = (values + whole) - whole
     tl.store(out + place, rounded.to(tl.float32), mask=inside)
@@ -121,14 +124,14 @@ def weigh(rows: Tensor, weights: Tensor) -> Tensor:
     return out
 
 
-def noisy(drawn: Tensor, total: Tensor, deviation: Tensor, shift: Tensor) -> Tensor:
-    """total + drawn * deviation, rounded by adding and taking away `shift`, in float64 -> `[runs, width]`, float32.
+def noisy(drawn: Tensor, total: Tensor, deviation: Tensor, *, shift: float) -> Tensor:
+    """total + drawn * deviation, rounded by adding and taking away `shift` times the power of two at or below the deviation.
 
-    drawn `[runs, width]`, deviation and shift `[runs]` are float64, total `[runs, width]` float32.
+    drawn `[runs, width]` float64; total `[runs, width]` and deviation `[runs]` float32 -> `[runs, width]` float32.
     """
     out = torch.empty_like(total)
     runs, width = total.shape
-    _noisy[(runs, triton.cdiv(width, _FLAT))](drawn, total, deviation, shift, out, width, BLOCK=_FLAT)
+    _noisy[(runs, triton.cdiv(width, _FLAT))](drawn, total, deviation, out, width, shift, BLOCK=_FLAT)
     return out
 
 
