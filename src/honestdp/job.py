@@ -198,6 +198,7 @@ class Job:
             "device": self._initial.device.type,
             "noise_seed": self._seed,
             "secure": self._secure,
+            "strict": self.intake.question.strict,
         }
 
 

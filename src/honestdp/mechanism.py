@@ -30,10 +30,11 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.data import Records
-from honestdp.gradients import Prepared
+from honestdp.gradients import Prepared, Untouched
 from honestdp.gradients.pieces import SHORT
 from honestdp.losses import Loss, check_labels
 from honestdp.noise import NoiseSource, noise_source, os_generator, split_seed
+from honestdp.parameters import Layout
 from honestdp.release import LEAST_CLIP, Constants, Query, Release
 from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
 
@@ -70,14 +71,30 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """The function whose per-example gradients are released."""
+    """The function whose per-example gradients are released. strict: each example under a map of its own."""
 
     model: nn.Module
     loss: Loss
+    strict: bool = False
 
     @cached_property
     def gradients(self) -> Prepared:
-        return Prepared(self.model, self.loss)
+        return Prepared(self.model, self.loss, strict=self.strict)
+
+    @cached_property
+    def untouched(self) -> Untouched:
+        return Untouched(self.model)
+
+    def vet(self, layout: Layout, x: Tensor, y: Tensor, *, runs: int, width: int) -> None:
+        """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
+        views = layout.views(torch.empty(1, layout.width, dtype=self._dtype, device=x.device).expand(runs, -1))
+        x, y = (part.expand(runs, *part.shape) for part in (x, y))
+        with torch.no_grad():
+            self.gradients.vet(views, x, y, examples=runs * width)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(value.dtype for value in self.model.parameters() if value.requires_grad)
 
 
 def _finite(norms: Tensor) -> Tensor:
@@ -146,7 +163,6 @@ def release(
 ) -> Release:
     """One step of a population: the lot (in as many pieces as it takes) to what may leave. params: `[runs, width]`."""
     query = _within_bounds(query, len(params))
-    views = constants.layout.views(params)
     share = (SHORT_PRODUCTS if params.is_cuda else 1.0) / constants.lot
     gradient = _noise(gradient_multiplier(constants.noise, query) * query.clip, params, constants, noise)
     direction, blur = None, None
@@ -157,17 +173,19 @@ def release(
         assert query.extra_noise is not None
         blur = noise.normal(torch.empty_like(query.clip)) * query.extra_noise
     totals = constants.layout.views(gradient)
-    for examples in lot:
-        with _products("high" if params.is_cuda else "highest", params.device):
-            found = question.gradients(
-                views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
-            )
-            found.add_weighted_sum(totals, clipping_weights(found.norms, examples.present, query).mul_(share))
-            if direction is not None:
-                weights = direction_weights(found.norms, examples.present, query).mul_(share)
-                found.add_weighted_sum(constants.layout.views(direction), weights)
-            elif blur is not None:
-                blur = blur + centred_count(found.norms, examples.present, query)
+    with question.untouched.lent(params) as lent:
+        views = constants.layout.views(lent)
+        for examples in lot:
+            with _products("high" if params.is_cuda else "highest", params.device):
+                found = question.gradients(
+                    views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
+                )
+                found.add_weighted_sum(totals, clipping_weights(found.norms, examples.present, query).mul_(share))
+                if direction is not None:
+                    weights = direction_weights(found.norms, examples.present, query).mul_(share)
+                    found.add_weighted_sum(constants.layout.views(direction), weights)
+                elif blur is not None:
+                    blur = blur + centred_count(found.norms, examples.present, query)
     return Release(gradient, direction, None if blur is None else blur / constants.lot + 0.5)
 
 
@@ -186,6 +204,15 @@ def _noise(deviation: Tensor, params: Tensor, constants: Constants, noise: Noise
     for gap in constants.layout.gaps:
         drawn[:, gap] = 0
     return drawn
+
+
+def width_of(x: Tensor, *, runs: int, records: int, lot: float) -> int:
+    """How many examples of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
+
+    Model and loss are tried at this width, and no piece of a lot is wider.
+    """
+    bound = max(1, _EXAMPLES_BYTES // (runs * max(1, x[0].numel()) * x.element_size()))
+    return min(bound, expected_width(records=records, rate=lot / records, deviations=_USUAL))
 
 
 class Mechanism:
@@ -211,14 +238,9 @@ class Mechanism:
         self._choice = os_generator(device, split_seed(seed, _LOTS))
         self._pending: PendingLots | None = None
         self.block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
-        self.width = self._widest()
-
-    def _widest(self) -> int:
-        """How many examples of each run go through the model at once."""
-        x, _ = self.records.blank()
-        bound = max(1, _EXAMPLES_BYTES // (self._runs * max(1, x[0].numel()) * x.element_size()))
-        usual = expected_width(records=self.constants.records, rate=self._rate, deviations=_USUAL)
-        return min(usual, bound) if x.is_cuda else bound
+        x, y = records.blank()
+        self.width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
+        question.vet(constants.layout, x, y, runs=self._runs, width=self.width)
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
@@ -265,6 +287,10 @@ class Mechanism:
 
     def release_of(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
         return release(lot, params, query, question=self._question, constants=self.constants, noise=self._noise)
+
+    def settle(self, *, wait: bool = True) -> None:
+        """An error if anything but the optimizer has written to the model; see `Untouched.settle`."""
+        self._question.untouched.settle(wait=wait)
 
     def state(self) -> list[Tensor]:
         """The generators, such that `restore` followed by `start` draws the pending lots again."""

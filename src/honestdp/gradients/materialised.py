@@ -21,10 +21,12 @@ from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
 """How a model is mapped, the fastest first: torch.func has no rule for some operations, and for others only one level deep."""
+MAPPED = WAYS[:2]
+"""The ways in which torch.func shows the model one example at a time."""
 
 
 @contextmanager
-def _mappable(model: nn.Module) -> Iterator[None]:
+def mappable(model: nn.Module) -> Iterator[None]:
     """Recurrent layers made fit for torch.func: no fused kernel, and a first state that belongs to the example."""
     recurrent = [m for m in model.modules() if isinstance(m, nn.RNNBase | nn.RNNCellBase)]
     if not recurrent:
@@ -82,7 +84,7 @@ class Batch:
         if self.mapped == WAYS[2]:
             lot = _one_by_one(one)
         runs = vmap(lot, randomness="different") if self.mapped == WAYS[0] else _run_by_run(lot)
-        with _mappable(self.model):
+        with mappable(self.model):
             # A copy: a model may write into its input, and gradients can be made twice.
             gradients, losses = runs(dict(self.params), self.x[:, first:last].clone(), self.y[:, first:last])
         return gradients, losses
