@@ -342,9 +342,9 @@ def test_a_wider_call_vets_the_loss_anew() -> None:
     params = drawn(model, 2, torch.float32)
     prepared = Prepared(model, hardest)
     with torch.no_grad():
-        prepared(params, torch.zeros(2, 8, 6), torch.zeros(2, 8))
+        prepared(params, torch.zeros(2, 7, 6), torch.zeros(2, 7))
         with pytest.raises(InvalidArgument, match="loss that mixes"):
-            prepared(params, torch.zeros(2, 9, 6), torch.zeros(2, 9))
+            prepared(params, torch.zeros(2, 8, 6), torch.zeros(2, 8))
 
 
 def test_a_width_that_was_vetted_is_not_vetted_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +379,9 @@ def test_a_model_that_draws_random_numbers_is_compared_with_equal_draws() -> Non
 
 def test_dropout_layers_and_deep_models_are_not_taken_for_mixing() -> None:
     """Rounding differs between lots of different sizes, the more the deeper a model is."""
-    deep = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Dropout(0.5), nn.GELU()) for _ in range(24)])
+    deep = nn.Sequential(
+        *[nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Dropout(0.5), nn.GELU()) for _ in range(24)]
+    )
     ask(deep, lot=203)
     ask(deep.eval(), lot=204)
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils.hooks import RemovableHandle
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.trial import LOT, Trial, flat, without_dropout
@@ -54,24 +53,32 @@ class Asked:
         return with_rows(found, len(rows))
 
     def named(self, rows: Tensor, others: Tensor, at: slice, others_at: slice, *, after: Tensor | None) -> str:
-        """The innermost module whose outputs for the same examples differ between two lots."""
+        """The innermost module whose outputs for the same examples differ between two lots while its inputs do not."""
         one, other = self._watched(rows, None), self._watched(others, after)
-        paths = [path for path in one if path in other and not same(one[path][at], other[path][others_at])]
-        path = paths[0] if paths else ""
+        digits = 1.0 if len(rows) == len(others) else 0.5
+
+        def differ(path: str, part: int) -> bool:
+            a, b = one[path][part], other[path][part]
+            return a is not None and b is not None and not same(a[at], b[others_at], digits=digits)
+
+        found = (path for path in one if path in other and differ(path, 1) and not differ(path, 0))
+        path = next(found, "")
         return described(path, self.trial.model.get_submodule(path))
 
-    def _watched(self, rows: Tensor, after: Tensor | None) -> dict[str, Tensor]:
-        """The outputs of every module, the innermost first, where they have a row an example."""
+    def _watched(self, rows: Tensor, after: Tensor | None) -> dict[str, tuple[Tensor | None, Tensor | None]]:
+        """The input and the output of every module, the innermost first, where they have a row an example."""
         own = self.trial.fresh(training=self.training)
-        seen: dict[str, Tensor] = {}
+        seen: dict[str, tuple[Tensor | None, Tensor | None]] = {}
 
-        def watch(path: str) -> RemovableHandle:
-            def note(_module: nn.Module, _inputs: object, output: object) -> None:
-                first = next((leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)), None)
-                if first is not None and first.is_floating_point() and first.shape[:1] == rows.shape:
-                    seen.setdefault(path, first.detach().clone())
+        def rowed(values: object) -> Tensor | None:
+            first = next((leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)), None)
+            fits = first is not None and first.is_floating_point() and first.shape[:1] == rows.shape
+            return first.detach().clone() if fits and first is not None else None
 
-            return own.model.get_submodule(path).register_forward_hook(note)
+        def watch(path: str) -> None:
+            own.model.get_submodule(path).register_forward_hook(
+                lambda _module, given, output: seen.setdefault(path, (rowed(given), rowed(output))) and None
+            )
 
         with without_dropout(own.model):
             if after is not None:
@@ -216,12 +223,17 @@ def _short(x: Tensor, *, padding: int) -> Tensor | None:
     if x.dim() < 2 or x.shape[1] < 2:
         return None
     short = x[:-2].clone()
-    short[:-1, -(-2 * x.shape[1] // 3) :] = 0 if x.is_floating_point() else padding
+    if x.is_floating_point():
+        padding = 0
+    short[:-1, -(-2 * x.shape[1] // 3) :] = padding
+    short[-1] = torch.where(short[-1] == padding, x[x != padding][:1], short[-1])
     return short
 
 
 def same(one: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:
     """Whether two tensors agree but for rounding, in all digits of the dtype or in a part of them."""
+    if one.shape[1:] != other.shape[1:]:
+        return False
     if not one.is_floating_point():
         return torch.equal(one.expand_as(other), other)
     largest = one if scale is None else scale
