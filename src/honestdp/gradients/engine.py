@@ -138,6 +138,7 @@ class Prepared:
             bytes_per_example=found.bytes_per_example,
             memory=self._memory,
             mapped=found.mapped,
+            strict=self._strict,
         )
 
 

@@ -3,6 +3,8 @@
 `torch.func.vmap` shows the user's code one example at a time, and what it does to that example is done to all of them. There
 is no tensor in that code that holds a second example, so no operation on it can mix two. Code that torch.func cannot map,
 because it reads a number out of a tensor or writes what it saw to one that is there for all examples, fails, and is refused.
+Every call is made on a copy of the module that is thrown away after it, so that nothing is kept from call to call in the module.
+What is left are ways around torch itself: variables outside the module, and vmap rules of the user's own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.loss_trial import accepted
-from honestdp.gradients.materialised import mappable
+from honestdp.gradients.materialised import mappable, throwaway
 from honestdp.gradients.trial import Trial, without_dropout
 from honestdp.gradients.untouched import tensors_of
 from honestdp.gradients.vetting import RefusedModel
@@ -38,7 +40,7 @@ def mapped_outputs(model: nn.Module, x: Tensor, *, together: int | None = None) 
 
     together: how many examples are mapped at once, which bounds the memory and changes nothing else.
     """
-    tensors = tensors_of(model)
+    model, tensors = throwaway(model), tensors_of(model)
 
     def one(example: Tensor) -> Any:
         output = functional_call(model, tensors, (example.unsqueeze(0),))
@@ -65,6 +67,7 @@ def try_mapped(model: nn.Module, x: Tensor) -> None:
 
 def try_mapped_loss(trial: Trial, loss: Loss, y: Tensor) -> None:
     """Refuse a loss that torch.func cannot map, or that fails on the model's outputs."""
+    trial = trial.fresh()
     with without_dropout(trial.model):
         output = mapped_outputs(trial.model, trial.x[0])
         labels = accepted(loss, output, trial, y, whole=not y.is_floating_point())

@@ -64,6 +64,8 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
 
 def make(trial: Trial, *, strict: bool) -> Plan:
     """The engine of a model. strict: every example under a map of its own, or an error that says why that cannot be."""
+    if strict:
+        trial = trial.fresh()  # no plan holds on to its layers
     with without_dropout(trial.model):
         expected = Expected.of(trial)
         if strict:
