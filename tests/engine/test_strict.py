@@ -176,7 +176,10 @@ def test_strict_is_part_of_what_a_checkpoint_is_of(tmp_path: Path) -> None:
 
 
 def test_the_statement_says_whether_independence_was_tried_or_made() -> None:
-    for strict, words in ((False, "tried on made-up inputs, which proves nothing"), (True, "independent by construction")):
+    for strict, words in (
+        (False, "tried on made-up inputs, which proves nothing"),
+        (True, "independent by construction"),
+    ):
         result = train(toy_model(), toy_data(), run=RUN, optimizer=RULE, delta=1e-5, strict=strict)
         assert words in str(result.statement)
         assert ("tried on" in str(result.statement)) is not strict

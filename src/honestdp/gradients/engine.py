@@ -20,7 +20,7 @@ from honestdp.gradients.chain import hooked
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.loss_trial import refuse_mixing_loss
 from honestdp.gradients.mapped import try_mapped, try_mapped_loss
-from honestdp.gradients.trial import Reads, Trial
+from honestdp.gradients.trial import LOT, Reads, Trial
 from honestdp.gradients.vetting import refuse_by_name
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -106,6 +106,7 @@ class Prepared:
 
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
         """
+        examples = max(examples, 2 * LOT)
         shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
         found, widest = self._plans.get(shape, (None, 0))
         if found is None or examples > widest:

@@ -14,6 +14,7 @@ A trial proves nothing: what it cannot see is said in docs/training.md, and `str
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.trial import LOT, Trial, flat, without_dropout
-from honestdp.gradients.untouched import WAY_OUT, Kept, tensors_of
+from honestdp.gradients.untouched import WAY_OUT, Kept, versions_of
 from honestdp.gradients.vetting import RefusedModel, described
 
 _FIRST_DIMENSION = (
@@ -44,12 +45,12 @@ class Asked:
     def __call__(self, rows: Tensor, *, after: Tensor | None = None, seed: int = 0) -> Tensor:
         """The outputs `[examples, size]` for these rows of the pool; after: a lot that goes before them."""
         own = self.trial.fresh(training=self.training)
-        kept = Kept({**tensors_of(own.model), **own.params})
+        versions = versions_of(own.tensors)
         with without_dropout(own.model):
             if after is not None:
                 own.output(self.pool[after])
             found = flat(own.output(self.pool[rows], seed=seed))
-        _refuse_written(own, kept)
+        _refuse_written(own, self.trial.kept, versions)
         return with_rows(found, len(rows))
 
     def named(self, rows: Tensor, others: Tensor, at: slice, others_at: slice, *, after: Tensor | None) -> str:
@@ -96,8 +97,8 @@ def with_rows(rows: Tensor, examples: int) -> Tensor:
     return rows
 
 
-def _refuse_written(trial: Trial, kept: Kept) -> None:
-    name = kept.written({**tensors_of(trial.model), **trial.params})
+def _refuse_written(trial: Trial, kept: Kept, versions: Mapping[str, int]) -> None:
+    name = kept.written(trial.tensors, versions)
     if name is None:
         return
     path = name.rpartition(".")[0]
@@ -223,10 +224,10 @@ def _short(x: Tensor, *, padding: int) -> Tensor | None:
     if x.dim() < 2 or x.shape[1] < 2:
         return None
     short = x[:-2].clone()
-    if x.is_floating_point():
-        padding = 0
-    short[:-1, -(-2 * x.shape[1] // 3) :] = padding
-    short[-1] = torch.where(short[-1] == padding, x[x != padding][:1], short[-1])
+    tail = -(-2 * x.shape[1] // 3)
+    short[:-1, tail:] = 0 if x.is_floating_point() else padding
+    if not x.is_floating_point():
+        short[-1] = torch.where(short[-1] == padding, x[x != padding][:1], short[-1])
     return short
 
 

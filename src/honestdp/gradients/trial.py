@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.untouched import Kept, tensors_of
 
 LOT = 3
 _SEED = 20240917
@@ -71,11 +73,22 @@ class Trial:
         drawn = torch.randint(0, min(tables, default=2), shape, generator=self._generator)
         return drawn.to(dtype=x.dtype, device=x.device)
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the model reads, by name."""
+        return {**tensors_of(self.model), **self.params}
+
+    @cached_property
+    def kept(self) -> Kept:
+        return Kept(self.tensors)
+
     def fresh(self, *, training: bool = True) -> Trial:
         """The same with a copy of the model that has never been run, in the mode it was given in or in eval() mode."""
-        other = copy.copy(self)
+        other, read = copy.copy(self), dict(self.model.named_parameters())
+        # Parameters that are put in at every call need no copy.
+        shared = {id(read[name]): read[name] for name in self.params}
         try:
-            other.model = copy.deepcopy(self.model)
+            other.model = copy.deepcopy(self.model, shared)
         except RuntimeError as trouble:
             wanted = f"a module that copy.deepcopy can copy, so that it can be tried at its first call ({trouble})"
             raise InvalidArgument("model", type(self.model).__name__, wanted) from trouble

@@ -52,16 +52,20 @@ class Kept:
     """Tensors as they were at one moment."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._versions = {name: value._version for name, value in tensors.items()}
         self._bits = {name: bits(value).clone() for name, value in tensors.items()}
 
-    def written(self, tensors: Mapping[str, Tensor]) -> str | None:
-        """The name of one that was written to, or replaced by another, since; None where there is none."""
+    def written(self, tensors: Mapping[str, Tensor], versions: Mapping[str, int]) -> str | None:
+        """The name of one that has other bits, or another version than in `versions`; None where there is none."""
         for name, before in self._bits.items():
             now = tensors.get(name)
-            if now is None or now._version != self._versions[name] or not torch.equal(bits(now), before):
+            if now is None or now._version != versions[name] or not torch.equal(bits(now), before):
                 return name
         return next((name for name in tensors if name not in self._bits), None)
+
+
+def versions_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """How often torch has counted a write to each."""
+    return {name: value._version for name, value in tensors.items()}
 
 
 class Untouched:
@@ -70,7 +74,7 @@ class Untouched:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         tensors = tensors_of(model)
-        self._versions = {name: value._version for name, value in tensors.items()}
+        self._versions = versions_of(tensors)
         self._marks = _marks(tensors)
         self._flag = torch.zeros_like(self._marks[0], dtype=torch.bool) if self._marks.is_cuda else None
         self._arriving: tuple[Tensor, torch.cuda.Event] | None = None
@@ -94,7 +98,7 @@ class Untouched:
         wait: on a GPU, whether to wait for the steps under way; otherwise it is what the last call asked for that is read.
         """
         tensors = tensors_of(self._model)
-        if {name: value._version for name, value in tensors.items()} != self._versions:
+        if versions_of(tensors) != self._versions:
             raise ModelWritten
         marks = _marks(tensors)
         if self._flag is None:
