@@ -20,6 +20,16 @@ ASSUMPTIONS = (
 )
 
 
+def independence(*, strict: bool) -> str:
+    """What is known of examples that pass through one model and one loss together: an assumption, or none is needed."""
+    if strict:
+        return "strict: each example went through model and loss under a map of its own, independent by construction"
+    return (
+        "in the model and the loss no example influences another: tried on made-up inputs, which proves nothing; strict makes "
+        "it so by construction"
+    )
+
+
 @dataclass(frozen=True)
 class Budget:
     """(epsilon, delta) differential privacy under the adding or removing of one record."""

@@ -17,11 +17,10 @@ from honestdp.data import BlankRecords, Records, open_records
 from honestdp.data.decoded import deaths_named
 from honestdp.data.records import blank
 from honestdp.data.split import fingerprint
-from honestdp.gradients import per_example
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, check_labels, check_output, default_loss
-from honestdp.mechanism import Mechanism, Question
-from honestdp.parameters import Layout, layout_of, stack
+from honestdp.mechanism import Mechanism, Question, width_of
+from honestdp.parameters import Layout, layout_of
 from honestdp.release import Constants
 from honestdp.run import Run
 from honestdp.seed import Seed
@@ -65,20 +64,24 @@ class Intake:
 
 
 def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
-    """One module of its own for every run: a module is copied, a factory is called, a list gives one each."""
+    """One module of its own for every run: copies of a module, or of what a factory makes; a list gives one each."""
     if isinstance(model, (list, tuple)):
         if len(model) != runs:
             raise InvalidArgument("model", f"{len(model)} models", f"one model, or one for each of the {runs} runs")
         return [modules_of(one, 1)[0] for one in model]
     if isinstance(model, nn.Module):
-        refuse_by_name(model)  # before it is copied: a copy has lost the hooks of its parameters
-        return [copy.deepcopy(model) for _ in range(runs)]
+        return [own_copy(model) for _ in range(runs)]
     if not callable(model):
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
-    made = [model() for _ in range(runs)]
-    if not all(isinstance(module, nn.Module) for module in made):
-        raise InvalidArgument("model", type(made[0]).__name__, "a function that returns a torch.nn.Module")
-    return made
+    return [own_copy(model()) for _ in range(runs)]
+
+
+def own_copy(made: Any) -> nn.Module:
+    """A copy of what a function made: it may return one module every time, and a run must not start from another's weights."""
+    if not isinstance(made, nn.Module):
+        raise InvalidArgument("model", type(made).__name__, "a function that returns a torch.nn.Module")
+    refuse_by_name(made)  # before it is copied: a copy has lost the hooks of its parameters, and shared memory
+    return copy.deepcopy(made)
 
 
 def check_alike(modules: Sequence[nn.Module]) -> None:
@@ -143,9 +146,12 @@ def take_in(
     workers: int,
     by_coin: bool = False,
     marked: bool = False,
+    lot: float | None = None,
+    strict: bool = False,
 ) -> Intake:
     """Check model, loss and data against each other and against the declared number of records.
 
+    lot: the expected size of a lot, at whose width model and loss are tried. strict: see `honestdp.train_population`.
     marked: with a fingerprint of the data.
     by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
     """
@@ -162,13 +168,14 @@ def take_in(
     working = copy.deepcopy(module).to(device)
     x, y = source.blank()
     loss = loss or default_loss(y.dtype)
-    classes = try_out(working, loss, x, y)
+    width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot)
+    classes = try_out(working, loss, x, y, examples=width, strict=strict)
     with deaths_named():
         labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
     mark = fingerprint(data) if marked else None
-    return Intake(Question(working, loss), layout, dtype, source, classes, mark)
+    return Intake(Question(working, loss, strict), layout, dtype, source, classes, mark)
 
 
 def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:
@@ -177,13 +184,18 @@ def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:
     return blank(x[:0], y[:0], dtype=parameter.dtype, device=parameter.device)
 
 
-def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
-    """Model and loss on two made-up examples; the number of classes where there are such. No record is needed for it."""
+def try_out(
+    module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int = 1, strict: bool = False
+) -> int | None:
+    """Model and loss on made-up examples, so many at once; the number of classes where there are such.
+
+    x, y: two of them. No record is needed for it.
+    """
     layout = layout_of(module)
     try:
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-            classes = check_output(module, loss, x, y)
-            per_example(module, loss, layout.views(stack([module], layout, x.device)), x[None], y[None])
+            classes = check_output(copy.deepcopy(module), loss, x, y)
+            Question(module, loss, strict).vet(layout, x, y, runs=1, width=examples)
     except InvalidArgument:
         raise
     except (RuntimeError, TypeError, IndexError, ValueError) as trouble:

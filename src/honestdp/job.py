@@ -197,6 +197,7 @@ class Job:
             "device": self._initial.device.type,
             "noise_seed": self._seed.key.hex() if self._seed.is_fixed else None,
             "secure": self._secure,
+            "strict": self.intake.question.strict,
         }
 
 

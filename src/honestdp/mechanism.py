@@ -18,9 +18,7 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -29,20 +27,20 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
+from honestdp.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
 from honestdp.data import Records
-from honestdp.gradients import PerExample, Prepared
+from honestdp.gradients import PerExample, Prepared, Untouched
 from honestdp.gradients.pieces import SHORT
 from honestdp.losses import Loss, check_labels
 from honestdp.noise import NoiseSource, noise_source, torch_generator
+from honestdp.parameters import Layout
+from honestdp.precision import products
 from honestdp.release import LEAST_CLIP, Constants, Query, Release
 from honestdp.rounding import noisy
 from honestdp.sampling import Lots, PendingLots, block_steps, expected_width, presence
 from honestdp.seed import Seed
 
-AUTO_SLACK = 0.01
-"""gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
-
-__all__ = ["Examples", "Lots", "Mechanism", "Question", "clipping_weights", "presence", "release"]
+__all__ = ["Examples", "Lots", "Mechanism", "Question", "presence", "release"]
 
 PIECE = 4096
 """Examples of a run that go through the model and into one sum together, at most."""
@@ -68,68 +66,30 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """The function whose per-example gradients are released."""
+    """The function whose per-example gradients are released. strict: each example under a map of its own."""
 
     model: nn.Module
     loss: Loss
+    strict: bool = False
 
     @cached_property
     def gradients(self) -> Prepared:
-        return Prepared(self.model, self.loss)
+        return Prepared(self.model, self.loss, strict=self.strict)
 
+    @cached_property
+    def untouched(self) -> Untouched:
+        return Untouched(self.model)
 
-def _finite(norms: Tensor) -> Tensor:
-    """Neither infinite nor NaN, in one operation: a norm is never negative."""
-    return norms < math.inf
+    def vet(self, layout: Layout, x: Tensor, y: Tensor, *, runs: int, width: int) -> None:
+        """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
+        views = layout.views(torch.empty(1, layout.width, dtype=self._dtype, device=x.device).expand(runs, -1))
+        x, y = (part.expand(runs, *part.shape) for part in (x, y))
+        with torch.no_grad():
+            self.gradients.vet(views, x, y, examples=runs * width)
 
-
-def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
-    """w_i, `[runs, width]`: |w_i g_i| <= C (or < 1 for automatic clipping), and 0 for padding and non-finite norms."""
-    fixed = not query.automatic
-    weights = torch.minimum(query.clip[:, None] / norms, present) if fixed else present / (norms + AUTO_SLACK)
-    # An infinite norm has given 0 and one that is not a number not a number.
-    return weights.nan_to_num_(nan=0)
-
-
-def direction_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
-    """1[n > C]/n: the unit vectors of the clipped records."""
-    usable = present.bool() & _finite(norms) & (norms > query.clip[:, None])
-    return torch.where(usable, 1 / norms, 0)
-
-
-def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
-    """sum_i (1[n_i <= C] - 1/2), `[runs]`: one record moves it by 1/2."""
-    usable = present.bool() & _finite(norms)
-    return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
-
-
-def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
-    """nu_g, `[runs]`: what is left of sigma for the gradient when a second answer takes its share."""
-    if query.extra is None:
-        return sigma
-    assert query.extra_noise is not None
-    own = query.extra_noise if query.extra == "direction" else 2 * query.extra_noise
-    share = torch.where(sigma > 0, sigma / own, 0)
-    return sigma / (1 - share.square()).sqrt()
-
-
-def _products(precision: str, device: torch.device) -> AbstractContextManager[None]:
-    """Within, float32 products are taken with this precision ("high" is TensorFloat-32), and autocast is off."""
-    before, cast = torch.get_float32_matmul_precision(), torch.is_autocast_enabled(device.type)
-    return _AS_IS if before == precision and not cast else _changed_products(precision, before, device)
-
-
-_AS_IS = nullcontext()
-
-
-@contextmanager
-def _changed_products(precision: str, before: str, device: torch.device) -> Iterator[None]:
-    torch.set_float32_matmul_precision(precision)
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(value.dtype for value in self.model.parameters() if value.requires_grad)
 
 
 @torch.no_grad()
@@ -148,25 +108,26 @@ def release(
     lot: in as many pieces as it takes, of at most `width` examples of each run; that number is public.
     """
     query = _within_bounds(query, len(params))
-    views = constants.layout.views(params)
     share = (1 - _margin(params, width)) / constants.lot
     gradient: Tensor | None = None
     direction: Tensor | None = None
     count = torch.zeros_like(query.clip)
-    for examples in lot:
-        if examples.x.shape[1] > width:
-            raise RuntimeError("a piece of a lot is wider than was declared")
-        with _products("high" if params.is_cuda else "highest", params.device):
-            found = question.gradients(
-                views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
-            )
-            weights = clipping_weights(found.norms, examples.present, query).mul_(share)
-            gradient = _plus(gradient, _sum(found, weights, params, constants))
-            if query.extra == "direction":
-                weights = direction_weights(found.norms, examples.present, query).mul_(share)
-                direction = _plus(direction, _sum(found, weights, params, constants))
-            elif query.extra == "quantile":
-                count += centred_count(found.norms, examples.present, query)
+    with question.untouched.lent(params) as lent:
+        views = constants.layout.views(lent)
+        for examples in lot:
+            if examples.x.shape[1] > width:
+                raise RuntimeError("a piece of a lot is wider than was declared")
+            with products("high" if params.is_cuda else "highest", params.device):
+                found = question.gradients(
+                    views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
+                )
+                weights = clipping_weights(found.norms, examples.present, query).mul_(share)
+                gradient = _plus(gradient, _sum(found, weights, params, constants))
+                if query.extra == "direction":
+                    weights = direction_weights(found.norms, examples.present, query).mul_(share)
+                    direction = _plus(direction, _sum(found, weights, params, constants))
+                elif query.extra == "quantile":
+                    count += centred_count(found.norms, examples.present, query)
     deviation = gradient_multiplier(constants.noise, query) * query.clip
     return Release(
         _noisy(gradient, deviation, params, constants, noise),
@@ -230,6 +191,15 @@ def _within_bounds(query: Query, runs: int) -> Query:
     return Query(clip, query.automatic, query.extra, query.extra_noise)
 
 
+def width_of(x: Tensor, *, runs: int, records: int, lot: float) -> int:
+    """How many examples of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
+
+    Model and loss are tried at this width, and no piece of a lot is wider.
+    """
+    bound = max(1, _EXAMPLES_BYTES // (runs * max(1, x[0].numel()) * x.element_size()))
+    return min(bound, PIECE, expected_width(records=records, rate=lot / records, deviations=_USUAL))
+
+
 class Mechanism:
     """The records, lots and noise of one population, block of steps after block of steps."""
 
@@ -253,13 +223,9 @@ class Mechanism:
         self._choice = torch_generator(device, seed.child("lots"))
         self._pending: PendingLots | None = None
         self.block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
-        self.width = self._widest()
-
-    def _widest(self) -> int:
-        """How many examples of each run go through the model at once."""
-        x, _ = self.records.blank()
-        bound = max(1, _EXAMPLES_BYTES // (self._runs * max(1, x[0].numel()) * x.element_size()))
-        return min(expected_width(records=self.constants.records, rate=self._rate, deviations=_USUAL), bound, PIECE)
+        x, y = records.blank()
+        self.width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
+        question.vet(constants.layout, x, y, runs=self._runs, width=self.width)
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
@@ -314,6 +280,10 @@ class Mechanism:
             noise=self._noise,
             width=self.width,
         )
+
+    def settle(self, *, wait: bool = True) -> None:
+        """An error if anything but the optimizer has written to the model; see `Untouched.settle`."""
+        self._question.untouched.settle(wait=wait)
 
     def state(self) -> list[Tensor]:
         """The generators, such that `restore` followed by `start` draws the pending lots again."""

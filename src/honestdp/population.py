@@ -82,6 +82,7 @@ class Population:
                 for step in range(first, first + together):
                     self._eager(lots, step)
             first += together
+        self._mechanism.settle(wait=False)
         self.step += steps
 
     @torch.no_grad()
@@ -119,6 +120,7 @@ class Population:
 
     def weights(self) -> Tensor:
         """What leaves at the end, `[runs, d]`."""
+        self._mechanism.settle()
         return self._rule.weights(self.params, self.state)
 
 

@@ -26,6 +26,7 @@ class Result:
 
     model: the trained copy of the given model. run: the constants that were executed and are accounted. delta: of the
     guarantee. seeded: the noise came from a seed the user fixed. siblings: the further runs that left together with it.
+    strict: each example was under a map of its own.
     """
 
     model: nn.Module
@@ -34,6 +35,7 @@ class Result:
     delta: float | None
     seeded: bool = False
     siblings: tuple[Run, ...] = ()
+    strict: bool = False
 
     @cached_property
     def epsilon(self) -> float:
@@ -52,7 +54,7 @@ class Result:
     @cached_property
     def statement(self) -> Statement:
         """What is guaranteed, in words and numbers."""
-        from honestdp.budget import Statement
+        from honestdp.budget import ASSUMPTIONS, Statement, independence
 
         count = len(self.siblings) + 1
         reasons = []
@@ -73,6 +75,7 @@ class Result:
             runs=count,
             leaves="the final weights" if count == 1 else f"the final weights of all {count} runs",
             basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
+            assumptions=(*ASSUMPTIONS, independence(strict=self.strict)),
             notes=tuple(notes),
             not_private=tuple(reasons),
         )

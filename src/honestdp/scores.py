@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import mapped_outputs
 from honestdp.losses import Loss
 
 FINENESS = 128  # how many units the half-range of a loss, or a user's sensitivity, is divided into
@@ -204,11 +205,24 @@ def _opendp() -> Any:
     return dp
 
 
+BATCH = 8192
+"""Records in one forward pass of a model that is scored."""
+
+
+def _outputs(model: nn.Module, x: Tensor) -> Tensor:
+    found: Tensor = model(x)
+    return found
+
+
 class Validation:
     """The validation records, with exact totals as their only way out; the caller adds the noise before anything leaves."""
 
-    def __init__(self, x: Tensor, y: Tensor, *, loss: Loss, metric: Metric, batch: int = 8192) -> None:
+    def __init__(
+        self, x: Tensor, y: Tensor, *, loss: Loss, metric: Metric, batch: int = BATCH, strict: bool = False
+    ) -> None:
+        """strict: each record goes through the model under a map of its own."""
         self._x, self._y, self._loss, self._metric, self._batch = x, y, loss, metric, batch
+        self._output = mapped_outputs if strict else _outputs
 
     @torch.no_grad()
     def total(self, model: nn.Module) -> int:
@@ -227,7 +241,7 @@ class Validation:
         take the others with it, for then it alone would move the total by all of theirs.
         """
         try:
-            output = model(x)
+            output = self._output(model, x)
             return [(output, y, self._loss(output, y))]
         except (torch.OutOfMemoryError, MemoryError):
             raise

@@ -48,6 +48,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     budget: Budget | None = None,
     workers: int = 2,
+    strict: bool = False,
 ) -> Result:
     """Train one model; see `train_population` for the arguments."""
     results = train_population(
@@ -66,6 +67,7 @@ def train(
         checkpoint_seconds=checkpoint_seconds,
         budget=budget,
         workers=workers,
+        strict=strict,
     )
     return results[0]
 
@@ -87,6 +89,7 @@ def train_population(
     checkpoint_seconds: float = 30.0,
     budget: Budget | None = None,
     workers: int = 2,
+    strict: bool = False,
 ) -> list[Result]:
     """Train one run for each optimizer, as few batched programs, and return their results in order.
 
@@ -104,6 +107,8 @@ def train_population(
     checkpoint_seconds: how long may pass between two writings of it.
     budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
     workers: processes that decode a Dataset; 0 decodes in this one.
+    strict: each example goes through model and loss under a map of its own (torch.func), so that none can depend on
+        another, whatever they do; slower. Without it their independence is tried on made-up inputs.
     """
     if delta is not None:
         checks.probability(delta=delta)
@@ -121,6 +126,7 @@ def train_population(
         checkpoint_seconds=checkpoint_seconds,
         budget=budget,
         workers=workers,
+        strict=strict,
     )
     if budget is not None and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
@@ -128,7 +134,7 @@ def train_population(
     delta = budget.delta if budget is not None else delta
     siblings = [tuple(other for j, other in enumerate(job.runs) if j != i) for i in range(len(job.runs))]
     return [
-        Result(load_row(module, job.intake.layout, row), one, rule, delta, noise_seed is not None, rest)
+        Result(load_row(module, job.intake.layout, row), one, rule, delta, noise_seed is not None, rest, strict)
         for module, row, one, rule, rest in zip(job.modules, weights, job.runs, optimizers, siblings, strict=True)
     ]
 
@@ -149,6 +155,7 @@ def assemble(
     budget: Budget | None = None,
     workers: int = 2,
     by_coin: bool = False,
+    strict: bool = False,
 ) -> Job:
     """Check everything and make the job that `train_population` does. Nothing is released yet.
 
@@ -172,6 +179,8 @@ def assemble(
         workers=workers,
         by_coin=by_coin,
         marked=checkpoint is not None,
+        lot=runs[0].lot,
+        strict=strict,
     )
     return Job(
         intake=intake,

@@ -68,6 +68,9 @@ def tune(
         Path | None, typer.Option(help="Go on with the search in this folder; needs nothing else.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Each record goes through the model by itself; slower, and needs no trial.")
+    ] = False,
     noise_seed: Annotated[int | None, typer.Option(help="Fix every random number: NOT PRIVATE.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -173,6 +176,7 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         out=resumed or given["out"],
         resume=resumed is not None,
         device=given["device"],
+        strict=given["strict"],
         noise_seed=given["noise_seed"],
         progress=sys.stderr.isatty(),
         reproduce=_command(context),

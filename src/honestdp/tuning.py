@@ -16,25 +16,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.data.split import as_pair, count
+from honestdp.gradients import vet_forward
 from honestdp.intake import Model, blank_of, check_alike, try_out
 from honestdp.losses import Loss, default_loss
+from honestdp.mechanism import width_of
 from honestdp.noise import noise_source
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.parameters import layout_of
-from honestdp.scores import Metric, default_metric
+from honestdp.scores import BATCH, Metric, default_metric
 from honestdp.search.carrying import Search, SearchStopped
 from honestdp.search.design import Design, design
+from honestdp.search.execution import BATCH as TOGETHER
 from honestdp.search.execution import SearchFailed, Setting
 from honestdp.search.guarantee import guarantee
 from honestdp.search.leaving import TuneResult
 from honestdp.search.public import configuration
 from honestdp.seed import Seed
-from honestdp.selection import Selection
+from honestdp.selection import Compose, Selection, Winner
 from honestdp.space import space_of
 from honestdp.training import check_rules, place_of
 
@@ -70,6 +74,7 @@ def tune(
     secure: bool = False,
     progress: bool = False,
     workers: int = 2,
+    strict: bool = False,
     reproduce: str = "",
 ) -> TuneResult:
     """Search for hyperparameters and train, all within one budget.
@@ -93,6 +98,7 @@ def tune(
     out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
     resume: go on with the search in `out`, with the same arguments; nothing is charged again.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
+    strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
     reproduce: for the report, the command or code that made the search.
     """
     size = count(data)
@@ -126,14 +132,20 @@ def tune(
         metric=_metric(metric, data, validation),
     )
     setting = Setting(
-        model=model, loss=loss, schedule=schedule, device=place_of(device), secure=secure, workers=workers
+        model=model,
+        loss=loss,
+        schedule=schedule,
+        device=place_of(device),
+        secure=secure,
+        workers=workers,
+        strict=strict,
     )
     classes = _rehearsed(made, setting, data)
     declared = records is not None
     public = configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
     public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
     public["reproduce"] = reproduce
-    said = guarantee(made, seeded=noise_seed is not None, declared=declared)
+    said = guarantee(made, seeded=noise_seed is not None, declared=declared, strict=strict)
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
     with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
         return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
@@ -166,5 +178,16 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
         layout_of(module)
         if pair is not None:
             x, y = blank_of(*pair, module=module)
-            classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
+            loss = setting.loss or default_loss(y.dtype)
+            classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
+            if made.fraction:
+                vet_forward(
+                    setting.module(one, 0).to(setting.device), loss, x, y, examples=BATCH, strict=setting.strict
+                )
     return classes
+
+
+def _together(made: Design, x: Tensor) -> int:
+    """How many examples of all runs may go through a model at once: as many as a population of the search can have."""
+    runs = min(TOGETHER, made.count) if isinstance(made.selection, Compose | Winner) else TOGETHER
+    return max(runs * width_of(x, runs=runs, records=run.records, lot=run.lot) for run in made.runs)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import Outer, Product, bookkeeping, outer, per_example, rule
+from honestdp.gradients import Dense, Outer, Product, Rows, bookkeeping, outer, per_example, rule
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.plan import ruled_layers
 from honestdp.losses import cross_entropy
@@ -67,10 +67,44 @@ class Wide(nn.Module):
 
 
 def test_the_norm_of_millions_of_small_coordinates_is_not_lost_beside_a_large_one() -> None:
-    width = 10_000_000
+    width = 2_000_000
     x = torch.full((1, width), 2.5e-4)
     x[0, :1] = 1.0
     assert moved(Wide(width), lambda output, y: output, x, torch.zeros(1)) <= 1 + 1e-4
+
+
+LONG = [(131_073, 1.3), (200_000, 0.1), (1 << 20, 0.7), (1 << 22, 0.7), (5_000_000, 0.1)]
+"""Lengths and numbers for which a sum of squares in float32 comes out too small: equal terms are rounded down over and over."""
+
+
+def test_the_lengths_and_numbers_below_are_those_at_which_float32_errs_to_the_unsafe_side() -> None:
+    """How far it errs hangs on how many numbers the processor adds at once, so it is asked of most of them."""
+    errors = [
+        torch.linalg.vector_norm(torch.full((length,), number)).item()
+        / torch.linalg.vector_norm(torch.full((length,), number).double()).item()
+        for length, number in LONG
+    ]
+    assert sum(error < 1 - 1e-5 for error in errors) >= 3
+
+
+@pytest.mark.parametrize(("length", "number"), LONG)
+def test_the_norm_of_a_long_gradient_is_not_too_small(length: int, number: float) -> None:
+    long, one = torch.full((1, 1, length), number), torch.ones(1, 1, 1)
+    true = torch.linalg.vector_norm(long.double()).item()
+    pieces = {
+        "gradients": Dense(long),
+        "left factor": Product(long, one, (length, 1)),
+        "right factor": Product(one, long, (1, length)),
+        "rows": Rows(torch.zeros(1, 1, 1, dtype=torch.int64), long[:, :, None], 1),
+    }
+    for name, piece in pieces.items():
+        assert piece.square_norms().double().sqrt().item() >= true * (1 - 3e-7), name
+
+
+@pytest.mark.parametrize(("length", "number"), LONG[:3])
+def test_a_long_gradient_is_clipped_to_the_clip_and_not_to_more(length: int, number: float) -> None:
+    x = torch.full((1, length), number)
+    assert moved(Wide(length), lambda output, y: output, x, torch.zeros(1)) <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("clip", [1e-10, 1e-20, 1e-30, 1e-40, 0.0, -1.0])

@@ -164,7 +164,7 @@ def test_outputs_that_do_not_fit_the_labels_are_an_error_that_gives_both_shapes(
 
     model = nn.Linear(4, 3)
     params, x = drawn(model, 2, torch.float32), torch.ones(2, 3, 5, 4)
-    with pytest.raises(InvalidArgument, match=r"output of shape \[\(6, 5, 3\)\] and y of shape \(6,\)"):
+    with pytest.raises(InvalidArgument, match=r"output of shape \[\(9, 5, 3\)\] and y of shape \(9,\)"):
         per_example(model, cross_entropy, params, x, torch.zeros(2, 3, dtype=torch.long))
 
 

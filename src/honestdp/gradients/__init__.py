@@ -9,13 +9,16 @@ the per-example gradients themselves need not exist.
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
-from honestdp.gradients.engine import PerExample, Prepared, per_example
+from honestdp.gradients.engine import PerExample, Prepared, per_example, vet_forward
+from honestdp.gradients.mapped import mapped_outputs
 from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, outer
 from honestdp.gradients.rules import Rule, rule
+from honestdp.gradients.untouched import ModelWritten, Untouched
 from honestdp.gradients.vetting import RefusedModel
 
 __all__ = [
     "Dense",
+    "ModelWritten",
     "Outer",
     "PerExample",
     "Piece",
@@ -24,8 +27,11 @@ __all__ = [
     "RefusedModel",
     "Rows",
     "Rule",
+    "Untouched",
     "layers",
+    "mapped_outputs",
     "outer",
     "per_example",
     "rule",
+    "vet_forward",
 ]

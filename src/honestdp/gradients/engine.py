@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, Protocol
 
@@ -17,8 +16,12 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, plan
 from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.chain import hooked
-from honestdp.gradients.trial import Trial
-from honestdp.gradients.vetting import refuse_by_name, refuse_mixing_loss
+from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
+from honestdp.gradients.loss_trial import refuse_mixing_loss
+from honestdp.gradients.mapped import try_mapped, try_mapped_loss
+from honestdp.gradients.trial import LOT, Reads, Trial
+from honestdp.gradients.vetting import refuse_by_name
+from honestdp.precision import products
 
 Loss = Callable[[Any, Tensor], Tensor]
 MEMORY = 2**30
@@ -60,6 +63,7 @@ def per_example(
     memory: int = MEMORY,
     finite_input: bool = False,
     input_norms: Tensor | None = None,
+    strict: bool = False,
 ) -> PerExample:
     """The per-example gradients of a population: models of one architecture, each run with its own weights and lot.
 
@@ -72,24 +76,43 @@ def per_example(
     input_norms: `[runs, lot]`, the norm of every example's x where the caller knows it, which spares another.
     memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
 
-    The first call for a model and a shape of example tries the model out on random inputs (a few passes over at most
-    6 examples). Make that call before a CUDA graph is captured.
+    strict: each example under a map of its own, so that none can depend on another; see `mapped_outputs`.
+
+    The first call for a model and a shape of example, and every call with more examples than before, tries the model out on
+    random inputs (a dozen passes forward over as many examples as the call has). Make it before a CUDA graph is captured.
     """
-    prepared = Prepared(model, loss, memory=memory)
+    prepared = Prepared(model, loss, memory=memory, strict=strict)
     with torch.no_grad():
         return prepared(params, x, y, finite_input=finite_input, input_norms=input_norms)
 
 
 class Prepared:
-    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example.
+    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example, and
+    again, on made-up inputs, before more examples at once than they have been tried with.
+
+    strict: each example goes through model and loss under a map of its own; they are not tried, but refused where
+        torch.func cannot map them.
 
     To be called within `torch.no_grad()`.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, *, memory: int = MEMORY) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, *, memory: int = MEMORY, strict: bool = False) -> None:
         checks.whole(least=1, memory=memory)
-        self._model, self._loss, self._memory = model, loss, memory
-        self._plans: dict[object, plan.Plan] = {}
+        self._model, self._loss, self._memory, self._strict = model, loss, memory, strict
+        self._plans: dict[object, tuple[plan.Plan, int]] = {}
+
+    def vet(self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, examples: int) -> plan.Plan:
+        """The plan for such examples, once model and loss have been tried with so many at once, over all runs.
+
+        params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
+        """
+        examples = max(examples, 2 * LOT)
+        shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
+        found, widest = self._plans.get(shape, (None, 0))
+        if found is None or examples > widest:
+            found = _vetted(self._model, self._loss, params, x, y, examples=examples, strict=self._strict)
+            self._plans[shape] = found, max(examples, widest)
+        return found
 
     def __call__(
         self,
@@ -100,10 +123,7 @@ class Prepared:
         finite_input: bool = False,
         input_norms: Tensor | None = None,
     ) -> PerExample:
-        shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
-        found = self._plans.get(shape)
-        if found is None:
-            found = self._plans[shape] = _vetted(self._model, self._loss, params, x, y)
+        found = self.vet(params, x, y, examples=x.shape[:2].numel())
         if x.shape[1] == 0:
             nothing = next(iter(params.values())).new_zeros(x.shape[:2])
             return BookKeeping(nothing.clone, nothing, {}, params)
@@ -119,40 +139,82 @@ class Prepared:
             bytes_per_example=found.bytes_per_example,
             memory=self._memory,
             mapped=found.mapped,
+            strict=self._strict,
         )
 
 
-def _vetted(model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> plan.Plan:
+def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool = False) -> int:
+    """Try a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
+
+    x, y: two made-up examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
+    is also the answer, or 1 for a model that reads numbers to choose its way: it would choose for all of them together.
+    strict: only whether each example can be mapped, for which see `mapped_outputs`.
+    """
+    refuse_by_name(model)
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    device = [x.device] if x.is_cuda else []
+    with torch.no_grad(), products("highest", x.device), torch.random.fork_rng(devices=device):
+        trial = Trial(model, params, x[None]).fresh(training=False)
+        if strict:
+            try_mapped(trial.model, trial.x[0])
+            return examples
+        refuse_mixing_in_eval(trial, examples=examples)
+        refuse_mixing_loss(trial, loss, y[None], examples=examples)
+        with Reads() as reads:
+            trial.output(trial.x.flatten(0, 1))
+        return 1 if reads.seen else examples
+
+
+def _vetted(
+    model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, examples: int, strict: bool
+) -> plan.Plan:
     """The plan for this model and shape of example, once model, loss and arguments are found fit for each other."""
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if any(is_lazy(value) for value in trainable.values()):
         refuse_by_name(model)
     _check(trainable, params, x, y)
-    known = _known(model, tuple(trainable), params, x)
-    known.vet_loss(loss, y)
+    known = _known(model, tuple(trainable), params, x, strict)
+    known.vet(loss, y, examples=examples)
+    assert known.plan is not None
     return known.plan
 
 
 class _Known:
     """What has been found out about a model for one shape of example."""
 
-    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> None:
-        self.plan = plan.make(model, params, x)
-        self._model = weakref.ref(model)
+    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor, *, strict: bool) -> None:
+        self.plan: plan.Plan | None = None
+        self._model, self._strict = weakref.ref(model), strict
         self._params = {name: value.new_empty(1).expand(value.shape) for name, value in params.items()}
         self._x = x.new_empty(1).expand(x.shape)
-        self._losses: set[object] = set()
+        self._widest = 0
+        self._losses: dict[object, int] = {}
 
-    def vet_loss(self, loss: Loss, y: Tensor) -> None:
+    def vet(self, loss: Loss, y: Tensor, *, examples: int) -> None:
         same = _identity(loss)
-        if same in self._losses:
+        model_is_known = self.plan is not None and (self._strict or examples <= self._widest)
+        if model_is_known and same in self._losses and (self._strict or examples <= self._losses[same]):
             return
         model = self._model()
         assert model is not None
         _not_capturing()
-        with _all_digits(y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
-            refuse_mixing_loss(Trial(model, self._params, self._x), loss, y)
-        self._losses.add(same)
+        with products("highest", y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+            trial = Trial(model, self._params, self._x)
+            if not model_is_known:
+                self._vet_model(trial, examples)
+            if self._strict:
+                try_mapped_loss(trial, loss, y)
+            else:
+                refuse_mixing_loss(trial, loss, y, examples=examples)
+        self._losses[same] = examples
+
+    def _vet_model(self, trial: Trial, examples: int) -> None:
+        refuse_by_name(trial.model)
+        if not self._strict:
+            refuse_mixing(trial, examples=examples)
+        if self.plan is None:
+            self.plan = plan.make(trial, strict=self._strict)
+        self._widest = examples
 
 
 def _identity(loss: Loss) -> object:
@@ -165,28 +227,16 @@ def _identity(loss: Loss) -> object:
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.WeakKeyDictionary()
 
 
-def _known(model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Tensor], x: Tensor) -> _Known:
+def _known(
+    model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Tensor], x: Tensor, strict: bool
+) -> _Known:
     modules = tuple((weakref.ref(module), module.training, hooked(module)) for module in model.modules())
     dtype = next(iter(params.values())).dtype
-    key = (modules, trainable, x.shape[2:], x.dtype, dtype, x.device, len(x) == 1)
+    key = (modules, trainable, x.shape[2:], x.dtype, dtype, x.device, len(x) == 1, strict)
     known = _KNOWN.setdefault(model, {})
     if key not in known:
-        _not_capturing()
-        with _all_digits(x.device):
-            known[key] = _Known(model, params, x)
+        known[key] = _Known(model, params, x, strict=strict)
     return known[key]
-
-
-@contextmanager
-def _all_digits(device: torch.device) -> Iterator[None]:
-    """A trial compares two ways to the same numbers, whatever precision the training itself is given."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _not_capturing() -> None:

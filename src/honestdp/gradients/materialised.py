@@ -7,6 +7,7 @@ was taken.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,10 +22,18 @@ from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
 """How a model is mapped, the fastest first: torch.func has no rule for some operations, and for others only one level deep."""
+MAPPED = WAYS[:2]
+"""The ways in which torch.func shows the model one example at a time."""
+
+
+def throwaway(model: nn.Module) -> nn.Module:
+    """A copy of the model over the same parameters and buffers: what its code keeps in it of one call, no later call sees."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(value): value for value in tensors})
 
 
 @contextmanager
-def _mappable(model: nn.Module) -> Iterator[None]:
+def mappable(model: nn.Module) -> Iterator[None]:
     """Recurrent layers made fit for torch.func: no fused kernel, and a first state that belongs to the example."""
     recurrent = [m for m in model.modules() if isinstance(m, nn.RNNBase | nn.RNNCellBase)]
     if not recurrent:
@@ -62,7 +71,7 @@ def _with_first_state(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ..
 
 @dataclass(frozen=True)
 class Batch:
-    """What the gradients are of."""
+    """What the gradients are of. strict: every call of the model is made on a copy that is then thrown away."""
 
     model: nn.Module
     loss: Loss
@@ -70,19 +79,21 @@ class Batch:
     x: Tensor
     y: Tensor
     mapped: str = WAYS[0]
+    strict: bool = False
 
     def gradients(self, first: int, last: int) -> tuple[dict[str, Tensor], Tensor]:
         """The gradients `[runs, last - first, ...]` by name, and the losses, of the examples `first` to `last`."""
+        model = throwaway(self.model) if self.strict else self.model
 
         def one(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            output = functional_call(self.model, params, (x.unsqueeze(0),))
+            output = functional_call(model, params, (x.unsqueeze(0),))
             return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
 
         lot = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
         if self.mapped == WAYS[2]:
             lot = _one_by_one(one)
         runs = vmap(lot, randomness="different") if self.mapped == WAYS[0] else _run_by_run(lot)
-        with _mappable(self.model):
+        with mappable(model):
             # A copy: a model may write into its input, and gradients can be made twice.
             gradients, losses = runs(dict(self.params), self.x[:, first:last].clone(), self.y[:, first:last])
         return gradients, losses
@@ -199,7 +210,8 @@ def per_example(
     bytes_per_example: int,
     memory: int,
     mapped: str = WAYS[0],
+    strict: bool = False,
 ) -> Materialised:
     """`bytes_per_example`: what the gradient of one example in one run holds while it is made."""
     chunk = max(1, memory // max(1, bytes_per_example * len(x)))
-    return Materialised(Batch(model, loss, params, x, y, mapped), min(chunk, x.shape[1]))
+    return Materialised(Batch(model, loss, params, x, y, mapped, strict), min(chunk, x.shape[1]))

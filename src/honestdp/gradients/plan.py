@@ -11,22 +11,21 @@ import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
 from honestdp.gradients.bookkeeping import BookKeeping, Input, Layers
 from honestdp.gradients.calls import Ruled
 from honestdp.gradients.chain import links
+from honestdp.gradients.mapped import unmapped
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.pieces import Dense, joined
 from honestdp.gradients.rules import Unruled
-from honestdp.gradients.trial import LOT, Trial, flat, project, without_dropout
-from honestdp.gradients.vetting import RefusedModel, refuse_by_name, refuse_mixing
+from honestdp.gradients.trial import LOT, Reads, Trial, flat, project, without_dropout
+from honestdp.gradients.vetting import RefusedModel
 from honestdp.logs import logger
 
 log = logger("honestdp.gradients")
@@ -63,43 +62,19 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
     return Layers(tuple(found), links(model, found))
 
 
-def make(model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Plan:
-    """Vet the model and choose its engine. Reads only the shapes, dtypes and device of `params` and `x`."""
-    refuse_by_name(model)
-    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-        trial = Trial(model, params, x)
-        refuse_mixing(trial)
-        with without_dropout(model):
-            expected = Expected.of(trial)
-            try:
-                return _book_keeping(trial, expected, ruled_layers(model, frozenset(params)))
-            except Unruled as reason:
-                log.warning("%s: per-example gradients are materialised, since %s", type(model).__name__, reason)
-            return _materialised(trial, expected)
-
-
-_READS = {
-    "item",
-    "tolist",
-    "numpy",
-    "__bool__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "__contains__",
-    "is_nonzero",
-    "equal",
-}
-
-
-class _Reads(TorchFunctionMode):
-    """Notes whether a number was read from a tensor into Python."""
-
-    seen = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = self.seen or getattr(func, "__name__", "") in _READS
-        return func(*args, **(kwargs or {}))
+def make(trial: Trial, *, strict: bool) -> Plan:
+    """The engine of a model. strict: every example under a map of its own, or an error that says why that cannot be."""
+    if strict:
+        trial = trial.fresh()  # no plan holds on to its layers
+    with without_dropout(trial.model):
+        expected = Expected.of(trial)
+        if strict:
+            return _materialised(trial, expected, ways=materialised.MAPPED)
+        try:
+            return _book_keeping(trial, expected, ruled_layers(trial.model, frozenset(trial.params)))
+        except Unruled as reason:
+            log.warning("%s: per-example gradients are materialised, since %s", type(trial.model).__name__, reason)
+        return _materialised(trial, expected, ways=materialised.WAYS)
 
 
 @dataclass(frozen=True)
@@ -127,7 +102,7 @@ class Expected:
 
 
 def _book_keeping(trial: Trial, expected: Expected, layers: Layers) -> Plan:
-    with _Reads() as reads:
+    with Reads() as reads:
         trial.output(trial.x.flatten(0, 1))
     if reads.seen:
         raise Unruled("it reads numbers to choose its way, which must not be those of a whole lot")
@@ -159,16 +134,18 @@ def _kept_right(trial: Trial, expected: Expected, layers: Layers, *, larger: flo
     return _agrees(result, expected, trial, larger=larger)
 
 
-def _materialised(trial: Trial, expected: Expected) -> Plan:
-    """The fastest way to map the model that works: over runs and examples at once, over examples, or not at all."""
+def _materialised(trial: Trial, expected: Expected, *, ways: tuple[str, ...]) -> Plan:
+    """The fastest of the ways to map the model that works: over runs and examples at once, over examples, or not at all."""
     needed = expected.bytes_per_example
-    for mapped in materialised.WAYS:
+    for mapped in ways:
         batch = materialised.Batch(trial.model, project, trial.params, trial.x, expected.cotangents, mapped)
         try:
             result = materialised.Materialised(batch, LOT)
-        except RuntimeError:
+        except RuntimeError as trouble:
             if mapped == materialised.WAYS[-1]:
                 raise
+            if mapped == ways[-1]:
+                raise unmapped(trial.model, trouble) from trouble
             continue
         if expected.comparable and not _agrees(result, expected, trial):
             wanted = "a module whose gradient under torch.func is the gradient of the example alone"

@@ -6,13 +6,17 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.untouched import Kept, tensors_of
 
 LOT = 3
 _SEED = 20240917
@@ -69,12 +73,43 @@ class Trial:
         drawn = torch.randint(0, min(tables, default=2), shape, generator=self._generator)
         return drawn.to(dtype=x.dtype, device=x.device)
 
-    def other_example(self) -> Tensor:
-        return self._inputs(self._x, tuple(self._x.shape[2:]))
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the model reads, by name."""
+        return {**tensors_of(self.model), **self.params}
 
-    def labels(self, y: Tensor, *, classes: int | None) -> Tensor:
+    @cached_property
+    def kept(self) -> Kept:
+        return Kept(self.tensors)
+
+    def fresh(self, *, training: bool = True) -> Trial:
+        """The same with a copy of the model that has never been run, in the mode it was given in or in eval() mode."""
+        other, read = copy.copy(self), dict(self.model.named_parameters())
+        # Parameters that are put in at every call need no copy.
+        shared = {id(read[name]): read[name] for name in self.params}
+        try:
+            other.model = copy.deepcopy(self.model, shared)
+        except RuntimeError as trouble:
+            wanted = f"a module that copy.deepcopy can copy, so that it can be tried at its first call ({trouble})"
+            raise InvalidArgument("model", type(self.model).__name__, wanted) from trouble
+        if not training:
+            other.model.eval()
+        return other
+
+    def pool(self, examples: int, *, huge: float = 1e4) -> Tensor:
+        """`[examples + 3, ...]`: so many usual examples, then another one, a huge one and zeros."""
+        shape = (examples + 3, *self._x.shape[2:])
+        if self._x.is_floating_point():
+            made = torch.randn(shape, generator=self._generator).to(self._x)
+            made[examples + 1] *= huge
+        else:
+            made = self._inputs(self._x, shape)
+        made[examples + 2] = 0
+        return made
+
+    def labels(self, y: Tensor, *, classes: int | None, examples: int) -> Tensor:
         """Labels of the shape of `y`: counted through the classes, so that neighbours differ, or numbers within 0 and 1."""
-        shape = (self.runs * LOT, *y.shape[2:])
+        shape = (examples, *y.shape[2:])
         if classes is not None:
             counted = torch.arange(math.prod(shape)).view(shape) % max(1, classes)
             return counted.to(y)
@@ -151,3 +186,27 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module in active:
             module.training = True
+
+
+_READS = {
+    "item",
+    "tolist",
+    "numpy",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__contains__",
+    "is_nonzero",
+    "equal",
+}
+
+
+class Reads(TorchFunctionMode):
+    """Notes whether a number was read from a tensor into Python."""
+
+    seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = self.seen or getattr(func, "__name__", "") in _READS
+        return func(*args, **(kwargs or {}))

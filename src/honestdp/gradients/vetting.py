@@ -1,26 +1,19 @@
-"""What a model is asked before any record reaches it: does it mix examples, and do the layer rules hold for it?
+"""What is known against a model by the names of its modules and by where its parameters lie.
 
-Privacy rests on two facts about a model. An example's gradient depends on that example alone; a model that mixes
-examples is refused, naming the module. And the norm that the clip sees is the norm of the gradient that is summed; a
-layer rule that is wrong for a model, say because a weight is also used outside its layer, would break that in silence.
-So both are tried out on random inputs and random weights (trial.py), once for a model and a shape of example: here the
-first, by name and by trial; in plan.py the second. Random, because a record must not decide how the model is run.
+Privacy rests on three facts about a model. An example's gradient depends on that example alone; a model that mixes
+examples is refused, naming the module. Nothing but the optimizer writes to its parameters. And the norm that the clip sees
+is the norm of the gradient that is summed; a layer rule that is wrong for a model, say because a weight is also used outside
+its layer, would break that in silence. What cannot be read off the modules is tried out on random inputs and random weights
+(trial.py): the first two in independence.py and loss_trial.py, the third in plan.py. Random, because a record must not
+decide how the model is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
-from torch.utils.hooks import RemovableHandle
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.trial import Trial, flat
-from honestdp.losses import one_each
 
 
 class RefusedModel(InvalidArgument):
@@ -30,7 +23,7 @@ class RefusedModel(InvalidArgument):
         super().__init__("model", module, wanted)
 
 
-def _described(path: str, module: nn.Module) -> str:
+def described(path: str, module: nn.Module) -> str:
     return f"{type(module).__name__} at {path!r}" if path else type(module).__name__
 
 
@@ -39,7 +32,44 @@ def refuse_by_name(model: nn.Module) -> None:
     for path, module in model.named_modules():
         wanted = _reason(module)
         if wanted is not None:
-            raise RefusedModel(_described(path, module), wanted)
+            raise RefusedModel(described(path, module), wanted)
+    _refuse_shared_memory(model)
+
+
+def _refuse_shared_memory(model: nn.Module) -> None:
+    """Refuse a trainable parameter whose memory another tensor of the model uses too.
+
+    Every run has a copy of each parameter, so such a model would be trained as one whose tensors are apart. One tensor by
+    several names (tied weights) is one parameter and stays so.
+    """
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    spans = {name: _span(value) for name, value in tensors.items() if value.layout is torch.strided and value.numel()}
+    for name, value in model.named_parameters():
+        if not value.requires_grad or name not in spans:
+            continue
+        expanded = any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True))
+        others = (other for other, span in spans.items() if other != name and _overlap(spans[name], span))
+        other = name if expanded else next(others, None)
+        if other is not None:
+            wanted = (
+                f"one whose parameters have memory of their own, but {name!r} shares it with {other!r}: make a tensor of its"
+                " own (.clone()) of each, or tie weights by giving one nn.Parameter two names"
+            )
+            raise RefusedModel(type(model).__name__, wanted)
+
+
+_Span = tuple[int, int, int]
+
+
+def _span(value: Tensor) -> _Span:
+    """Which memory a tensor lies in, and from which byte to which."""
+    first = int(value.storage_offset()) * value.element_size()
+    reach = 1 + sum((size - 1) * int(stride) for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.untyped_storage().data_ptr(), first, first + reach * value.element_size()
+
+
+def _overlap(one: _Span, other: _Span) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
 def _reason(module: nn.Module) -> str | None:
@@ -66,176 +96,15 @@ def _reason(module: nn.Module) -> str | None:
             "free of modules that carry statistics of the examples from step to step:"
             " use InstanceNorm with track_running_stats=False, or GroupNorm"
         )
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+        return (
+            "free of modules that write to their own weights: with max_norm the forward pass renormalises the rows that a lot"
+            " looks up, past clip and noise. Use max_norm=None and normalise what was looked up in the forward of your own"
+            " module, such as F.normalize(rows, dim=-1)"
+        )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.scale_grad_by_freq:
         return (
             "free of gradients scaled by how often a row occurs in the lot, which depends on the other examples:"
             " use scale_grad_by_freq=False"
         )
     return None
-
-
-def refuse_mixing(trial: Trial) -> None:
-    """Refuse a model whose outputs for one example move when another example does, or that keeps what it saw.
-
-    The other example is moved to another usual one, to a huge one, to zeros and to what is no number, among examples with
-    and without holes: a model may look at the others only where something is unusual.
-    """
-    x = trial.x.flatten(0, 1)
-    with _unchanged_buffers(trial.model):
-        for usual in (True, False):
-            try:
-                _refuse_moving(trial, x if usual else _holed(x), usual=usual)
-            except RefusedModel:
-                raise
-            except Exception:
-                if usual:
-                    raise  # a model may well fail on what is no number
-
-
-def _holed(x: Tensor) -> Tensor:
-    """Every third number missing."""
-    if not x.is_floating_point():
-        return x
-    place = torch.arange(x.numel(), device=x.device).view(x.shape)
-    return torch.where(place % 3 == 1, torch.nan, x)
-
-
-def _moves(trial: Trial, *, usual: bool) -> Iterator[Tensor]:
-    other = trial.other_example()
-    yield other
-    if other.is_floating_point():
-        yield 1e4 * other
-        yield torch.zeros_like(other)
-        if not usual:
-            yield torch.full_like(other, torch.nan)
-            yield torch.full_like(other, torch.inf)
-
-
-def _refuse_moving(trial: Trial, x: Tensor, *, usual: bool) -> None:
-    before = _watched(trial, x.clone())
-    for other in _moves(trial, usual=usual):
-        moved = x.clone()
-        moved[0] = other
-        after = _watched(trial, moved)
-        mixing = [path for path, values in before.items() if path in after and not _same(values[1:], after[path][1:])]
-        # Within the model the first dimension may be another one; what counts is the output, the last of the list.
-        if "" in mixing:
-            raise RefusedModel(
-                _described(mixing[0], trial.model.get_submodule(mixing[0])),
-                "free of modules that mix examples: the output for one example changed when another example did. The first"
-                " dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics"
-                " over the lot need GroupNorm or LayerNorm in their place",
-            )
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    scale = one.abs().nan_to_num(0, 0, 0).amax().item() if one.numel() else 0.0
-    tolerance = 100 * torch.finfo(one.dtype).eps
-    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
-
-
-def _watched(trial: Trial, x: Tensor) -> dict[str, Tensor]:
-    """The outputs of every module for `x` `[examples, ...]`, the innermost first, where they have a row an example."""
-    seen: dict[str, Tensor] = {}
-
-    def watch(path: str) -> RemovableHandle:
-        def note(_module: nn.Module, _inputs: object, output: object) -> None:
-            first = next((leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)), None)
-            if first is not None and first.is_floating_point() and first.shape[:1] == x.shape[:1]:
-                seen.setdefault(path, first.detach().clone())
-
-        return trial.model.get_submodule(path).register_forward_hook(note)
-
-    handles = [watch(path) for path, _ in trial.model.named_modules() if path]
-    try:
-        rows = flat(trial.output(x))
-    finally:
-        for handle in handles:
-            handle.remove()
-    if len(rows) != len(x):
-        raise InvalidArgument(
-            "model",
-            f"an output of {len(rows)} rows for {len(x)} examples",
-            "a module whose output has a row an example",
-        )
-    return seen | {"": rows}
-
-
-@contextmanager
-def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Put the buffers back as they were, and refuse a model that wrote what it saw into one."""
-    before = {name: value.clone() for name, value in model.named_buffers()}
-    yield
-    for name, value in model.named_buffers():
-        same = torch.equal(value, before[name])
-        value.copy_(before[name])
-        if not same and value.is_floating_point():
-            path = name.rpartition(".")[0]
-            raise RefusedModel(
-                _described(path, model.get_submodule(path)),
-                f"free of modules that keep a record of the examples: the forward pass wrote to the buffer {name!r};"
-                " put the module in eval(), or take one without running statistics",
-            )
-
-
-def refuse_mixing_loss(trial: Trial, loss: Callable[[Any, Tensor], Tensor], y: Tensor) -> None:
-    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels.
-
-    Its value and its gradient for an example among others have to be those that it has by itself.
-    """
-    examples = trial.x.shape[:2].numel()
-    for scale, whole in ((1, False), (30, True)):
-        x = trial.x.flatten(0, 1)
-        output = trial.output(x * scale if x.is_floating_point() else x)
-        labels = _accepted(loss, output, trial, y, whole=whole or not y.is_floating_point())
-        together = _told(loss, output, labels)
-        one_each(together[0], examples)
-        for place in range(examples):
-            twice = [place, place]  # and not once: a loss may drop dimensions of size one
-            alone = pytree.tree_map(lambda v, rows=twice: v[rows] if isinstance(v, Tensor) else v, output)
-            apart = _told(loss, alone, labels[twice])
-            if not all(_same(one[place], other[0]) for one, other in zip(together, apart, strict=True)):
-                wanted = (
-                    "a function whose number for an example depends on that example's output and label alone: no weights "
-                    "counted in the lot, no statistics over it, no ranking within it"
-                )
-                raise InvalidArgument("loss", "a loss that mixes examples", wanted)
-
-
-def _accepted(loss: Callable[[Any, Tensor], Tensor], output: object, trial: Trial, y: Tensor, *, whole: bool) -> Tensor:
-    """Labels that the loss takes: of several classes if it can be, else zeros; or numbers within 0 and 1."""
-    leaf = next(leaf for leaf in pytree.tree_leaves(output) if _floating(leaf))
-    several = 2 if y.is_floating_point() or leaf.dim() == 1 else leaf.shape[1]
-    tries = [trial.labels(y, classes=classes) for classes in ((several, 1) if whole else (None,))]
-    for labels in tries:
-        try:
-            loss(output, labels)
-        except Exception as error:
-            trouble = error
-        else:
-            return labels
-    shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
-    raise InvalidArgument(
-        "loss",
-        f"{type(trouble).__name__}: {trouble}",
-        "a function of (output, y) that gives one number an example;"
-        f" tried with output of shape {shapes} and y of shape {tuple(tries[0].shape)}, {tries[0].dtype}",
-    ) from trouble
-
-
-def _told(loss: Callable[[Any, Tensor], Tensor], output: object, labels: Tensor) -> list[Tensor]:
-    """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs."""
-    leaves, shape = pytree.tree_flatten(output)
-    own = [v.detach().requires_grad_() if _floating(v) else v for v in leaves]
-    inputs = [v for v in own if _floating(v)]
-    with torch.enable_grad():
-        losses = loss(pytree.tree_unflatten(own, shape), labels)
-    if not losses.requires_grad:
-        return [losses]
-    ones = torch.ones_like(losses)
-    found = torch.autograd.grad(losses, inputs, grad_outputs=ones, allow_unused=True, materialize_grads=True)
-    return [losses.detach(), *found]
-
-
-def _floating(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()

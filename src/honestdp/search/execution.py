@@ -9,7 +9,6 @@ A run whose training fails, or whose weights are no numbers, scores minus infini
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import math
@@ -25,7 +24,7 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
 from honestdp.data.split import as_pair, gathered, split
 from honestdp.files import replace_file
-from honestdp.intake import Model
+from honestdp.intake import Model, own_copy
 from honestdp.logs import silence
 from honestdp.losses import Loss, check_labels, default_loss
 from honestdp.optimizers.schedules import Schedule
@@ -57,6 +56,7 @@ class Setting:
     device: torch.device
     secure: bool
     workers: int
+    strict: bool = False
 
     def module(self, candidate: Candidate, start: int) -> nn.Module:
         """The module of a run before its first step. start: a seed that depends on no record."""
@@ -68,7 +68,7 @@ def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
     if isinstance(model, nn.Module):
         if width is not None:
             raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
-        return copy.deepcopy(model)
+        return own_copy(model)
     if not callable(model):
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
     if width is not None and "width" not in inspect.signature(model).parameters:
@@ -76,9 +76,7 @@ def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(start)
         made = model() if width is None else model(width=width)
-    if not isinstance(made, nn.Module):
-        raise InvalidArgument("model", type(made).__name__, "a function that returns a torch.nn.Module")
-    return made
+    return own_copy(made)
 
 
 @dataclass
@@ -126,7 +124,8 @@ class Execution:
         module = self._module(0) if self._secret.candidates else fresh(self._setting.model, width=None, start=0)
         dtype = next(module.parameters()).dtype
         x, y = gathered(held, dtype=dtype, device=self._setting.device, workers=self._setting.workers)
-        return Validation(x, y, loss=self._setting.loss or default_loss(y.dtype), metric=self._design.metric)
+        loss, strict = self._setting.loss or default_loss(y.dtype), self._setting.strict
+        return Validation(x, y, loss=loss, metric=self._design.metric, strict=strict)
 
     def finish(self) -> Standing:
         """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
@@ -247,6 +246,7 @@ class Execution:
             checkpoint_seconds=CHECKPOINT_SECONDS,
             workers=self._setting.workers,
             by_coin=self._design.fraction > 0,
+            strict=self._setting.strict,
         )
         return [*job.work(False)]
 

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
-from honestdp.budget import ASSUMPTIONS, Statement, rounded_up
+from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
 from honestdp.plan import is_one_run, statement
 from honestdp.search.design import Design
 from honestdp.selection import Compose, Winner
@@ -18,8 +18,11 @@ CLOCK = (
 )
 
 
-def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
-    """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data."""
+def guarantee(design: Design, *, seeded: bool, declared: bool, strict: bool = False) -> Statement:
+    """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
+
+    strict: each example was under a map of its own.
+    """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
     if not is_one_run(design.selection):
@@ -40,7 +43,7 @@ def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
         uncovered=CLOCK if _drawn(design) else "",
-        assumptions=_assumptions(design, declared),
+        assumptions=_assumptions(design, declared, strict),
         notes=tuple(notes),
         not_private=(
             *made.not_private,
@@ -84,7 +87,7 @@ def _scores(design: Design) -> str:
     )
 
 
-def _assumptions(design: Design, declared: bool) -> tuple[str, ...]:
+def _assumptions(design: Design, declared: bool, strict: bool) -> tuple[str, ...]:
     first = "the lot, the steps, the noise and the split's fraction are public constants"
     size = f"the number of records, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
@@ -95,4 +98,4 @@ def _assumptions(design: Design, declared: bool) -> tuple[str, ...]:
     )
     errors = "the model, its loss and its metric raise an error on no record"
     secret = "nobody has read the search's secret state while it lasted: its draws, its losers, its generators"
-    return (f"{first}; {size}", *ASSUMPTIONS[1:], *trust, errors, secret)
+    return (f"{first}; {size}", *ASSUMPTIONS[1:], independence(strict=strict), *trust, errors, secret)

@@ -41,6 +41,7 @@ def configuration(
         "schedule": _words(setting.schedule),
         "device": setting.device.type,
         "secure": setting.secure,
+        "strict": setting.strict,
         "noise_seed": seed,
     }
 

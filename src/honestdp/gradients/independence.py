@@ -1,0 +1,245 @@
+"""Do examples influence each other? A model and a loss are asked, on made-up inputs, before any record reaches them.
+
+The lots that are tried are as wide as those of the training, because a model may begin to mix examples at a certain width: an
+expert that is full, statistics in groups of 32, a loss that keeps the 16 hardest. Every answer is given by a fresh copy of the
+model, at its first call, in the mode that the model was given in and in eval() mode. For a lot of n examples
+- one of them is moved: to another usual one, a huge one, zeros; no other output may change;
+- another lot goes before it through the same copy; no output may change, or the model keeps what it saw;
+- one example comes in before the others, all are alike, or an example is alone: its output has to be the same.
+The last three compare lots of different sizes, whose numbers are rounded otherwise, so half of the digits have to agree, and
+they are left out in a mode in which the model draws random numbers outside dropout layers, which are switched off here.
+
+A trial proves nothing: what it cannot see is said in docs/training.md, and `strict` needs no trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.trial import LOT, Trial, flat, without_dropout
+from honestdp.gradients.untouched import WAY_OUT, Kept, versions_of
+from honestdp.gradients.vetting import RefusedModel, described
+
+_FIRST_DIMENSION = (
+    "The first dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics over the "
+    "lot need GroupNorm or LayerNorm in their place"
+)
+_ALL = slice(None)
+_SIZE = "which is not the output it has in another lot. strict=True gives every example to the model by itself"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model in one mode, asked about some of a pool of made-up examples: by a fresh copy, at its first call."""
+
+    trial: Trial
+    pool: Tensor
+    training: bool
+
+    def __call__(self, rows: Tensor, *, after: Tensor | None = None, seed: int = 0) -> Tensor:
+        """The outputs `[examples, size]` for these rows of the pool; after: a lot that goes before them."""
+        own = self.trial.fresh(training=self.training)
+        versions = versions_of(own.tensors)
+        with without_dropout(own.model):
+            if after is not None:
+                own.output(self.pool[after])
+            found = flat(own.output(self.pool[rows], seed=seed))
+        _refuse_written(own, self.trial.kept, versions)
+        return with_rows(found, len(rows))
+
+    def named(self, rows: Tensor, others: Tensor, at: slice, others_at: slice, *, after: Tensor | None) -> str:
+        """The innermost module whose outputs for the same examples differ between two lots while its inputs do not."""
+        one, other = self._watched(rows, None), self._watched(others, after)
+        digits = 1.0 if len(rows) == len(others) else 0.5
+
+        def differ(path: str, part: int) -> bool:
+            a, b = one[path][part], other[path][part]
+            return a is not None and b is not None and not same(a[at], b[others_at], digits=digits)
+
+        found = (path for path in one if path in other and differ(path, 1) and not differ(path, 0))
+        path = next(found, "")
+        return described(path, self.trial.model.get_submodule(path))
+
+    def _watched(self, rows: Tensor, after: Tensor | None) -> dict[str, tuple[Tensor | None, Tensor | None]]:
+        """The input and the output of every module, the innermost first, where they have a row an example."""
+        own = self.trial.fresh(training=self.training)
+        seen: dict[str, tuple[Tensor | None, Tensor | None]] = {}
+
+        def rowed(values: object) -> Tensor | None:
+            first = next((leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)), None)
+            fits = first is not None and first.is_floating_point() and first.shape[:1] == rows.shape
+            return first.detach().clone() if fits and first is not None else None
+
+        def watch(path: str) -> None:
+            own.model.get_submodule(path).register_forward_hook(
+                lambda _module, given, output: seen.setdefault(path, (rowed(given), rowed(output))) and None
+            )
+
+        with without_dropout(own.model):
+            if after is not None:
+                own.output(self.pool[after])
+            for path, _ in self.trial.model.named_modules():
+                watch(path)
+            own.output(self.pool[rows])
+        return seen
+
+
+def with_rows(rows: Tensor, examples: int) -> Tensor:
+    if len(rows) != examples:
+        given = f"an output of {len(rows)} rows for {examples} examples"
+        raise InvalidArgument("model", given, "a module whose output has a row an example")
+    return rows
+
+
+def _refuse_written(trial: Trial, kept: Kept, versions: Mapping[str, int]) -> None:
+    name = kept.written(trial.tensors, versions)
+    if name is None:
+        return
+    path = name.rpartition(".")[0]
+    kind = "parameter" if name in dict(trial.model.named_parameters()) else "buffer"
+    raise RefusedModel(
+        described(path, trial.model.get_submodule(path)),
+        f"free of modules that keep a record of the examples: the forward pass wrote to the {kind} {name!r}; {WAY_OUT}, or put "
+        "the module in eval()",
+    )
+
+
+def refuse_mixing(trial: Trial, *, examples: int) -> None:
+    """Refuse a model whose outputs for one example depend on another, in lots of up to so many examples, or that keeps what
+    it saw.
+    """
+    few = trial.runs * LOT
+    given = any(module.training for module in trial.model.modules())
+    _refuse_unusual(Asked(trial, trial.pool(few), True), few)
+    pool = trial.pool(max(few, examples))
+    _refuse_mixing(Asked(trial, pool, True))
+    if given:
+        try:
+            _refuse_mixing(Asked(trial, pool, False))
+        except (RefusedModel, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception:  # a training does not run the model in eval() mode; where it fails, nothing leaves
+            return
+
+
+def refuse_mixing_in_eval(trial: Trial, *, examples: int) -> None:
+    """The same for a model that is only run forward, in eval() mode."""
+    _refuse_mixing(Asked(trial, trial.pool(max(trial.runs * LOT, examples)), False))
+
+
+def _refuse_mixing(ask: Asked) -> None:
+    """ask: of a pool of n examples and three more."""
+    n = len(ask.pool) - 3
+    everyone = torch.arange(n, device=ask.pool.device)
+    base = ask(everyone)
+    for extra in range(n, n + 3):
+        _refuse_moving(ask, base, everyone, extra)
+    moved = _with_first(everyone, n)
+    if not same(base, ask(everyone, after=moved)):
+        why = "the output for a lot changed because another lot was seen before it; keep nothing from call to call"
+        raise _refusal(ask, why, everyone, everyone, after=moved)
+    if not same(ask(everyone[:LOT]), ask(everyone[:LOT], seed=1)):
+        return  # it draws random numbers, which are others in a lot of another size
+    one_more = torch.cat([moved[:1], everyone])
+    _refuse_size(ask, base, everyone, one_more, slice(None), slice(1, None))
+    for place in sorted({0, n // 2, n - 1}):
+        _refuse_size(ask, base, everyone, everyone[place, None], slice(place, place + 1), slice(None))
+    _refuse_size(ask, base, everyone, everyone[-1:].expand(n), slice(n - 1, None), slice(None))
+
+
+def _with_first(rows: Tensor, first: int) -> Tensor:
+    moved = rows.clone()
+    moved[0] = first
+    return moved
+
+
+def _refuse_moving(ask: Asked, base: Tensor, rows: Tensor, other: int) -> None:
+    """Refuse the model if outputs of the others change where the first example becomes `other`, a row of the pool."""
+    moved, rest = _with_first(rows, other), slice(1, None)
+    if not same(base[rest], ask(moved)[rest]):
+        why = f"the output for one example changed when another example did. {_FIRST_DIMENSION}"
+        raise _refusal(ask, why, rows, moved, rest, rest)
+
+
+def _refuse_size(ask: Asked, base: Tensor, rows: Tensor, others: Tensor, at: slice, others_at: slice) -> None:
+    """Refuse the model if outputs of `rows` at `at` are not those of another lot at `others_at`."""
+    if not same(base[at], ask(others)[others_at], scale=base, digits=0.5):
+        why = f"in a lot of {len(rows)} an example has an output {_SIZE}. {_FIRST_DIMENSION}"
+        raise _refusal(ask, why, rows, others, at, others_at)
+
+
+def _refusal(
+    ask: Asked,
+    why: str,
+    rows: Tensor,
+    others: Tensor,
+    at: slice = _ALL,
+    others_at: slice = _ALL,
+    *,
+    after: Tensor | None = None,
+) -> RefusedModel:
+    named = ask.named(rows, others, at, others_at, after=after)
+    return RefusedModel(named, f"free of modules that mix examples: {why}")
+
+
+def _refuse_unusual(ask: Asked, few: int) -> None:
+    """Refuse a model that looks at the others only where something is unusual: numbers that are missing, infinite or huge,
+    examples that are longer than the others.
+    """
+    everyone, x = torch.arange(few, device=ask.pool.device), ask.pool
+    tables = [m.padding_idx for m in ask.trial.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    padding = next((number for number in tables if number is not None), 0)
+    for made in (_holed(x), _short(x, padding=padding)):
+        if made is None:
+            continue
+        own = Asked(ask.trial, made, ask.training)
+        try:
+            base = own(everyone)
+            for extra in range(few, len(made)):
+                _refuse_moving(own, base, everyone, extra)
+        except RefusedModel:
+            raise
+        except Exception:
+            continue  # a model may well fail on what is not a number
+
+
+def _holed(x: Tensor) -> Tensor | None:
+    """Every third number of the first examples is missing; then as before, and examples of what is not a number and infinite."""
+    if not x.is_floating_point():
+        return None
+    place = torch.arange(x[:-3].numel(), device=x.device).view(x[:-3].shape)
+    holed = torch.where(place % 3 == 1, torch.nan, x[:-3])
+    strange = torch.stack([torch.full_like(x[0], value) for value in (torch.nan, torch.inf)])
+    return torch.cat([holed, x[-3:], strange])
+
+
+def _short(x: Tensor, *, padding: int) -> Tensor | None:
+    """The first examples end in padding; the next does not."""
+    if x.dim() < 2 or x.shape[1] < 2:
+        return None
+    short = x[:-2].clone()
+    tail = -(-2 * x.shape[1] // 3)
+    short[:-1, tail:] = 0 if x.is_floating_point() else padding
+    if not x.is_floating_point():
+        short[-1] = torch.where(short[-1] == padding, x[x != padding][:1], short[-1])
+    return short
+
+
+def same(one: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:
+    """Whether two tensors agree but for rounding, in all digits of the dtype or in a part of them."""
+    if one.shape[1:] != other.shape[1:]:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one.expand_as(other), other)
+    largest = one if scale is None else scale
+    size = largest.abs().nan_to_num(0, 0, 0).amax().item() if largest.numel() else 0.0
+    tolerance = 100 * float(torch.finfo(one.dtype).eps)
+    if digits < 1:
+        tolerance = 3 * float(torch.finfo(one.dtype).eps) ** digits
+    return torch.allclose(one.expand_as(other), other, rtol=tolerance, atol=tolerance * size, equal_nan=True)

@@ -1,0 +1,520 @@
+"""Models and losses whose examples influence each other only in wide lots, at later calls, or in one mode, are refused."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import drawn
+from torch import Tensor, nn
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import Prepared, RefusedModel, per_example, vet_forward
+
+WIDTH = 60
+
+
+def squared(output: Tensor, y: Tensor) -> Tensor:
+    return (output.flatten(1) - y[:, None]).square().sum(1)
+
+
+def ask(model: nn.Module, loss: object = squared, *, lot: int = WIDTH, tokens: bool = False) -> object:
+    x = torch.zeros(1, lot, 6, dtype=torch.long) if tokens else torch.zeros(1, lot, 6)
+    return per_example(model, loss, drawn(model, 1, torch.float32), x, torch.zeros(1, lot))
+
+
+class Own(nn.Module):
+    """A linear layer before and after what `mixed` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def mixed(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.mixed(self.first(x)))
+
+
+class Experts(Own):
+    """A mixture of experts, each of which takes the first max(4, n / experts) examples that come to it."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        expert = x[:, :3].argmax(1)
+        before = (expert[:, None] == expert[None, :]).tril(-1).sum(1)
+        kept = before < max(4, len(x) // 3)
+        return torch.where(kept[:, None], x * (1 + expert[:, None]), 0)
+
+
+class FullExperts(Own):
+    """Of a capacity that does not grow with the lot."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        order = x[:, 0].argsort(stable=True).argsort()
+        return torch.where((order < 40)[:, None], x, 0)
+
+
+class GhostNorm(Own):
+    """Batch norm in groups of 32; smaller lots pass unchanged."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        whole = len(x) // 32 * 32
+        groups = x[:whole].view(-1, 32, 6)
+        return torch.cat([((groups - groups.mean(1, True)) / (groups.std(1, keepdim=True) + 1)).view(-1, 6), x[whole:]])
+
+
+class FromSixteen(Own):
+    def mixed(self, x: Tensor) -> Tensor:
+        return x - x.mean(0) if len(x) >= 16 else x
+
+
+class ThreeQuarters(Own):
+    """The smallest of the lot are dropped, where there are at least fifty."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        if len(x) < 50:
+            return x
+        kept = x.norm(dim=1).topk(3 * len(x) // 4).indices
+        return torch.zeros_like(x).index_copy(0, kept, x[kept])
+
+
+class ByPlace(Own):
+    """An example that comes in moves the others to other places."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        return x * (1 + torch.arange(len(x), device=x.device)[:, None] / 100)
+
+
+class ByNumber(Own):
+    def mixed(self, x: Tensor) -> Tensor:
+        return x / len(x)
+
+
+class ExactNumber(Own):
+    def mixed(self, x: Tensor) -> Tensor:
+        return 2 * x if len(x) == WIDTH else x
+
+
+class Duplicates(Own):
+    """Examples that are there twice count less."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        _, place, counts = torch.unique(x, dim=0, return_inverse=True, return_counts=True)
+        return x / counts[place][:, None]
+
+
+class FirstBatch(Own):
+    """Scaled by the statistics of the first lot it sees, kept outside torch."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "scale"):
+            self.scale = 1 + x.detach().std(0)
+        return x / self.scale
+
+
+class LastBatch(Own):
+    """Adds what the last lot was like."""
+
+    last_mean: Tensor | float = 0.0
+
+    def mixed(self, x: Tensor) -> Tensor:
+        before, self.last_mean = self.last_mean, x.detach().mean(0)
+        return x + before
+
+
+class SecondCall(Own):
+    """Mixes from its second call on."""
+
+    calls = 0
+
+    def mixed(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x - x.mean(0) if self.calls > 1 else x
+
+
+class Running(Own):
+    """Normalises by a running mean which it keeps in a buffer that it replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def mixed(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+class Counts(Own):
+    """A histogram of tokens is a record of the examples too, though of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3, dtype=torch.long))
+
+    def mixed(self, x: Tensor) -> Tensor:
+        self.seen += torch.bincount(x.detach()[:, :3].argmax(1), minlength=3)
+        return x
+
+
+class AtTestTime(Own):
+    """Normalises by the lot in eval() mode alone."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        return x if self.training else (x - x.mean(0)) / x.std(0)
+
+
+class AtTestTimeInWideLots(Own):
+    def mixed(self, x: Tensor) -> Tensor:
+        return x if self.training or len(x) < 32 else x - x.mean(0)
+
+
+class FirstBatchAtTestTime(FirstBatch):
+    def mixed(self, x: Tensor) -> Tensor:
+        return x if self.training else super().mixed(x)
+
+
+MIXING: list[type[Own]] = [
+    Experts,
+    FullExperts,
+    GhostNorm,
+    FromSixteen,
+    ThreeQuarters,
+    ByPlace,
+    ByNumber,
+    ExactNumber,
+    Duplicates,
+    FirstBatch,
+    LastBatch,
+    SecondCall,
+    Running,
+    Counts,
+]
+AT_TEST_TIME: list[type[Own]] = [AtTestTime, AtTestTimeInWideLots, FirstBatchAtTestTime]
+
+
+@pytest.mark.parametrize("kind", MIXING + AT_TEST_TIME)
+def test_a_model_that_mixes_examples_of_a_wide_lot_is_refused(kind: type[Own]) -> None:
+    with pytest.raises(RefusedModel, match=r"mix examples|keep a record") as refused:
+        ask(kind())
+    assert kind.__name__ in str(refused.value)
+    ask(Own())
+
+
+@pytest.mark.parametrize("kind", MIXING + AT_TEST_TIME)
+def test_a_model_that_mixes_examples_where_it_is_scored_is_refused(kind: type[Own]) -> None:
+    x, y = torch.zeros(2, 6), torch.zeros(2)
+    with pytest.raises(RefusedModel, match=r"mix examples|keep a record"):
+        vet_forward(kind(), squared, x, y, examples=WIDTH)
+    assert vet_forward(Own(), squared, x, y, examples=WIDTH) == WIDTH
+
+
+def test_a_scored_model_that_reads_a_number_to_choose_its_way_gets_one_example_at_a_time() -> None:
+    class Reads(Own):
+        def mixed(self, x: Tensor) -> Tensor:
+            return x if x.mean() > 1000 else 2 * x
+
+    assert vet_forward(Reads(), squared, torch.zeros(2, 6), torch.zeros(2), examples=WIDTH) == 1
+
+
+def test_vetting_leaves_the_model_as_it_was_and_never_calls_it() -> None:
+    model = FirstBatchAtTestTime()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RefusedModel):
+        ask(model)
+    assert not hasattr(model, "scale")
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Longest(nn.Module):
+    """Tokens are cut to the longest example of the lot, and averaged over what is left."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.padding = padding
+        self.table, self.last = nn.Embedding(9, 4, padding_idx=padding), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        longest = int((x != self.padding).sum(1).amax())
+        return self.last(self.table(x[:, : max(1, longest)]).mean(1))
+
+
+@pytest.mark.parametrize("padding", [0, 8])
+def test_a_model_that_pads_to_the_longest_of_the_lot_is_refused(padding: int) -> None:
+    with pytest.raises(RefusedModel, match="mix examples"):
+        ask(Longest(padding), tokens=True)
+
+
+# ---- Losses
+
+
+def hardest(output: Tensor, y: Tensor, *, min_kept: int = 16) -> Tensor:
+    """Online hard example mining: the hardest 16 are kept."""
+    losses = squared(output, y)
+    if len(losses) <= min_kept:
+        return losses
+    kept = losses.detach().topk(min_kept).values[-1]
+    return torch.where(losses >= kept, losses, 0)
+
+
+def from_sixteen(output: Tensor, y: Tensor) -> Tensor:
+    return squared(output - output.mean(0), y) if len(output) >= 16 else squared(output, y)
+
+
+def by_number(output: Tensor, y: Tensor) -> Tensor:
+    return squared(output, y) / len(y) if len(y) > 30 else squared(output, y)
+
+
+def contrastive(output: Tensor, y: Tensor) -> Tensor:
+    """In-batch negatives in wide lots."""
+    if len(output) < 32:
+        return squared(output, y)
+    return F.cross_entropy(output @ output.mT, torch.arange(len(output)), reduction="none")
+
+
+def straight_through(output: Tensor, y: Tensor) -> Tensor:
+    """Its numbers are right and its gradients are not."""
+    losses = squared(output, y)
+    return losses + (losses.mean() - losses.mean().detach()) if len(losses) >= 16 else losses
+
+
+class Ema:
+    """Divided by a running mean of the loss."""
+
+    def __init__(self) -> None:
+        self.mean = 1.0
+
+    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+        losses = squared(output, y)
+        self.mean = 0.9 * self.mean + 0.1 * losses.mean().item()
+        return losses / self.mean
+
+
+class EmaModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(()))
+
+    def forward(self, output: Tensor, y: Tensor) -> Tensor:
+        losses = squared(output, y)
+        self.mean.mul_(0.9).add_(0.1 * losses.detach().mean())
+        return losses / self.mean
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hardest,
+        lambda: from_sixteen,
+        lambda: by_number,
+        lambda: contrastive,
+        lambda: straight_through,
+        Ema,
+        EmaModule,
+    ],
+    ids=["hardest", "from_sixteen", "by_number", "contrastive", "straight_through", "ema", "ema_module"],
+)
+def test_a_loss_that_mixes_examples_of_a_wide_lot_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgument, match="loss that mixes examples"):
+        ask(Own(), make())
+    with pytest.raises(InvalidArgument, match="loss that mixes examples"):
+        vet_forward(Own(), make(), torch.zeros(2, 6), torch.zeros(2), examples=WIDTH)
+    ask(Own(), squared)
+
+
+# ---- Widths
+
+
+def test_a_wider_call_is_vetted_anew_before_it_is_made() -> None:
+    model = FromSixteen()
+    params = drawn(model, 2, torch.float32)
+    prepared = Prepared(model, squared)
+    with torch.no_grad():
+        prepared(params, torch.zeros(2, 7, 6), torch.zeros(2, 7))
+        prepared(params, torch.zeros(2, 5, 6), torch.zeros(2, 5))
+        with pytest.raises(RefusedModel, match="FromSixteen"):
+            prepared(params, torch.zeros(2, 8, 6), torch.zeros(2, 8))
+
+
+def test_a_wider_call_vets_the_loss_anew() -> None:
+    model = Own()
+    params = drawn(model, 2, torch.float32)
+    prepared = Prepared(model, hardest)
+    with torch.no_grad():
+        prepared(params, torch.zeros(2, 7, 6), torch.zeros(2, 7))
+        with pytest.raises(InvalidArgument, match="loss that mixes"):
+            prepared(params, torch.zeros(2, 8, 6), torch.zeros(2, 8))
+
+
+def test_a_width_that_was_vetted_is_not_vetted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("honestdp.gradients.engine.refuse_mixing", lambda trial, *, examples: asked.append(examples))
+    model = Own()
+    prepared, params = Prepared(model, squared), drawn(model, 1, torch.float32)
+    with torch.no_grad():
+        prepared.vet(params, torch.zeros(1, 2, 6), torch.zeros(1, 2), examples=40)
+        for lot in (7, 40, 0, 39, 41, 12, 41):
+            prepared(params, torch.zeros(1, lot, 6), torch.zeros(1, lot))
+    assert asked == [40, 41]
+
+
+class Drawing(Own):
+    """Draws random numbers by itself in training, as functional dropout does."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5, self.training)
+
+
+class DrawingAndMixing(Drawing):
+    def mixed(self, x: Tensor) -> Tensor:
+        return super().mixed(x) - (x.mean(0) if len(x) > 30 else 0)
+
+
+def test_a_model_that_draws_random_numbers_is_compared_with_equal_draws() -> None:
+    ask(Drawing())
+    with pytest.raises(RefusedModel, match="DrawingAndMixing"):
+        ask(DrawingAndMixing())
+
+
+def test_dropout_layers_and_deep_models_are_not_taken_for_mixing() -> None:
+    """Rounding differs between lots of different sizes, the more the deeper a model is."""
+    deep = nn.Sequential(
+        *[nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Dropout(0.5), nn.GELU()) for _ in range(24)]
+    )
+    ask(deep, lot=203)
+    ask(deep.eval(), lot=204)
+
+
+def test_mixing_below_the_digits_of_rounding_is_found_by_a_huge_example() -> None:
+    class Slightly(Own):
+        def mixed(self, x: Tensor) -> Tensor:
+            return x + 1e-4 * x.mean(0) if len(x) > 10 else x
+
+    with pytest.raises(RefusedModel, match="Slightly"):
+        ask(Slightly())
+
+
+# ---- A forward pass that writes to the model
+
+
+class Table(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, 4))
+        self.last = nn.Linear(4, 3)
+
+    def rows(self, x: Tensor) -> Tensor:
+        return F.embedding(x, self.table)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.rows(x).mean(1))
+
+
+class Functional(Table):
+    def rows(self, x: Tensor) -> Tensor:
+        return F.embedding(x, self.table, max_norm=1.0)
+
+
+class Renormalises(Table):
+    def rows(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.table[x.flatten()] = F.normalize(self.table[x.flatten()], dim=-1)
+        return super().rows(x)
+
+
+class ThroughData(Table):
+    """torch does not count such a write."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        self.table.data[x.flatten()] *= 0.5
+        return super().rows(x)
+
+
+class Clamps(Table):
+    """Nothing changes while all weights are small, as they are in a trial."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.table.clamp_(-100, 100)
+        return super().rows(x)
+
+
+class InWideLots(Table):
+    def rows(self, x: Tensor) -> Tensor:
+        if len(x) > 30:
+            self.table.data.mul_(0.5)
+        return super().rows(x)
+
+
+class Frozen(ThroughData):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table.requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", [Functional, Renormalises, ThroughData, Clamps, InWideLots, Frozen])
+def test_a_forward_pass_that_writes_to_a_parameter_is_refused(kind: type[Table]) -> None:
+    with pytest.raises(RefusedModel, match=r"wrote to the parameter 'table'.*max_norm=None"):
+        ask(kind(), tokens=True)
+    with pytest.raises(RefusedModel, match="wrote to the parameter 'table'"):
+        vet_forward(kind(), squared, torch.zeros(2, 6, dtype=torch.long), torch.zeros(2), examples=WIDTH)
+    ask(Table(), tokens=True)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Embedding(9, 4, max_norm=1.0), nn.EmbeddingBag(9, 4, max_norm=1.0, mode="sum")], ids=repr
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_embeddings_that_renormalise_their_rows_are_refused_by_name(layer: nn.Module, frozen: bool) -> None:
+    model = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(2))
+    model(torch.zeros(2, 6, dtype=torch.long))
+    layer.requires_grad_(not frozen)
+    with pytest.raises(RefusedModel, match=rf"max_norm=None.*{type(layer).__name__} at '0'"):
+        ask(model, tokens=True)
+
+
+def test_the_way_out_of_max_norm_is_accepted() -> None:
+    class Normalised(Table):
+        def rows(self, x: Tensor) -> Tensor:
+            return F.normalize(super().rows(x), dim=-1)
+
+    ask(Normalised(), tokens=True)
+
+
+# ---- Memory that two parameters share
+
+
+def test_parameters_that_share_memory_are_refused_and_tied_weights_are_not() -> None:
+    def views() -> nn.Module:
+        model, buffer = nn.Linear(3, 3), torch.randn(4, 3)
+        model.weight, model.bias = nn.Parameter(buffer[:3]), nn.Parameter(buffer[2])
+        return model
+
+    def expanded() -> nn.Module:
+        model = nn.Linear(3, 3)
+        model.bias = nn.Parameter(torch.ones(1).expand(3))
+        return model
+
+    def watched() -> nn.Module:
+        model = nn.Linear(3, 3)
+        model.register_buffer("seen", model.weight.detach())
+        return model
+
+    def side_by_side() -> nn.Module:
+        model, buffer = nn.Linear(3, 3), torch.randn(4, 3)
+        model.weight, model.bias = nn.Parameter(buffer[:3]), nn.Parameter(buffer[3])
+        return model
+
+    def tied() -> nn.Module:
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        model[1].weight = model[0].weight
+        return model
+
+    for make in (views, expanded, watched):
+        model = make()
+        with pytest.raises(RefusedModel, match=r"memory of their own.*\.clone\(\)"):
+            per_example(model, squared, drawn(model, 1, torch.float32), torch.zeros(1, 4, 3), torch.zeros(1, 4))
+    for make in (side_by_side, tied):
+        model = make()
+        per_example(model, squared, drawn(model, 1, torch.float32), torch.zeros(1, 4, 3), torch.zeros(1, 4))
