@@ -24,7 +24,9 @@ from honestdp.accounting.pld import LARGEST_LOSS
 from honestdp.accounting.steps import Array
 from honestdp.selection.counts import Count
 
-CELLS = 4  # cells of s to a cell of the grid of losses
+CELLS = 4  # cells of s to a cell of the grid of losses, where that is fine
+FEW_PIECES = 10_000  # of g, below which each is cut into more
+MOST_CELLS = 2**20  # of s
 PRECISION = 1e-6  # of the search for epsilon, relative, upwards
 
 
@@ -55,14 +57,15 @@ class Curve:
         y_above = r_above - p_error / scale
         s, x = np.maximum(s_below, 1 - x_above), np.minimum(x_above, 1 - s_below)
         g, y = np.minimum(g_below, 1 - y_above), np.maximum(y_above, 1 - g_below)
-        corners = (
-            _corners(np.maximum.accumulate(s), 0.0, 1.0),
-            _corners(np.minimum.accumulate(x), 1.0, 0.0),
-            _corners(np.minimum.accumulate(g[::-1])[::-1], pair.r_inf, 1.0),
-            _corners(np.maximum.accumulate(y[::-1])[::-1], 1 - pair.r_inf, 0.0),
+        corners = np.array(
+            (
+                _corners(np.maximum.accumulate(s), 0.0, 1.0),
+                _corners(np.minimum.accumulate(x), 1.0, 0.0),
+                _corners(np.minimum.accumulate(g[::-1])[::-1], pair.r_inf, 1.0),
+                _corners(np.maximum.accumulate(y[::-1])[::-1], 1 - pair.r_inf, 0.0),
+            )
         )
-        index = np.arange(CELLS * (len(s) + 1) + 1) / CELLS
-        return cls(*(np.interp(index, np.arange(len(s) + 2), corner) for corner in corners))
+        return cls(*_subdivided(corners))
 
     def cells(self, count: Count) -> tuple[Array, Array]:
         """phi' at the left end of each cell in s and at the right end in g: their difference bounds that of the cell."""
@@ -71,6 +74,31 @@ class Curve:
 
 def _corners(values: Array, first: float, last: float) -> Array:
     return np.concatenate(([first], np.clip(values, 0.0, 1.0), [last]))
+
+
+def _subdivided(corners: Array) -> tuple[Array, Array, Array, Array]:
+    """Points on the straight pieces between the corners (columns of s, x, g, y), so many that the cells between are narrow.
+
+    A smooth loss has many corners, close together at both ends, and a few points on each piece do. A handful of losses has
+    long pieces, which are cut finer and finer towards both their ends: phi' may fall within a tiny part of one.
+    """
+    moved = np.append(True, np.abs(np.diff(corners, axis=1)).max(axis=0) > 0)
+    corners = corners[:, moved]
+    pieces = corners.shape[1] - 1
+    if pieces >= FEW_PIECES:
+        cells = max(1, min(CELLS, MOST_CELLS // pieces))
+        part = np.arange(cells) / cells
+        rest = 1 - part
+    else:
+        near = np.geomspace(1e-15, 0.5, 1 + FEW_PIECES * CELLS // (2 * pieces))
+        even = np.linspace(0.0, 0.5, len(near))
+        half = np.union1d(near, even)
+        part, rest = np.append(half[:-1], 1 - half[:0:-1]), np.append(1 - half[:-1], half[:0:-1])
+    points = corners[:, :-1, None] * rest + corners[:, 1:, None] * part  # [4, pieces, parts]
+    s, x, g, y = np.concatenate((points.reshape(4, -1), corners[:, -1:]), axis=1)
+    # Where rounding turned two neighbours round: s and y the lesser, x and g the larger.
+    s, x = np.minimum.accumulate(s[::-1])[::-1], np.maximum.accumulate(x[::-1])[::-1]
+    return s, x, np.maximum.accumulate(g), np.minimum.accumulate(y)
 
 
 @dataclass(frozen=True)
