@@ -113,7 +113,7 @@ def grids() -> Iterator[GridInstance]:
 @pytest.fixture(autouse=True)
 def cells_for_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than the product takes: thousands of charges are made here."""
-    monkeypatch.setattr(product_envelope, "FEW_PIECES", 300)
+    monkeypatch.setattr(product_envelope, "FINE", 1200)
     monkeypatch.setattr(product_grid, "CELLS", 2**12)
 
 
@@ -155,7 +155,7 @@ def _mean_dropped(curve: product_envelope.Curve, count: Count) -> tuple[Array, A
 
 @pytest.mark.parametrize("fault", [_swapped_ends, _no_trade_off, _mean_dropped])
 def test_a_fault_planted_in_the_cells_is_caught(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_envelope, "FEW_PIECES", 8)  # cells so wide that their two ends differ
+    monkeypatch.setattr(product_envelope, "FINE", 32)  # cells so wide that their two ends differ
     monkeypatch.setattr(product_envelope.Curve, "cells", fault)
     assert undercharged(product_envelope.envelope_epsilon, instances()) > 0
 

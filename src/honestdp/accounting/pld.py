@@ -108,7 +108,7 @@ def _refined(
             pair = compose(discretise(steps, grid=grid, delta=delta), grid=grid, delta=delta)
         except TooFine as needed:
             attempts += 1
-            if attempts > ATTEMPTS:  # what a coarser grid adds is more losses to hold: no grid will do
+            if attempts > ATTEMPTS or grid * needed.factor > LARGEST_LOSS / 2:  # what a coarser grid adds is more losses to hold: no grid will do
                 raise
             grid = finest = grid * 1.02 * needed.factor
             continue
