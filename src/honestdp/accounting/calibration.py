@@ -76,10 +76,10 @@ def _crossing(excess: Callable[[float], float]) -> float:
     aim = -CLOSE / 3
     previous, latest = (low, at_low), (high, at_high)
     for _ in range(100):
-        if at_high >= -CLOSE or high - low < NARROW:
+        if high - low < NARROW or (at_high >= -CLOSE and (high - low < CLOSE or _steep(previous, latest))):
             break
         middle = _secant(previous, latest, aim)
-        if middle is None or not low < middle < high:
+        if middle is None or not low < middle < high or at_high >= -CLOSE:
             middle = (low + high) / 2
         value = excess(middle)
         previous, latest = latest, (middle, value)
@@ -88,6 +88,12 @@ def _crossing(excess: Callable[[float], float]) -> float:
         else:
             high, at_high = middle, value
     return high
+
+
+def _steep(previous: tuple[float, float], latest: tuple[float, float]) -> bool:
+    """Whether epsilon falls about as fast as the noise rises, so that close to the budget is close to the least noise."""
+    (x0, y0), (x1, y1) = previous, latest
+    return x0 != x1 and (y1 - y0) / (x1 - x0) < -0.9
 
 
 def _secant(previous: tuple[float, float], latest: tuple[float, float], aim: float) -> float | None:

@@ -91,6 +91,7 @@ def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
         return RenyiCurve(alpha, own)
     if total_steps(event) == 0:
         return RenyiCurve(alpha, np.zeros(len(alpha)))
+    event = _without_nothing(event)
     accountant = rdp_privacy_accountant.RdpAccountant(orders)
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
@@ -117,6 +118,18 @@ def _own_values(event: DpEvent, alpha: Array, orders: tuple[float, ...]) -> Arra
         case _:
             return None
     return values
+
+
+def _without_nothing(event: DpEvent) -> DpEvent:
+    """The event without what is asked no times: none of infinitely much is nothing, and in floats no number."""
+    match event:
+        case dp_accounting.SelfComposedDpEvent():
+            inner = _without_nothing(event.event)
+            return dp_accounting.SelfComposedDpEvent(inner, event.count) if event.count else dp_accounting.NoOpDpEvent()
+        case dp_accounting.ComposedDpEvent():
+            return dp_accounting.ComposedDpEvent([_without_nothing(part) for part in event.events])
+        case _:
+            return event
 
 
 def is_pure(event: DpEvent) -> bool:
