@@ -46,10 +46,15 @@ def probability(**arguments: object) -> None:
             raise InvalidArgument(name, value, wanted)
 
 
-def whole(*, least: int, **arguments: object) -> None:
+MOST = 10**18  # records, steps, candidates and runs: more than any machine counts to, and few enough for every formula
+
+
+def whole(*, least: int, most: int | None = None, **arguments: object) -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise InvalidArgument(name, value, f"a whole number of at least {least}")
+        if most is not None and value > most:
+            raise InvalidArgument(name, value, f"a whole number of at most {most:.0e}")
 
 
 def one_of(choices: tuple[str, ...], **arguments: object) -> None:

@@ -200,7 +200,7 @@ def plan(
     """
     if (noise is None) == (epsilon is None):
         raise checks.InvalidArgument("noise", noise, "given, or --epsilon in its place, and not both")
-    checks.whole(least=1, candidates=candidates)
+    checks.whole(least=1, most=checks.MOST, candidates=candidates)
     checks.probability(coverage=coverage, delta=delta)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
         raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")

@@ -34,12 +34,12 @@ class Run:
     noise: float
 
     def __post_init__(self) -> None:
-        checks.whole(least=1, records=self.records)
+        checks.whole(least=1, most=checks.MOST, records=self.records)
         checks.positive(lot=self.lot)
         if self.lot > self.records:
             wanted = f"at most the number of records, {self.records}, since the rate lot/records cannot exceed 1"
             raise checks.InvalidArgument("lot", self.lot, wanted)
-        checks.whole(least=0, steps=self.steps)
+        checks.whole(least=0, most=checks.MOST, steps=self.steps)
         checks.non_negative(noise=self.noise)
         if self.noise != 0 and not LEAST_NOISE <= self.noise <= MOST_NOISE:
             raise checks.InvalidArgument("noise", self.noise, f"0, or from {LEAST_NOISE:g} to {MOST_NOISE:g}")

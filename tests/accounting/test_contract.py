@@ -10,7 +10,16 @@ import dp_accounting
 import pytest
 
 from honestdp import Run
-from honestdp.accounting import ACCOUNTANTS, AccountingWarning, UnknownEvent, epsilon
+from honestdp.accounting import (
+    ACCOUNTANTS,
+    AccountingWarning,
+    DiscreteGaussianDpEvent,
+    PureDpEvent,
+    RenyiCurve,
+    UnknownEvent,
+    epsilon,
+    renyi_curve,
+)
 from honestdp.checks import InvalidArgument
 
 RUN = Run(records=60000, lot=250, steps=10000, noise=4.0)
@@ -113,3 +122,59 @@ def test_an_unknown_accountant_or_event_is_refused() -> None:
     sampled = dp_accounting.PoissonSampledDpEvent(0.1, RUN.event)
     with pytest.raises(UnknownEvent, match="under Poisson sampling"):
         epsilon(sampled, delta=1e-6)
+
+
+def sampled(rate: float, noise: float) -> dp_accounting.DpEvent:
+    return dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+
+
+def test_rate_zero_costs_nothing_whatever_the_noise(accountant: str) -> None:
+    assert epsilon(sampled(0.0, 1.0), delta=1e-6, accountant=accountant) == 0
+    assert epsilon(sampled(0.0, 0.0), delta=1e-6, accountant=accountant) == 0
+    many = dp_accounting.SelfComposedDpEvent(sampled(0.0, 1.0), 10**15)
+    assert epsilon(many, delta=1e-12, accountant=accountant) == 0
+
+
+def test_what_costs_nothing_adds_nothing(accountant: str) -> None:
+    query = sampled(0.1, 2.0)
+    alone = epsilon(query, delta=1e-6, accountant=accountant)
+    nothing = (
+        sampled(0.0, 0.0),
+        dp_accounting.NoOpDpEvent(),
+        PureDpEvent(0.0),
+        dp_accounting.SelfComposedDpEvent(sampled(0.5, 0.0), 0),
+        dp_accounting.SelfComposedDpEvent(DiscreteGaussianDpEvent(0.0), 0),
+    )
+    for event in nothing:
+        together = dp_accounting.ComposedDpEvent([event, query])
+        assert epsilon(together, delta=1e-6, accountant=accountant) == pytest.approx(alone, rel=1e-9)
+
+
+def test_rate_one_is_no_sampling(accountant: str) -> None:
+    plain = epsilon(dp_accounting.GaussianDpEvent(2.0), delta=1e-6, accountant=accountant)
+    assert epsilon(sampled(1.0, 2.0), delta=1e-6, accountant=accountant) == pytest.approx(plain, rel=1e-9)
+    assert plain > 2
+
+
+@pytest.mark.filterwarnings("ignore::honestdp.accounting.AccountingWarning")
+def test_a_divergence_that_is_no_number_is_no_bound() -> None:
+    import numpy as np
+
+    for values in ([math.nan, math.nan], [math.nan, math.inf]):
+        curve = RenyiCurve(np.array([2.0, 8.0]), np.array(values))
+        assert curve.epsilon(1e-6) == math.inf
+        assert curve.delta(1.0) == 1
+    one = RenyiCurve(np.array([2.0, 8.0]), np.array([math.nan, 0.5]))
+    assert one.epsilon(1e-6) == pytest.approx(RenyiCurve(np.array([8.0]), np.array([0.5])).epsilon(1e-6))
+
+
+def test_a_delta_of_a_renyi_curve_is_dp_accountings_and_holds_below_rounding() -> None:
+    import numpy as np
+    from dp_accounting.rdp import rdp_privacy_accountant
+
+    curve = renyi_curve(sampled(0.1, 2.0))
+    for at in (0.0, 0.1, 1.0, 5.0):
+        theirs = rdp_privacy_accountant.compute_delta(curve.orders, curve.values, at)[0]
+        assert curve.delta(at) == pytest.approx(theirs, rel=1e-9)
+    tiny = RenyiCurve(np.array([2.0, 8.0]), np.array([1e-30, 1e-30]))
+    assert tiny.delta(0.0) == pytest.approx(1e-15)

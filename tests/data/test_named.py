@@ -128,19 +128,41 @@ def test_counts_that_are_not_the_published_ones_are_refused(tmp_path: Path, monk
         load("enron")
 
 
-def test_a_downloaded_archive_that_is_none_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page in place of a file, as a proxy gives: it must not be found in the cache ever after."""
-    monkeypatch.setenv("HONESTDP_CACHE", str(tmp_path))
+@pytest.mark.parametrize(
+    ("path", "name"), [("enron/enron1.tar.gz", "enron"), ("gisette/gisette_train.data", "gisette")]
+)
+def test_a_file_without_a_checksum_must_be_given_and_must_be_the_published_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, name: str
+) -> None:
+    """A page in place of a file, as a proxy gives."""
     monkeypatch.setenv("HONESTDP_DATA", str(tmp_path / "none"))
-    for path, name in (("enron/enron1.tar.gz", "enron"), ("gisette/gisette_train.data", "gisette")):
-        page = b"<html>please log in</html>"
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_bytes(gzip.compress(page) if path.endswith(".gz") else page)
-        (tmp_path / "gisette").mkdir(exist_ok=True)
-        (tmp_path / "gisette" / "gisette_train.labels").write_text("1 -1")
-        with pytest.raises(DatasetUnavailable, match=f"dataset {name}"):
-            load(name)
-        assert not (tmp_path / path).exists()
+    with pytest.raises(DatasetUnavailable, match=f"dataset {name}: no checksum of {path} is known"):
+        load(name)
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    page = b"<html>please log in</html>"
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_bytes(gzip.compress(page) if path.endswith(".gz") else page)
+    (tmp_path / "gisette").mkdir(exist_ok=True)
+    (tmp_path / "gisette" / "gisette_train.labels").write_text("1 -1")
+    with pytest.raises(DatasetUnavailable, match=f"dataset {name}: .*(not the published archive|are not)"):
+        load(name)
+
+
+@needs_files
+def test_word_counts_that_unpack_to_anything_are_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with np.load(FOLDER / enron.COUNTS) as parts:
+        values = dict(parts)
+    (tmp_path / "enron").mkdir()
+    np.savez_compressed(tmp_path / enron.COUNTS, **values, more=np.zeros(70_000_000, np.uint8))
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    with pytest.raises(DatasetUnavailable, match="64000000 are the most"):
+        load("enron")
+    values["indptr"] = values["indptr"] * 10**9
+    np.savez_compressed(tmp_path / enron.COUNTS, **values)
+    with pytest.raises(DatasetUnavailable, match="as many counts as there are"):
+        load("enron")
 
 
 @needs_files

@@ -112,8 +112,8 @@ def grids() -> Iterator[GridInstance]:
 
 @pytest.fixture(autouse=True)
 def cells_for_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handful of losses has wide cells: cut finer, the charge comes close to the theorem and a fault cannot hide."""
-    monkeypatch.setattr(product_envelope, "CELLS", 128)
+    """Fewer than the product takes: thousands of charges are made here."""
+    monkeypatch.setattr(product_envelope, "FINE", 1200)
     monkeypatch.setattr(product_grid, "CELLS", 2**12)
 
 
@@ -155,6 +155,7 @@ def _mean_dropped(curve: product_envelope.Curve, count: Count) -> tuple[Array, A
 
 @pytest.mark.parametrize("fault", [_swapped_ends, _no_trade_off, _mean_dropped])
 def test_a_fault_planted_in_the_cells_is_caught(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_envelope, "FINE", 32)  # cells so wide that their two ends differ
     monkeypatch.setattr(product_envelope.Curve, "cells", fault)
     assert undercharged(product_envelope.envelope_epsilon, instances()) > 0
 

@@ -21,7 +21,7 @@ from honestdp.accounting.events import (
 )
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
-from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, moments_epsilon, renyi_curve
+from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, is_pure, moments_epsilon, renyi_curve
 
 ACCOUNTANTS = ("pld", "rdp", "moments")
 
@@ -46,17 +46,18 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     """The epsilon that the event spends at this delta."""
     checks.probability(delta=delta)
     checks.one_of(ACCOUNTANTS, accountant=accountant)
+    known = at_once(event)
+    if known is not None:
+        return known
     if accountant == "rdp":
         return renyi_curve(event).epsilon(delta)
     if accountant == "moments":
         return moments_epsilon(event, delta)
-    known = at_once(event)
-    if known is not None:
-        return known
     pair = privacy_loss(event, delta=delta)
     tight = math.inf if pair is None else pair.worst_epsilon(delta)
     if math.isfinite(tight):
-        return tight
+        # At losses that end, a bound on rounding does not; the level curve of pure privacy has none of it.
+        return min(tight, renyi_curve(event).epsilon(delta)) if is_pure(event) else tight
     warnings.warn(
         f"losses above {LARGEST_LOSS:g} or next to nothing, or a delta below {SMALLEST_DELTA:g}, are beyond the pld accountant's "
         f"numbers: this is a Renyi bound, sound but looser",

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from honestdp.accounting.steps import Array, StepMasses
+from honestdp.accounting.steps import Array, StepMasses, TooFine, grid_over
 
 REACH, BEYOND = 10.5, 1e-24  # in scales, and the mass of a discrete Gaussian that lies beyond
+MOST_ATOMS = 2**17  # beyond, outcomes of a discrete Gaussian are taken together
+MOST_OUTCOMES = 2**27  # beyond, they are not counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,7 @@ class AtomStep:
     p_inf: float = 0.0
     r_inf: float = 0.0
     count: int = 1
+    lattice: float | None = None
 
     @property
     def noiseless(self) -> bool:
@@ -37,45 +40,84 @@ class AtomStep:
     def simplified(self) -> AtomStep:
         return self
 
+    def at_least(self, loss: float, tail: float) -> AtomStep:
+        return self
+
     def loss_range(self, tail: float) -> tuple[float, float]:
         return float(self.losses[0]), float(self.losses[-1])
 
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
         """Every atom moved to the two losses of the grid around it, so that its masses under P and under R are kept."""
+        first, size = grid_over(float(self.losses[0]), float(self.losses[-1]) + grid, grid)
         cell = np.floor(self.losses / grid).astype(np.int64)
-        first, size = int(cell[0]), int(cell[-1] - cell[0]) + 2
         with np.errstate(under="ignore"):
             r = self.p * np.exp(-self.losses)
             right = r * np.clip(np.expm1(self.losses - cell * grid) / math.expm1(grid), 0.0, 1.0)
         at = cell - first
         losses = (first + np.arange(size, dtype=np.float64)) * grid
         r_grid = np.bincount(at, weights=r - right, minlength=size) + np.bincount(at + 1, weights=right, minlength=size)
-        p = r_grid * np.exp(losses)
+        p = r_grid * np.exp(np.minimum(losses, 700.0))  # the last of them may lie beyond every atom
         return StepMasses(
             losses, p * ((1 - self.p_inf) / p.sum()), p_inf=self.p_inf, r_inf=self.r_inf, count=self.count
         )
 
 
-@functools.lru_cache(maxsize=64)
-def discrete_gaussian(multiplier: float, *, sensitivity: int = 1, count: int = 1) -> AtomStep:
+@dataclass(frozen=True)
+class OutOfReach:
+    """`count` queries whose losses no array here could hold: the tight accountant leaves them to a Renyi bound."""
+
+    count: int
+    lattice: None = None
+    noiseless: bool = False
+
+    def simplified(self) -> OutOfReach:
+        return self
+
+    def at_least(self, loss: float, tail: float) -> OutOfReach:
+        return self
+
+    def loss_range(self, tail: float) -> tuple[float, float]:
+        return -math.inf, math.inf
+
+    def discretised(self, *, grid: float, tail: float) -> StepMasses:
+        raise TooFine(math.inf)
+
+
+@functools.lru_cache(maxsize=16)
+def discrete_gaussian(multiplier: float, *, sensitivity: int = 1, count: int = 1) -> AtomStep | OutOfReach:
     """Integer noise P(x) ~ exp(-x^2 / 2 s^2), s = multiplier * sensitivity (Canonne, Kamath & Steinke 2020), against its shift.
 
     The losses are exact, (2 x D - D^2) / 2 s^2 at the outcome x for sensitivity D. A smaller change of the sum loses less:
     the law is log-concave, so that its hockey-stick divergences from its shifts increase with the shift.
+
+    Of very many outcomes, runs of neighbours are moved to the losses at their ends, as cells of a grid are, so that a wide law
+    takes no more memory than a narrow one.
     """
     scale = multiplier * sensitivity
     reach = math.ceil(REACH * scale) + sensitivity
-    x = np.arange(-reach, reach + sensitivity + 1, dtype=np.float64)
-    weight = np.exp(-((x - sensitivity) ** 2) / (2 * scale**2))
-    losses = (2 * x * sensitivity - sensitivity**2) / (2 * scale**2)
-    return AtomStep(losses, weight / weight.sum(), p_inf=BEYOND, r_inf=BEYOND, count=count)
+    outcomes = 2 * reach + sensitivity + 1
+    width = math.ceil(outcomes / MOST_ATOMS)
+    if width > 1 and (outcomes > MOST_OUTCOMES or multiplier < 0.01):
+        return OutOfReach(count)
+    first = np.arange(-reach, reach + sensitivity + 1, width, dtype=np.float64)
+    ends = first if width == 1 else np.append(first, first[-1] + width)
+    apart = sensitivity / scale**2  # the losses of two neighbours
+    p = np.zeros(len(ends))
+    for offset in range(width):
+        weight = np.exp(-((first + offset - sensitivity) ** 2) / (2 * scale**2))
+        right = 0.0 if offset == 0 else math.expm1(offset * apart) / math.expm1(width * apart)  # of R's mass
+        p[: len(first)] += weight * ((1 - right) * math.exp(-offset * apart))
+        if offset:
+            p[1:] += weight * (right * math.exp((width - offset) * apart))
+    losses = (2 * ends * sensitivity - sensitivity**2) / (2 * scale**2)
+    return AtomStep(losses, p / p.sum(), p_inf=BEYOND, r_inf=BEYOND, count=count)
 
 
 @functools.lru_cache(maxsize=64)
 def randomised_response(epsilon: float, *, count: int = 1) -> AtomStep:
     """The pair that dominates every (epsilon, 0) private query: an answer that is right with odds e^epsilon."""
-    right = 1 / (1 + math.exp(-epsilon))
-    return AtomStep(np.array([-epsilon, epsilon]), np.array([1 - right, right]), count=count)
+    right, wrong = 1 / (1 + math.exp(-epsilon)), math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    return AtomStep(np.array([-epsilon, epsilon]), np.array([wrong, right]), count=count, lattice=epsilon)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from honestdp.budget import Budget
 from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
 CLOSE = 1e-3  # how far below its target a calibrated epsilon may lie, relative
+NARROW = 1e-5  # of log noise: where epsilon leaps, it comes no closer than this
 MOST = 10**9  # beyond which counts of steps, candidates and runs are not searched
 
 
@@ -32,7 +33,7 @@ class Spender(Protocol):
 
 def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selection: Spender) -> Run:
     """The run with the least noise whose whole search meets the budget: at most 0.1 % below it, never above."""
-    checks.whole(least=1, steps=steps)
+    checks.whole(least=1, most=checks.MOST, steps=steps)
 
     def run_with(noise: float) -> Run:
         return Run(records=records, lot=lot, steps=steps, noise=noise)
@@ -45,38 +46,40 @@ def least_multiplier(budget: Budget, event_of: Callable[[float], DpEvent], selec
 
     def excess(log_noise: float) -> float:
         """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
-        epsilon = selection.epsilon(event_of(math.exp(log_noise)), delta=budget.delta)
+        noise = min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
+        epsilon = selection.epsilon(event_of(noise), delta=budget.delta)
         return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
 
-    return math.exp(_crossing(excess))
+    return min(max(math.exp(_crossing(excess)), LEAST_NOISE), MOST_NOISE)
 
 
 def _crossing(excess: Callable[[float], float]) -> float:
     """The argument at which a decreasing function falls to zero, from the side where it is at most zero."""
     # log epsilon falls at least as fast as log noise rises (but for the clamps), so that one such step brackets the crossing.
+    least, most = math.log(LEAST_NOISE), math.log(MOST_NOISE)
     low = high = 0.0
     at_low = at_high = excess(0.0)
     while at_low <= 0:
         high, at_high = low, at_low
-        low = max(low + min(at_low, -0.1), math.log(LEAST_NOISE))
+        if low <= least:  # not even the least noise that a run may have costs too much
+            return low
+        low = max(low + min(at_low, -0.1), least)
         at_low = excess(low)
-        if low <= math.log(LEAST_NOISE):
-            return high
     while at_high > 0:
         low, at_low = high, at_high
-        if high >= math.log(MOST_NOISE):
+        if high >= most:
             raise OverBudget(
                 f"no noise up to {MOST_NOISE:g} meets this budget: raise epsilon or delta, or ask for fewer steps or candidates"
             )
-        high = min(high + max(at_high, 0.1), math.log(MOST_NOISE))
+        high = min(high + max(at_high, 0.1), most)
         at_high = excess(high)
     aim = -CLOSE / 3
     previous, latest = (low, at_low), (high, at_high)
     for _ in range(100):
-        if at_high >= -CLOSE or high - low < 1e-12:
+        if high - low < NARROW or (at_high >= -CLOSE and (high - low < CLOSE or _steep(previous, latest))):
             break
         middle = _secant(previous, latest, aim)
-        if middle is None or not low < middle < high:
+        if middle is None or not low < middle < high or at_high >= -CLOSE:
             middle = (low + high) / 2
         value = excess(middle)
         previous, latest = latest, (middle, value)
@@ -85,6 +88,12 @@ def _crossing(excess: Callable[[float], float]) -> float:
         else:
             high, at_high = middle, value
     return high
+
+
+def _steep(previous: tuple[float, float], latest: tuple[float, float]) -> bool:
+    """Whether epsilon falls about as fast as the noise rises, so that close to the budget is close to the least noise."""
+    (x0, y0), (x1, y1) = previous, latest
+    return x0 != x1 and (y1 - y0) / (x1 - x0) < -0.9
 
 
 def _secant(previous: tuple[float, float], latest: tuple[float, float], aim: float) -> float | None:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import fft, optimize
 
 from honestdp.accounting.pair import Pair, Slack
-from honestdp.accounting.steps import Array, Step, StepMasses
+from honestdp.accounting.steps import Array, Step, StepMasses, grid_over
 
 OUTSIDE = 1e-15  # the mass that a tilted distribution may have outside the window
 ROUNDING = 2.0**-50  # what a step may add to the relative error of a Fourier coefficient
@@ -84,17 +84,20 @@ def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
         losses, p = steps[0].losses, steps[0].p
         return Pair(losses, p, p * np.exp(-losses), p_inf, r_inf)
     covered = window(steps, delta=delta)
-    first = math.floor(covered.low / grid)
-    size = fft.next_fast_len(math.ceil(covered.high / grid) - first + 1, real=True)
+    first, least = grid_over(covered.low, covered.high, grid)
+    size = fft.next_fast_len(least, real=True)
     losses = (first + np.arange(size, dtype=np.float64)) * grid
-    tilted, slacks = [], []
+    p, log_scale, least_error = np.zeros(size), np.zeros(size), np.full(size, np.inf)
+    slacks = []
     for theta in covered.thetas:
         masses, error = _tilted_power(steps, theta, first=first, size=size, grid=grid)
         log_moment = sum(step.log_moment(theta) for step in steps)
-        tilted.append((masses, log_moment - theta * losses))
         slacks.append(Slack(theta=theta, log_mass=log_moment + math.log(error)))
-    best = np.argmin([slack.log_mass - slack.theta * losses for slack in slacks], axis=0)
-    p = np.choose(best, [masses for masses, _ in tilted]) * np.exp(np.choose(best, [scale for _, scale in tilted]))
+        log_error = slacks[-1].log_mass - theta * losses
+        better = log_error < least_error
+        p[better], least_error[better] = masses[better], log_error[better]
+        log_scale[better] = log_moment - theta * losses[better]
+    p *= np.exp(log_scale)
     # Of R, tilted by -1, the slack is seen from the other end: the reversed pair has losses -l and tilts -1 - theta.
     lower = tuple(Slack(theta=-1 - slack.theta, log_mass=slack.log_mass) for slack in slacks[:2])
     upper = tuple(slacks[2:])

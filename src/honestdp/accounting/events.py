@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import dp_accounting
 from dp_accounting import DpEvent
 
+from honestdp import checks
 from honestdp.accounting.atoms import discrete_gaussian, randomised_response
 from honestdp.accounting.steps import GaussianStep, Step
 from honestdp.accounting.worst import WorstStep
@@ -25,12 +26,20 @@ class DiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
     noise_multiplier: float
     sensitivity: int = 1
 
+    def __post_init__(self) -> None:
+        checks.non_negative(noise_multiplier=self.noise_multiplier)
+        checks.whole(least=1, sensitivity=self.sensitivity)
+
 
 @dataclass(frozen=True)
 class PureDpEvent(DpEvent):  # type: ignore[misc]
-    """Any query that is (epsilon, 0) private."""
+    """Any query that is (epsilon, 0) private. An infinite epsilon is an answer without noise."""
 
     epsilon: float
+
+    def __post_init__(self) -> None:
+        if self.epsilon != math.inf:
+            checks.non_negative(epsilon=self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ def _walk(event: DpEvent, count: int, rate: float = 1.0) -> Iterator[tuple[DpEve
             if count:
                 yield (1.0, 0.0), count
         case DiscreteGaussianDpEvent() | PureDpEvent() if rate == 1:
-            if count:
+            if count and event != PureDpEvent(0.0):
                 yield (event if _noisy(event) else (1.0, 0.0)), count
         case WorstOfDpEvent() if rate == 1:
             if count and any(steps_of(part) for part in event.events):

@@ -7,64 +7,120 @@ to epsilon. The grid keeps that below a set part of epsilon. It errs to the safe
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import math
+from collections import OrderedDict
 
-from honestdp.accounting.composition import chernoff, compose, discretise, window
+from honestdp.accounting.composition import ROUNDING, chernoff, compose, discretise
 from honestdp.accounting.pair import Pair
-from honestdp.accounting.steps import Step
+from honestdp.accounting.steps import MOST_CELLS, Step, TooFine
 
 TOLERANCE = 1e-4  # the part of epsilon that the grid may add
-MOST_CELLS = (
-    2**21
-)  # of one step's losses or of all together; beyond, the grid is coarser and epsilon larger than it need be
+AIM = 0.6  # of the tolerance: what the formula for the grid leaves out, and its last grid being up to a tenth wider, take the rest
+MOST_STEP_CELLS = 2 * MOST_CELLS  # of all kinds of steps together, before they are composed
+KEPT_CELLS, MOST_KEPT = 2 * MOST_CELLS, 8  # losses and pairs that are remembered
+ATTEMPTS = 8  # to find a grid on which all losses together fit
 LARGEST_LOSS = 500.0  # of one step, or of all together by Chernoff's bound: beyond it e^loss is no number to trust
 SMALLEST_LOSS = 1e-13  # below it a loss is no number to trust either
 SMALLEST_DELTA = 1e-100
 
 
-@functools.lru_cache(maxsize=8)
-def dominating_pair(steps: tuple[Step, ...], *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
-    """The composed pair, on a grid fine enough for epsilon at this delta; None where no float could hold its masses."""
-    if delta < SMALLEST_DELTA or any(step.noiseless for step in steps):
+class _Recent:
+    """The last answers of `dominating_pair`, as many as have KEPT_CELLS losses in all."""
+
+    def __init__(self) -> None:
+        self._pairs: OrderedDict[tuple[tuple[Step, ...], float, float], Pair | None] = OrderedDict()
+
+    def __call__(self, steps: tuple[Step, ...], *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
+        """The composed pair of the steps, on a grid fine enough for epsilon at this delta; None beyond what floats can hold.
+
+        tolerance: the part of epsilon that the grid may add.
+        """
+        key = (steps, delta, tolerance)
+        if key not in self._pairs:
+            self._pairs[key] = _dominating_pair(steps, delta, tolerance)
+        self._pairs.move_to_end(key)
+        while self._cells() > KEPT_CELLS or len(self._pairs) > MOST_KEPT:
+            self._pairs.popitem(last=False)
+        return self._pairs[key]
+
+    def cache_clear(self) -> None:
+        self._pairs.clear()
+
+    def _cells(self) -> int:
+        return sum(len(pair.losses) for pair in self._pairs.values() if pair is not None)
+
+
+dominating_pair = _Recent()
+
+
+def _dominating_pair(steps: tuple[Step, ...], delta: float, tolerance: float) -> Pair | None:
+    """The composed pair, on a grid fine enough for epsilon at this delta; None where no float could hold its masses.
+
+    No grid, of one step or of all together, has more than MOST_CELLS losses: where the tolerance would need more, the grid is
+    coarser and epsilon larger than it need be, and where nothing of use is left, there is no pair.
+    """
+    total = sum(step.count for step in steps)
+    if delta < SMALLEST_DELTA or total * ROUNDING >= 1 or any(step.noiseless for step in steps):
         return None
     steps = tuple(step.simplified() for step in steps)
     total = sum(step.count for step in steps)
-    tail = delta * 1e-6 / total
-    reach = max(high - low for low, high in (step.loss_range(tail) for step in steps))
-    if not SMALLEST_LOSS < reach < LARGEST_LOSS:
+    try:
+        lattice = steps[0].lattice
+        if lattice is not None and total * lattice < LARGEST_LOSS and all(step.lattice == lattice for step in steps):
+            with contextlib.suppress(TooFine):
+                return compose(discretise(steps, grid=lattice, delta=delta), grid=lattice, delta=delta)
+        return _on_a_grid(tuple(steps), total, delta, tolerance)
+    except TooFine:
         return None
-    grid = reach / 500
+
+
+def _on_a_grid(steps: tuple[Step, ...], total: int, delta: float, tolerance: float) -> Pair | None:
+    tail = delta * 1e-6 / total
+    steps = tuple(step.at_least(SMALLEST_LOSS, tail) for step in steps)
+    ranges = [high - low for low, high in (step.loss_range(tail) for step in steps)]
+    reach = max(ranges)
+    if not SMALLEST_LOSS <= reach < LARGEST_LOSS:
+        return None
+    finest = max(1.001 * reach / (MOST_CELLS - 4), sum(ranges) / MOST_STEP_CELLS)
+    grid = max(reach / 500, finest)
     for _ in range(6):
         quantile = chernoff(discretise(steps, grid=grid, delta=delta), mass=delta)
-        wanted = max(_grid(quantile.loss, quantile.tilt, total, tolerance), reach / MOST_CELLS)
+        if quantile.loss > LARGEST_LOSS:
+            return None
+        if quantile.loss <= 0:  # P(L > 0) <= delta, so that epsilon is 0 on any grid that is not coarser
+            break
+        wanted = max(_grid(quantile.loss, quantile.tilt, total, tolerance), finest)
         settled = grid / 2 < wanted < 2 * grid
         grid = wanted
         if settled:
             break
-    if quantile.loss > LARGEST_LOSS:
-        return None
-    coarsest = _coarsest(steps, grid, delta)
-    grid = max(grid, coarsest)
+    return _refined(steps, total, delta, tolerance, grid, finest)
+
+
+def _refined(
+    steps: tuple[Step, ...], total: int, delta: float, tolerance: float, grid: float, finest: float
+) -> Pair | None:
+    """The pair on this grid or on the one that its own epsilon asks for, but none with more than MOST_CELLS losses."""
+    attempts = 0
     while True:
-        pair = compose(discretise(steps, grid=grid, delta=delta), grid=grid, delta=delta)
+        try:
+            pair = compose(discretise(steps, grid=grid, delta=delta), grid=grid, delta=delta)
+        except TooFine as needed:
+            attempts += 1
+            if attempts > ATTEMPTS or grid * needed.factor > LARGEST_LOSS / 2:  # what a coarser grid adds is more losses to hold: no grid will do
+                raise
+            grid = finest = grid * 1.02 * needed.factor
+            continue
         worse = max(pair, pair.reversed, key=lambda direction: direction.epsilon(delta))
         epsilon = worse.epsilon(delta)
         if epsilon == 0 or math.isinf(epsilon):
             return pair
-        finer = _grid(epsilon, worse.steepness(epsilon), total, tolerance)
-        if grid <= 1.1 * max(finer, coarsest):
+        finer = max(_grid(epsilon, worse.steepness(epsilon), total, tolerance), finest)
+        if grid <= 1.1 * finer:
             return pair
-        grid = max(finer, coarsest)
-
-
-def _coarsest(steps: tuple[Step, ...], grid: float, delta: float) -> float:
-    """The grid on which the losses of all steps together take MOST_CELLS."""
-    if sum(step.count for step in steps) == 1:
-        return 0.0
-    covered = window(discretise(steps, grid=grid, delta=delta), delta=delta)
-    return (covered.high - covered.low) / MOST_CELLS
+        grid = finer
 
 
 def _grid(epsilon: float, tilt: float, steps: int, tolerance: float) -> float:
-    return math.sqrt(12 * tolerance * epsilon / (steps * (tilt + 1)))
+    return math.sqrt(12 * AIM * tolerance * epsilon / (steps * (tilt + 1)))

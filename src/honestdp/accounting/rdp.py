@@ -30,6 +30,8 @@ from honestdp.accounting.steps import Array
 HIGHEST_MOMENT = 512.0
 # dp-accounting's default orders leap from 63 to 128 and on by doubling, too far apart for a delta of 1e-16 and below.
 ORDERS = sorted({*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, *(round(64 * 1.06**i) for i in range(48))})
+# Pure differential privacy has a curve that is level: only orders without end show it.
+PURE_ORDERS = tuple(float(f"{order:.3g}") for order in np.geomspace(1200.0, 1e12, 40))
 ROUNDING = 1e-14  # of log E (dP/dR)^order of one step
 _WORTHLESS = 1e100  # stands for an infinite divergence where a search needs finite numbers
 
@@ -49,22 +51,33 @@ class RenyiCurve:
     orders: Array
     values: Array
 
+    def __post_init__(self) -> None:
+        # What is no number is no bound, and must not pass for one below every other.
+        object.__setattr__(self, "values", np.where(np.isnan(self.values), np.inf, self.values))
+
     def epsilon(self, delta: float) -> float:
         """The least epsilon over the orders, by the improved conversion."""
         with np.errstate(over="ignore"):
             epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, self.values, delta)
-        if epsilon > 0 and math.isfinite(epsilon) and order in (self.orders[0], self.orders[-1]):
+        if epsilon > 0 and math.isfinite(epsilon) and order in (self.orders[0], self.orders[-1]) and order < PURE_ORDERS[-1]:
             _warn_of_edge(order, self.orders[0], self.orders[-1])
         return float(epsilon)
 
     def delta(self, epsilon: float) -> float:
-        """The least delta over the orders, by the improved conversion."""
-        return float(rdp_privacy_accountant.compute_delta(self.orders, self.values, epsilon)[0])
+        """The least delta over the orders: the improved conversion, or delta^2 <= 1 - e^-KL, KL being at most every divergence.
+
+        As dp-accounting's, which fails on divergences below the rounding of 1.
+        """
+        a, values = self.orders, np.maximum(self.values, 0.0)
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            by_kl = np.log(-np.expm1(-values)) / 2
+            improved = (a - 1) * (values - epsilon + np.log1p(-1 / a)) - np.log(a)
+        return min(1.0, math.exp(min(0.0, float(by_kl.min()), float(improved[a > 1.01].min(initial=0.0)))))
 
 
 def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
     """The curve of an event at ORDERS, or at the given orders."""
-    chosen = tuple(ORDERS if orders is None else orders)
+    chosen = tuple((*ORDERS, *PURE_ORDERS) if orders is None and is_pure(event) else ORDERS if orders is None else orders)
     try:
         return _cached_curve(event, chosen)
     except TypeError:  # an event made of a list has no hash
@@ -78,6 +91,7 @@ def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
         return RenyiCurve(alpha, own)
     if total_steps(event) == 0:
         return RenyiCurve(alpha, np.zeros(len(alpha)))
+    event = _without_nothing(event)
     accountant = rdp_privacy_accountant.RdpAccountant(orders)
     with _quiet():  # orders that do not converge come back infinite, which is all that matters here
         accountant.compose(event)
@@ -92,18 +106,41 @@ def _own_values(event: DpEvent, alpha: Array, orders: tuple[float, ...]) -> Arra
         case DiscreteGaussianDpEvent():  # as of the continuous law (Canonne, Kamath & Steinke 2020, Theorem 4)
             values = alpha / (2 * event.noise_multiplier**2) if event.noise_multiplier else np.full(len(alpha), np.inf)
         case PureDpEvent():  # randomised response dominates: e^{(a-1) D} = (e^{a e} + e^{(1-a) e}) / (1 + e^e)
-            e = event.epsilon
+            e = min(event.epsilon, _WORTHLESS)
             log_moment = np.logaddexp(alpha * e, (1 - alpha) * e) - np.logaddexp(e, 0.0)
             values = (np.maximum(log_moment, 0.0) + ROUNDING) / (alpha - 1)
         case WorstOfDpEvent():
             values = np.max([renyi_curve(part, orders).values for part in event.events], axis=0)
         case dp_accounting.SelfComposedDpEvent() if _has_own(event):
-            values = event.count * renyi_curve(event.event, orders).values
+            values = event.count * renyi_curve(event.event, orders).values if event.count else np.zeros(len(alpha))
         case dp_accounting.ComposedDpEvent() if _has_own(event):
             values = np.sum([renyi_curve(part, orders).values for part in event.events], axis=0)
         case _:
             return None
     return values
+
+
+def _without_nothing(event: DpEvent) -> DpEvent:
+    """The event without what is asked no times: none of infinitely much is nothing, and in floats no number."""
+    match event:
+        case dp_accounting.SelfComposedDpEvent():
+            inner = _without_nothing(event.event)
+            return dp_accounting.SelfComposedDpEvent(inner, event.count) if event.count else dp_accounting.NoOpDpEvent()
+        case dp_accounting.ComposedDpEvent():
+            return dp_accounting.ComposedDpEvent([_without_nothing(part) for part in event.events])
+        case _:
+            return event
+
+
+def is_pure(event: DpEvent) -> bool:
+    """Whether every query of it is (epsilon, 0) private."""
+    match event:
+        case dp_accounting.SelfComposedDpEvent():
+            return is_pure(event.event)
+        case dp_accounting.ComposedDpEvent() | WorstOfDpEvent():
+            return bool(event.events) and all(is_pure(part) for part in event.events)
+        case _:
+            return isinstance(event, PureDpEvent)
 
 
 def _has_own(event: DpEvent) -> bool:

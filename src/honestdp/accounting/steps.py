@@ -18,7 +18,7 @@ outside the grid is charged in full: its P-mass as loss +infinity, its R-mass as
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -27,6 +27,25 @@ from numpy.typing import NDArray
 from scipy import special
 
 Array = NDArray[np.float64]
+
+MOST_CELLS = 2**21
+"""Of any one grid of losses, whatever the arguments. With what is kept of earlier calls, no call needs more than 1 GiB."""
+
+
+class TooFine(ArithmeticError):
+    """A grid of more than MOST_CELLS losses. `factor`: by how much it must at least be coarser."""
+
+    def __init__(self, cells: float) -> None:
+        self.factor = cells / MOST_CELLS
+        super().__init__(f"a grid of {cells:.3g} losses, and {MOST_CELLS} are the most")
+
+
+def grid_over(low: float, high: float, grid: float) -> tuple[int, int]:
+    """The first multiple of the grid, and how many there are, that cover [low, high]. Every grid is measured here first."""
+    if not (high - low) / grid <= MOST_CELLS - 2:
+        raise TooFine((high - low) / grid + 2)
+    first = math.floor(low / grid)
+    return first, math.ceil(high / grid) - first + 1
 
 
 class Step(Protocol):
@@ -42,8 +61,15 @@ class Step(Protocol):
     def simplified(self) -> Step:
         """The same losses by fewer queries, where that is known."""
 
+    def at_least(self, loss: float, tail: float) -> Step:
+        """A step that dominates it and whose losses reach at least about so far."""
+
     def loss_range(self, tail: float) -> tuple[float, float]:
         """The losses outside of which P and R each have at most about `tail` of mass."""
+
+    @property
+    def lattice(self) -> float | None:
+        """A grid on which the losses lie as they are, if there is one."""
 
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
         """A pair on the losses `grid * i` that dominates one of the queries."""
@@ -59,13 +85,24 @@ class GaussianStep:
 
     @property
     def noiseless(self) -> bool:
-        return self.noise == 0
+        return self.noise**2 == 0  # so little that its square is no float counts as none
 
     def simplified(self) -> GaussianStep:
         """At rate one, T Gaussians of noise sigma are one Gaussian of noise sigma / sqrt(T)."""
         if self.rate == 1 and self.count > 1:
             return GaussianStep(1.0, self.noise / math.sqrt(self.count), 1)
         return self
+
+    def at_least(self, loss: float, tail: float) -> GaussianStep:
+        """With less noise, where losses would be too small for floats: less noise dominates more."""
+        step = self
+        while -np.subtract(*step.loss_range(tail)) < loss:
+            step = replace(step, noise=step.noise / 2)
+        return step
+
+    @property
+    def lattice(self) -> None:
+        return None
 
     def loss_range(self, tail: float) -> tuple[float, float]:
         """The losses outside of which P and R each have at most about `tail` of mass."""
@@ -81,12 +118,13 @@ class GaussianStep:
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
         """The dominating pair on the losses `grid * i`."""
         low, high = self.loss_range(tail)
-        first, last = math.floor(low / grid), math.ceil(high / grid)
-        loss: Array = np.arange(first, last + 1, dtype=np.float64) * grid
+        first, size = grid_over(low, high, grid)
+        loss: Array = (first + np.arange(size, dtype=np.float64)) * grid
         # w = e^{(2x-1)/2 sigma^2} = 1 + (e^l - 1)/q; where it is negative, l < log(1-q) and no outcome has that loss.
         w = np.exp(loss) if self.rate == 1 else 1 + np.expm1(loss) / self.rate
         with np.errstate(divide="ignore"):
-            x = self.noise**2 * np.log(np.maximum(w, 0)) + 0.5
+            log_w = loss if self.rate == 1 else np.log1p(np.maximum(np.expm1(loss) / self.rate, -1.0))
+            x = self.noise**2 * log_w + 0.5
         base = _cell_masses(x / self.noise)
         shifted = _cell_masses((x - 1) / self.noise)
         # Pc - t_i Rc = q (B - w_i Rc) with B the mass of N(1, sigma^2): no cancellation of nearly equal masses.

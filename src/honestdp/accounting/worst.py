@@ -15,7 +15,7 @@ import numpy as np
 from honestdp.accounting.atoms import AtomStep, Profile, step_of
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import dominating_pair
-from honestdp.accounting.steps import Step, StepMasses
+from honestdp.accounting.steps import Step, StepMasses, TooFine
 
 POINTS = 4000  # of the profile between epsilon 0 and its end
 
@@ -31,7 +31,14 @@ class WorstStep:
     def noiseless(self) -> bool:
         return any(step.noiseless for steps in self.alternatives for step in steps)
 
+    @property
+    def lattice(self) -> None:
+        return None
+
     def simplified(self) -> WorstStep:
+        return self
+
+    def at_least(self, loss: float, tail: float) -> WorstStep:
         return self
 
     def loss_range(self, tail: float) -> tuple[float, float]:
@@ -41,7 +48,7 @@ class WorstStep:
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
         found = _dominating(self.alternatives, tail, self.count)
         if found is None:
-            raise OverflowError("losses beyond what floats can hold")
+            raise TooFine(math.inf)
         return found.discretised(grid=grid, tail=tail)
 
 

@@ -21,11 +21,13 @@ FILES = (
         "adult/adult.data.gz",
         "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
         (_BASE + "adult.data",),
+        3_974_305,
     ),
     SourceFile(
         "adult/adult.test.gz",
         "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
         (_BASE + "adult.test",),
+        2_003_153,
     ),
 )
 RANGES = {0: (17, 90), 2: (0, 1_500_000), 4: (1, 16), 10: (0, 99_999), 11: (0, 5_000), 12: (1, 99)}

@@ -7,14 +7,15 @@ import numpy as np
 from honestdp.data.named import Array, NamedDataset
 from honestdp.data.sources import DatasetUnavailable, SourceFile, content
 
-_PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+_PARTS = {"train-images-idx3": 47040016, "train-labels-idx1": 60008, "t10k-images-idx3": 7840016, "t10k-labels-idx1": 10008}
+"""The four files, and the bytes of each: a header, and one for each pixel or label."""
 
 
 def _files(folder: str, bases: tuple[str, ...], digests: tuple[str, ...]) -> tuple[SourceFile, ...]:
-    names = [f"{part}-ubyte.gz" for part in _PARTS]
+    names = [(f"{part}-ubyte.gz", size) for part, size in _PARTS.items()]
     return tuple(
-        SourceFile(f"{folder}/{name}", digest, tuple(base + name for base in bases))
-        for name, digest in zip(names, digests, strict=True)
+        SourceFile(f"{folder}/{name}", digest, tuple(base + name for base in bases), size)
+        for (name, size), digest in zip(names, digests, strict=True)
     )
 
 
@@ -31,8 +32,8 @@ MNIST = _files(
 FASHION = _files(
     "fashion-mnist",
     (
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ),
     (
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",

@@ -95,7 +95,7 @@ def named(
     identical: whether all candidates of `winner` have one law.
     """
     checks.one_of(SELECTIONS, selection=name)
-    checks.whole(least=1, candidates=candidates)
+    checks.whole(least=1, most=checks.MOST, candidates=candidates)
     if runs is not None:
         checks.positive(runs=runs)
     if runs is not None and name in ("compose", "winner") and runs != candidates:

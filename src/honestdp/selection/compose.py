@@ -25,7 +25,7 @@ class Compose:
     accountant: str = "pld"
 
     def __post_init__(self) -> None:
-        checks.whole(least=1, candidates=self.candidates)
+        checks.whole(least=1, most=checks.MOST, candidates=self.candidates)
         checks.one_of(accounting.ACCOUNTANTS, accountant=self.accountant)
 
     @property

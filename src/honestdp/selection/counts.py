@@ -36,6 +36,9 @@ class Count(Protocol):
     def generating(self, x: float) -> float:
         """phi(x) = E x^K, 0 <= x <= 1."""
 
+    def drawn(self, s: float) -> float:
+        """1 - phi(1 - s): the chance that one of K draws or more has an outcome of probability s."""
+
     def slope(self, s: Array, x: Array) -> Array:
         """phi'(x) where x = 1 - s, non-increasing in s. Both are given, so that a small one keeps its digits."""
 
@@ -62,8 +65,8 @@ class TruncatedNegativeBinomial:
     def of_mean(cls, mean: float, *, shape: float) -> TruncatedNegativeBinomial:
         """The law of this shape whose mean number of runs is `mean`."""
         _check_shape(shape)
-        if not (math.isfinite(mean) and mean >= 1):
-            wanted = "a finite number of at least 1, since a truncated negative binomial count is at least one run"
+        if not 1 <= mean <= checks.MOST:
+            wanted = f"from 1 to {checks.MOST:.0e}, since a truncated negative binomial count is at least one run"
             raise checks.InvalidArgument("runs", mean, wanted)
         if mean == 1:
             return cls(shape, 1.0)
@@ -99,6 +102,14 @@ class TruncatedNegativeBinomial:
         if self.shape == 0:
             return inner / math.log(self.gamma)
         return math.expm1(-self.shape * inner) / math.expm1(-self.shape * math.log(self.gamma))
+
+    def drawn(self, s: float) -> float:
+        if self.gamma == 1:
+            return s
+        grown = math.log1p((1 - self.gamma) * s / self.gamma)
+        if self.shape == 0:
+            return min(1.0, -grown / math.log(self.gamma))
+        return min(1.0, math.expm1(-self.shape * grown) / math.expm1(self.shape * math.log(self.gamma)))
 
     def slope(self, s: Array, x: Array) -> Array:
         return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * s)) ** (self.shape + 1)
@@ -150,6 +161,8 @@ class Poisson:
 
     def __post_init__(self) -> None:
         checks.positive(runs=self.mean)
+        if self.mean > checks.MOST:
+            raise checks.InvalidArgument("runs", self.mean, f"at most {checks.MOST:.0e}")
 
     @property
     def none(self) -> float:
@@ -161,6 +174,9 @@ class Poisson:
 
     def generating(self, x: float) -> float:
         return math.exp(-self.mean * (1 - x))
+
+    def drawn(self, s: float) -> float:
+        return -math.expm1(-self.mean * s)
 
     def slope(self, s: Array, x: Array) -> Array:
         return self.mean * np.exp(-self.mean * s)
@@ -177,7 +193,7 @@ class Binomial:
     chance: float
 
     def __post_init__(self) -> None:
-        checks.whole(least=1, trials=self.trials)
+        checks.whole(least=1, most=checks.MOST, trials=self.trials)
         if not 0 < self.chance <= 1:
             raise checks.InvalidArgument("chance", self.chance, "above 0 and at most 1")
 
@@ -196,6 +212,9 @@ class Binomial:
     def generating(self, x: float) -> float:
         return float(1 - self.chance * (1 - x)) ** self.trials
 
+    def drawn(self, s: float) -> float:
+        return 1.0 if self.chance * s == 1 else -math.expm1(self.trials * math.log1p(-self.chance * s))
+
     def slope(self, s: Array, x: Array) -> Array:
         return self.mean * ((1 - self.chance) + self.chance * x) ** (self.trials - 1)
 
@@ -213,7 +232,7 @@ def count_of(*, runs: float, shape: float | str) -> Count:
 
 def coverage(count: Count, candidates: int) -> float:
     """The chance that a given one of the candidates is drawn at least once."""
-    return 1 - count.generating(1 - 1 / candidates)
+    return count.drawn(1 / candidates)
 
 
 def with_replacement(runs: int, generator: np.random.Generator, candidates: int) -> list[int]:

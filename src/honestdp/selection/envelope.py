@@ -24,7 +24,9 @@ from honestdp.accounting.pld import LARGEST_LOSS
 from honestdp.accounting.steps import Array
 from honestdp.selection.counts import Count
 
-CELLS = 4  # cells of s to a cell of the grid of losses
+CELLS = 4  # cells of s to a cell of the grid of losses, where these are many
+MOST_CELLS = 2**20  # of s, but for those of a long piece
+LONG, FINE = 1e-3, 40_000  # a piece of g that is cut in a way of its own; the cells that s and g have at the least
 PRECISION = 1e-6  # of the search for epsilon, relative, upwards
 
 
@@ -55,14 +57,15 @@ class Curve:
         y_above = r_above - p_error / scale
         s, x = np.maximum(s_below, 1 - x_above), np.minimum(x_above, 1 - s_below)
         g, y = np.minimum(g_below, 1 - y_above), np.maximum(y_above, 1 - g_below)
-        corners = (
-            _corners(np.maximum.accumulate(s), 0.0, 1.0),
-            _corners(np.minimum.accumulate(x), 1.0, 0.0),
-            _corners(np.minimum.accumulate(g[::-1])[::-1], pair.r_inf, 1.0),
-            _corners(np.maximum.accumulate(y[::-1])[::-1], 1 - pair.r_inf, 0.0),
+        corners = np.array(
+            (
+                _corners(np.maximum.accumulate(s), 0.0, 1.0),
+                _corners(np.minimum.accumulate(x), 1.0, 0.0),
+                _corners(np.minimum.accumulate(g[::-1])[::-1], pair.r_inf, 1.0),
+                _corners(np.maximum.accumulate(y[::-1])[::-1], 1 - pair.r_inf, 0.0),
+            )
         )
-        index = np.arange(CELLS * (len(s) + 1) + 1) / CELLS
-        return cls(*(np.interp(index, np.arange(len(s) + 2), corner) for corner in corners))
+        return cls(*_subdivided(corners))
 
     def cells(self, count: Count) -> tuple[Array, Array]:
         """phi' at the left end of each cell in s and at the right end in g: their difference bounds that of the cell."""
@@ -71,6 +74,38 @@ class Curve:
 
 def _corners(values: Array, first: float, last: float) -> Array:
     return np.concatenate(([first], np.clip(values, 0.0, 1.0), [last]))
+
+
+def _subdivided(corners: Array) -> tuple[Array, Array, Array, Array]:
+    """Points on the straight pieces between the corners (columns of s, x, g, y), so many that the cells between are narrow.
+
+    A smooth loss has many corners, close together, and a few points on each piece do. An outcome that alone has much of the
+    mass makes a long piece, which is cut finer and finer towards both its ends: phi' may fall within a tiny part of it.
+    """
+    moved = np.append(True, np.abs(np.diff(corners, axis=1)).max(axis=0) > 0)
+    corners = corners[:, moved]
+    length = np.abs(np.diff(corners, axis=1)).max(axis=0)
+    long = length > LONG
+    fine = _towards_both_ends(FINE // max(1, int(np.count_nonzero(long))))
+    few = max(1, min(CELLS, MOST_CELLS // len(long)))
+    even = np.maximum(few, np.ceil(FINE * length)).astype(np.int64)
+    points = np.where(long, fine.shape[1], even)
+    piece = np.repeat(np.arange(len(long)), points)
+    within = np.arange(len(piece)) - np.repeat(np.cumsum(points) - points, points)
+    part = within / even[piece]
+    rest = 1 - part
+    at = np.flatnonzero(long[piece])
+    part[at], rest[at] = fine[:, within[at]]
+    s, x, g, y = (np.append(row[piece] * rest + row[piece + 1] * part, row[-1]) for row in corners)
+    # Where rounding turned two neighbours round: s and y the lesser, x and g the larger.
+    s, x = np.minimum.accumulate(s[::-1])[::-1], np.maximum.accumulate(x[::-1])[::-1]
+    return s, x, np.maximum.accumulate(g), np.minimum.accumulate(y)
+
+
+def _towards_both_ends(points: int) -> Array:
+    """Numbers from 0 to below 1, and what they lack to 1, `[2, about points]`: half of them even, half close to an end."""
+    half = np.union1d(np.linspace(0.0, 0.5, 2 + points // 4), np.geomspace(1e-15, 0.5, 2 + points // 4))
+    return np.array((np.append(half[:-1], 1 - half[:0:-1]), np.append(1 - half[:-1], half[:0:-1])))
 
 
 @dataclass(frozen=True)

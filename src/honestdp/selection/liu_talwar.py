@@ -40,8 +40,8 @@ class LiuTalwar:
     accountant: str = "rdp"
 
     def __post_init__(self) -> None:
-        if not 0 < self.gamma <= 1:
-            raise checks.InvalidArgument("gamma", self.gamma, "above 0 and at most 1")
+        if not 1 / checks.MOST <= self.gamma <= 1:
+            raise checks.InvalidArgument("gamma", self.gamma, f"from {1 / checks.MOST:.0e} to 1")
         if self.accountant not in ("rdp", "moments"):
             wanted = (
                 "rdp or moments for liu-talwar, whose delta1 near 1e-18 lies below the floor of a Fourier transform"
@@ -54,8 +54,8 @@ class LiuTalwar:
 
     def coverage(self, candidates: int) -> float:
         """1 - E(1 - 1/G)^K for the coin's geometric K; the hard stop changes it by less than 1e-19."""
-        x = 1 - 1 / candidates
-        return 1 - self.gamma * x / (1 - (1 - self.gamma) * x)
+        each = 1 / candidates
+        return each / (self.gamma * (1 - each) + each)
 
     @property
     def most_runs(self) -> float:

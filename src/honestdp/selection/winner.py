@@ -6,6 +6,7 @@ The winner is a function of all k runs, so its cost is never above that of their
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import numpy as np
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
+from honestdp.accounting import AccountingWarning
 from honestdp.selection.compose import Compose
 from honestdp.selection.grid import different_epsilon, identical_epsilon, winner_delta
 from honestdp.selection.profile import Profiles, base_pair, least, of_event, sampled
@@ -34,7 +36,7 @@ class Winner:
     identical: bool = False
 
     def __post_init__(self) -> None:
-        checks.whole(least=1, candidates=self.candidates)
+        checks.whole(least=1, most=checks.MOST, candidates=self.candidates)
 
     @property
     def basis(self) -> str:
@@ -59,14 +61,23 @@ class Winner:
         return [*range(candidates)]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
-        composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
-        if self.candidates == 1 or composed == 0 or math.isinf(composed):
-            return composed
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", AccountingWarning)
+            composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
+        own = math.inf
+        if self.candidates > 1 and 0 < composed < math.inf:
+            own = self._own_epsilon(event, delta)
+        if composed <= own:  # what is said of a number that is not charged is not said
+            for warning in caught:
+                warnings.warn(warning.message, stacklevel=2)
+        return min(composed, own)
+
+    def _own_epsilon(self, event: DpEvent, delta: float) -> float:
         pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
         if pair is None:
-            return composed
+            return math.inf
         bound = identical_epsilon if self.identical else different_epsilon
-        return min(composed, max(bound(direction, self.candidates, delta) for direction in (pair, pair.reversed)))
+        return max(bound(direction, self.candidates, delta) for direction in (pair, pair.reversed))
 
     def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
         checks.probability(delta=delta)
