@@ -151,8 +151,16 @@ class Spending:
 
 def total_epsilon(spendings: Iterable[Spending], *, delta: float) -> float:
     """The epsilon of all of them together at this delta, by privacy-loss distributions."""
+    return counted_epsilon(Counter(spendings), delta=delta)
+
+
+def counted_epsilon(spendings: Mapping[Spending, int], *, delta: float) -> float:
+    """The same, of spendings with how often each was made."""
     checks.probability(delta=delta)
-    return _total(tuple(sorted(Counter(spendings).items(), key=repr)), delta)
+    try:
+        return _total(tuple(sorted(spendings.items(), key=repr)), delta)
+    except (OverflowError, ZeroDivisionError):  # numbers that no float can hold
+        return math.inf
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.ledger import chain
 from honestdp.ledger.chain import Entry, canonical
 from honestdp.ledger.errors import BrokenChain
+from honestdp.ledger.names import known_name
 from honestdp.spending import Spending
 
 NOTHING = canonical({"version": 1})  # the content of an entry that says all by its kind and key
 
 
-@dataclass(frozen=True)
-class Charge:
+class Charge(NamedTuple):
     """An entry that spends, and what it spends."""
 
     entry: Entry
@@ -41,11 +42,17 @@ class Account:
 
     @classmethod
     def of(cls, dataset: str, entries: Sequence[Entry]) -> Account:
-        return accounts(entries).get(dataset, cls(dataset))
+        """The account that is meant by this name, empty where there is none; `LookAlike` where another could be meant."""
+        found = accounts(entries)
+        name = known_name(dataset, found)
+        return found.get(name, cls(name))
 
-    @property
-    def spendings(self) -> list[Spending]:
-        return [charge.spending for charge in self.charges]
+    def spendings(self, *, first: int | None = None) -> Counter[Spending]:
+        """What was spent and how often, by all charges or the first of them."""
+        counted: Counter[Spending] = Counter()
+        for content, count in Counter(charge.entry.content for charge in self.charges[:first]).items():
+            counted[_spending(content)] += count  # an equal content is an equal spending: few of them are compared
+        return counted
 
     def with_key(self, key: str) -> Charge | None:
         return next((charge for charge in self.charges if charge.entry.key == key), None)
@@ -60,6 +67,8 @@ class Account:
             case chain.CHARGE:
                 if self.budget is None:
                     raise _broken(entry, "it charges a dataset without a budget")
+                if entry.key in self.tokens:
+                    raise _broken(entry, f"the key {entry.key!r} was charged before")
                 self.tokens[entry.key] = []
                 self.charges.append(Charge(entry, _read(entry, _spending)))
             case chain.RESUME:
@@ -103,7 +112,7 @@ def resume_content(key: str, count: int, token: str) -> str:
 def _read(entry: Entry, reader: Any) -> Any:
     try:
         return reader(entry.content)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:  # whatever nonsense a content is made of, and however deep
         raise BrokenChain(
             f"entry {entry.number} cannot be read, perhaps a newer honestdp wrote it: {error}", entry=entry.number
         ) from error
@@ -136,20 +145,3 @@ def _resume(content: str) -> tuple[str, int, str]:
     if not (isinstance(key, str) and isinstance(token, str) and type(count) is int):
         raise TypeError("a resume is a key, a count and a token")
     return key, count, token
-
-
-def check_name(**names: str) -> None:
-    for name, value in names.items():
-        if not _one_line(value, most=200) or not value.strip():
-            raise checks.InvalidArgument(name, value, "one line of printable text, of 1 to 200 characters")
-
-
-def check_text(**texts: str) -> None:
-    for name, value in texts.items():
-        if not _one_line(value, most=1000):
-            raise checks.InvalidArgument(name, value, "one line of printable text, of at most 1000 characters")
-
-
-def _one_line(text: object, *, most: int) -> bool:
-    """Nothing that would break a table, move a terminal's cursor or be no Unicode."""
-    return isinstance(text, str) and len(text) <= most and text.isprintable()

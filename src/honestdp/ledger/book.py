@@ -15,6 +15,7 @@ import json
 import math
 import os
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
@@ -26,8 +27,6 @@ from honestdp.ledger.account import (
     Account,
     Charge,
     accounts,
-    check_name,
-    check_text,
     resume_content,
     resume_key,
 )
@@ -45,8 +44,9 @@ from honestdp.ledger.errors import (
     NotPrivate,
     StaleCopy,
 )
+from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
 from honestdp.ledger.store import Store
-from honestdp.spending import Spending, total_epsilon
+from honestdp.spending import Spending, counted_epsilon
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
@@ -108,17 +108,20 @@ class Ledger:
         """Sets what a dataset may spend, for good. To say the same again is no error, to say another is."""
         check_name(dataset=dataset)
         content = canonical({"version": 1, "epsilon": float(budget.epsilon), "delta": float(budget.delta)})
-        self._store.create()
+        if not self.path.exists():
+            canonical_name(dataset)  # no file for a name that it would refuse
+            self._store.create()
         with self._store.writing() as transaction:
-            known = Account.of(dataset, transaction.entries()).budget
+            account = Account.of(dataset, transaction.entries())
+            known = account.budget
             if known is not None and known != budget:
                 raise BudgetFixed(
-                    f"{dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set once: "
-                    f"another would change what was promised for it"
+                    f"{account.dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set "
+                    f"once: another would change what was promised for it"
                 )
             if known is None:
-                transaction.append(dataset=dataset, kind=BUDGET, key="", what="", content=content)
-        return self.balance(dataset)
+                transaction.append(dataset=account.dataset, kind=BUDGET, key="", what="", content=content)
+        return self.balance(account.dataset)
 
     def charge(self, dataset: str, spending: Spending, *, key: str, what: str = "") -> Balance:
         """Charges the spending, durably, before it returns; or raises, and has charged nothing.
@@ -133,22 +136,23 @@ class Ledger:
                 "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
             )
         for attempt in itertools.count():
-            account = self._account(dataset)
+            entries, account = self._read(dataset)
             budget = self._budget_of(account)
             known = _charged_before(account, budget, spending, key)
             if known is not None:
                 return known
             before, after = _quote(account, budget, spending)
             with self._store.writing() as transaction:
-                current = Account.of(dataset, transaction.entries())
+                now = transaction.entries(known=entries)
+                current = account if now == entries else Account.of(dataset, now)
                 if current.charges != account.charges:
                     if attempt < PATIENCE or current.with_key(key) is not None:
                         continue
                     before, after = _quote(current, budget, spending)
                 content = canonical(spending.as_dict())
-                entry = transaction.append(dataset=dataset, kind=CHARGE, key=key, what=what, content=content)
+                entry = transaction.append(dataset=account.dataset, kind=CHARGE, key=key, what=what, content=content)
             return Balance(
-                dataset=dataset,
+                dataset=account.dataset,
                 budget=budget,
                 before=before,
                 spent=after,
@@ -168,8 +172,9 @@ class Ledger:
         after: the token of the resume before, empty for the first. Another than the last one raises `StaleCopy`.
         """
         check_name(dataset=dataset, key=key, token=token)
+        entries = self._entries()
         with self._store.writing() as transaction:
-            account = Account.of(dataset, transaction.entries())
+            account = Account.of(dataset, transaction.entries(known=entries))
             charge = self._open_charge(account, key)
             tokens = account.tokens[key]
             if token in tokens[-1:]:
@@ -183,7 +188,7 @@ class Ledger:
                 raise checks.InvalidArgument("token", token, "new and random for each resume")
             count = len(tokens) + 1
             transaction.append(
-                dataset=dataset,
+                dataset=account.dataset,
                 kind=RESUME,
                 key=resume_key(key, count),
                 what="",
@@ -194,22 +199,22 @@ class Ledger:
     def end(self, dataset: str, *, key: str) -> None:
         """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
         check_name(dataset=dataset, key=key)
+        entries = self._entries()
         with self._store.writing() as transaction:
-            account = Account.of(dataset, transaction.entries())
+            account = Account.of(dataset, transaction.entries(known=entries))
             if key not in account.ended:
                 charge = self._open_charge(account, key)
                 transaction.append(
-                    dataset=dataset, kind=OVER, key=key, what="", content=NOTHING, time=charge.entry.time
+                    dataset=account.dataset, kind=OVER, key=key, what="", content=NOTHING, time=charge.entry.time
                 )
 
     def balance(self, dataset: str) -> Balance:
         """What a dataset has spent and what is left."""
-        entries = self._entries()
-        account = Account.of(dataset, entries)
+        entries, account = self._read(dataset)
         budget = self._budget_of(account)
-        spent = total_epsilon(account.spendings, delta=budget.delta)
+        spent = counted_epsilon(account.spendings(), delta=budget.delta)
         return Balance(
-            dataset=dataset,
+            dataset=account.dataset,
             budget=budget,
             before=spent,
             spent=spent,
@@ -220,15 +225,18 @@ class Ledger:
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The entries of a dataset, or all of them, verified."""
-        return [entry for entry in self._store.entries() if dataset in (None, entry.dataset)]
+        entries = self._store.entries()
+        found = accounts(entries)
+        name = None if dataset is None else known_name(dataset, found)
+        return [entry for entry in entries if name in (None, entry.dataset)]
 
     def charges(self, dataset: str) -> tuple[Charge, ...]:
         """What was charged to a dataset, in order."""
-        return tuple(self._account(dataset).charges)
+        return tuple(self._read(dataset)[1].charges)
 
     def datasets(self) -> list[str]:
         """The datasets that have a budget, in the order in which they were given one."""
-        return [entry.dataset for entry in self._store.entries() if entry.kind == BUDGET]
+        return list(accounts(self._store.entries()))
 
     def verify(self, *, head: str | None = None) -> str:
         """Checks everything that can be checked, and gives the head hash; an error names the first broken entry.
@@ -265,8 +273,9 @@ class Ledger:
         except NoLedger:
             return []
 
-    def _account(self, dataset: str) -> Account:
-        return Account.of(dataset, self._entries())
+    def _read(self, dataset: str) -> tuple[list[Entry], Account]:
+        entries = self._entries()
+        return entries, Account.of(dataset, entries)
 
     def _open_charge(self, account: Account, key: str) -> Charge:
         """The charge of a search that is not over."""
@@ -301,7 +310,7 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
         raise KeyReused(
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
         )
-    before, after = (total_epsilon(account.spendings[:end], delta=budget.delta) for end in (place, place + 1))
+    before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
     return Balance(
         dataset=account.dataset,
         budget=budget,
@@ -315,8 +324,9 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
 
 def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float, float]:
     """Epsilon before the charge and after it, or the error that refuses it."""
-    before = total_epsilon(account.spendings, delta=budget.delta)
-    after = total_epsilon([*account.spendings, spending], delta=budget.delta)
+    spent = account.spendings()
+    before = counted_epsilon(spent, delta=budget.delta)
+    after = counted_epsilon(spent + Counter([spending]), delta=budget.delta)
     if math.isinf(after):
         raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
     if not after <= budget.epsilon:

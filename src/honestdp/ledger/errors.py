@@ -37,6 +37,10 @@ class NoBudget(LedgerError):
     """A dataset that has no budget."""
 
 
+class LookAlike(LedgerError):
+    """A dataset's name that could be taken for another one's."""
+
+
 class BudgetFixed(LedgerError):
     """A budget that is already set, and another one was asked for."""
 
