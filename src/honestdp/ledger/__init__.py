@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from honestdp.ledger.book import Balance, Ledger
+from honestdp.ledger.balance import Balance
+from honestdp.ledger.book import Ledger
 from honestdp.ledger.chain import Entry
 from honestdp.ledger.errors import (
     BrokenChain,
@@ -17,6 +18,7 @@ from honestdp.ledger.errors import (
     LedgerError,
     Locked,
     LookAlike,
+    Misremembered,
     NoBudget,
     NoCharge,
     NoLedger,
@@ -38,6 +40,7 @@ __all__ = [
     "LedgerError",
     "Locked",
     "LookAlike",
+    "Misremembered",
     "NoBudget",
     "NoCharge",
     "NoLedger",

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from honestdp import checks
 from honestdp.budget import Budget
-from honestdp.ledger import chain
-from honestdp.ledger.chain import Entry, canonical
+from honestdp.ledger.chain import BUDGET, CHARGE, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import BrokenChain
 from honestdp.ledger.names import known_name
 from honestdp.spending import Spending
@@ -37,7 +36,7 @@ class Account:
     dataset: str
     budget: Budget | None = None
     charges: list[Charge] = field(default_factory=list)
-    tokens: dict[str, list[str]] = field(default_factory=dict)
+    tokens: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
 
     @classmethod
@@ -59,31 +58,31 @@ class Account:
 
     def add(self, entry: Entry) -> None:
         """One more entry; an error where it does not follow from those before."""
-        match entry.kind:
-            case chain.BUDGET:
-                if self.budget is not None:
-                    raise _broken(entry, "the dataset already has a budget, and a budget is set once")
-                self.budget = _read(entry, _budget)
-            case chain.CHARGE:
-                if self.budget is None:
-                    raise _broken(entry, "it charges a dataset without a budget")
-                if entry.key in self.tokens:
-                    raise _broken(entry, f"the key {entry.key!r} was charged before")
-                self.tokens[entry.key] = []
-                self.charges.append(Charge(entry, _read(entry, _spending)))
-            case chain.RESUME:
-                key, count, token = _read(entry, _resume)
-                self._check_open(entry, key)
-                if count != len(self.tokens[key]) + 1 or entry.key != resume_key(key, count):
-                    raise _broken(entry, f"it is not resume {len(self.tokens[key]) + 1} of its charge")
-                self.tokens[key].append(token)
-            case chain.OVER:
-                self._check_open(entry, entry.key)
-                if entry.content != NOTHING:
-                    raise _broken(entry, "its content is not that of an end")
-                self.ended.add(entry.key)
-            case _:
-                raise _broken(entry, f"its kind is {entry.kind!r}")
+        kind, key = entry.kind, entry.key
+        if kind == CHARGE:  # first, for they are many
+            if self.budget is None:
+                raise _broken(entry, "it charges a dataset without a budget")
+            if key in self.tokens:
+                raise _broken(entry, f"the key {key!r} was charged before")
+            self.tokens[key] = ()
+            self.charges.append(Charge(entry, _read(entry, _spending)))
+        elif kind == BUDGET:
+            if self.budget is not None:
+                raise _broken(entry, "the dataset already has a budget, and a budget is set once")
+            self.budget = _read(entry, _budget)
+        elif kind == RESUME:
+            key, count, token = _read(entry, _resume)
+            self._check_open(entry, key)
+            if count != len(self.tokens[key]) + 1 or entry.key != resume_key(key, count):
+                raise _broken(entry, f"it is not resume {len(self.tokens[key]) + 1} of its charge")
+            self.tokens[key] += (token,)
+        elif kind == OVER:
+            self._check_open(entry, key)
+            if entry.content != NOTHING:
+                raise _broken(entry, "its content is not that of an end")
+            self.ended.add(key)
+        else:
+            raise _broken(entry, f"its kind is {kind!r}")
 
     def _check_open(self, entry: Entry, key: str) -> None:
         if key not in self.tokens:

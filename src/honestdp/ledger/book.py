@@ -16,12 +16,10 @@ import math
 import os
 import shlex
 from collections import Counter
-from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 
-from honestdp import checks
-from honestdp.budget import Budget, number, rounded_up
+from honestdp import checks, remembered
+from honestdp.budget import Budget, rounded_up
 from honestdp.ledger.account import (
     NOTHING,
     Account,
@@ -30,6 +28,7 @@ from honestdp.ledger.account import (
     resume_content,
     resume_key,
 )
+from honestdp.ledger.balance import Balance, rounded_down
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import (
     BrokenChain,
@@ -37,6 +36,7 @@ from honestdp.ledger.errors import (
     BudgetFixed,
     KeyEnded,
     KeyReused,
+    Misremembered,
     NoBudget,
     NoCharge,
     NoLedger,
@@ -46,51 +46,10 @@ from honestdp.ledger.errors import (
 )
 from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
 from honestdp.ledger.store import Store
-from honestdp.spending import Spending, counted_epsilon
+from honestdp.spending import Spending, counted_epsilon, recomputed_epsilon
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """Where a dataset stands.
-
-    before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
-    charges: how many there are, this one included. head: the hash of the last entry, which shows later if the ledger was cut off.
-    charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
-        as it was then.
-    """
-
-    dataset: str
-    budget: Budget
-    before: float
-    spent: float
-    charges: int
-    charged: bool
-    head: str
-
-    @property
-    def left(self) -> float:
-        """The budget's epsilon less what is spent. Charges do not add up: together they spend less than their sum."""
-        return max(0.0, self.budget.epsilon - self.spent)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "dataset": self.dataset,
-            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
-            "before": number(self.before),
-            "spent": number(self.spent),
-            "left": self.left,
-            "charges": self.charges,
-            "charged": self.charged,
-            "head": self.head,
-        }
-
-
-def rounded_down(value: float) -> str:
-    """A number with four digits, never above its value: what is left must not be quoted too large."""
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(max(value, 0.0))):.4g}"
 
 
 class Ledger:
@@ -238,22 +197,25 @@ class Ledger:
         """The datasets that have a budget, in the order in which they were given one."""
         return list(accounts(self._store.entries()))
 
-    def verify(self, *, head: str | None = None) -> str:
+    def verify(self, *, head: str | None = None, recompute: bool = False) -> str:
         """Checks everything that can be checked, and gives the head hash; an error names the first broken entry.
 
         head: a head hash noted earlier, which must still be in the chain.
+        recompute: also compose every dataset's charges with nothing remembered, and compare. It may take minutes.
         """
         with self._store.reading() as transaction:
             entries = transaction.entries()
             transaction.check_pages()
         if not entries:
             raise NotALedger(f"{self.path} is empty: a ledger begins with a budget")
-        accounts(entries)
+        found = accounts(entries)
         if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
             raise BrokenChain(
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
                 entry=len(entries) + 1,
             )
+        for account in found.values() if recompute else ():
+            _check_remembered(account, self._budget_of(account))
         return entries[-1].hash
 
     def export(self, dataset: str | None = None) -> dict[str, object]:
@@ -320,6 +282,18 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
         charged=False,
         head=charge.entry.hash,
     )
+
+
+def _check_remembered(account: Account, budget: Budget) -> None:
+    """What charges are allowed by is what they come to when nothing is remembered."""
+    spent = account.spendings()
+    usual = counted_epsilon(spent, delta=budget.delta)
+    anew = recomputed_epsilon(spent, delta=budget.delta)
+    if usual != anew:
+        raise Misremembered(
+            f"{account.dataset} has spent {rounded_up(anew)}, and {rounded_up(usual)} by what {remembered.folder()} remembers: "
+            f"remove that folder, and look into who can write it"
+        )
 
 
 def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float, float]:
