@@ -156,6 +156,10 @@ def verify(
     head: Annotated[
         str | None, typer.Option(help="A head hash noted earlier, by show or export: it must still be in the ledger.")
     ] = None,
+    recompute: Annotated[
+        bool,
+        typer.Option(help="Also compose all charges anew, with nothing remembered, and compare. It may take minutes."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Checks the chain of entries, and names the first that is not what was written.
@@ -165,7 +169,7 @@ def verify(
     from honestdp.ledger import Ledger
 
     book = Ledger(ledger)
-    found = book.verify(head=head)
+    found = book.verify(head=head, recompute=recompute)
     entries = len(book.entries())
     if as_json:
         typer.echo(json.dumps({"intact": True, "entries": entries, "head": found}, indent=2))

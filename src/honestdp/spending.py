@@ -14,21 +14,25 @@ a record pays on one side, and the dearer side counts.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from honestdp import accounting, checks
+from honestdp import accounting, checks, merging, remembered
 from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
-from honestdp.accounting.atoms import step_of
+from honestdp.accounting.atoms import AtomStep, step_of
 from honestdp.accounting.events import steps_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep, Step
+from honestdp.merging import BeyondNumbers, Block, Leaf
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, Selection, Winner
 from honestdp.selection.profile import Profiles, quiet, worst
@@ -36,6 +40,8 @@ from honestdp.selection.written import read_selection, write_selection
 
 VERSION = 1
 NOT_PRIVATE = (GaussianStep(1.0, 0.0, 1),)
+AT_ONCE = 8  # kinds, or profiles, that the accountant composes in one go; more are merged, two at a time
+MOST_STEPS = 2**19  # likewise
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,16 @@ class Spending:
     @property
     def private(self) -> bool:
         return all(run.noise > 0 or run.steps == 0 for run, _ in self.runs)
+
+    @property
+    def composed(self) -> bool:
+        """Whether it is runs and nothing else, which compose query by query; anything else is known by its profile."""
+        return isinstance(self.selection, Compose) and self.validation is None
+
+    @property
+    def text(self) -> str:
+        """What it is, as one text: equal for equal spendings alone."""
+        return json.dumps(self.as_dict(), sort_keys=True)
 
     @property
     def base(self) -> Selection:
@@ -151,33 +167,91 @@ class Spending:
 
 def total_epsilon(spendings: Iterable[Spending], *, delta: float) -> float:
     """The epsilon of all of them together at this delta, by privacy-loss distributions."""
+    return counted_epsilon(Counter(spendings), delta=delta)
+
+
+def counted_epsilon(spendings: Mapping[Spending, int], *, delta: float) -> float:
+    """The same, of spendings with how often each was made."""
     checks.probability(delta=delta)
-    return _total(tuple(sorted(Counter(spendings).items(), key=repr)), delta)
+    try:
+        return _total(tuple(sorted(spendings.items(), key=repr)), delta)
+    except (OverflowError, ZeroDivisionError):  # numbers that no float can hold
+        return math.inf
+
+
+def recomputed_epsilon(spendings: Mapping[Spending, int], *, delta: float) -> float:
+    """The same, with nothing remembered from earlier: neither by this process nor on the disk."""
+    with remembered.nothing():
+        for cache in (_total, _steps):
+            cache.cache_clear()
+        return counted_epsilon(spendings, delta=delta)
 
 
 @functools.lru_cache(maxsize=256)
 def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
     if sum(count for _, count in spendings) == 1:
         return _alone(spendings[0][0], delta)
+    if not all(spending.private for spending, _ in spendings):
+        return math.inf
+    if _many(spendings):
+        with suppress(BeyondNumbers):
+            found = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
+            if math.isfinite(found):
+                return found
+    return _at_once(spendings, delta)
+
+
+def _many(spendings: tuple[tuple[Spending, int], ...]) -> bool:
+    """Whether there is more to compose than the accountant does well at once: kinds, repetitions of profiles, steps."""
+    gaussian, others = _sorted_out(spendings)
+    kinds, steps = len(gaussian) + len(others), sum(count for (rate, _), count in gaussian.items() if rate < 1)
+    return kinds > AT_ONCE or sum(count for _, count in others) > AT_ONCE or steps > MOST_STEPS
+
+
+def _sorted_out(
+    spendings: tuple[tuple[Spending, int], ...],
+) -> tuple[Counter[tuple[float, float]], list[tuple[Spending, int]]]:
+    """The Gaussian queries of composed runs by rate and noise, and the spendings that enter by their profile."""
     gaussian: Counter[tuple[float, float]] = Counter()
-    others: list[Step] = []
+    others = []
     for spending, count in spendings:
-        for step in spending.steps(delta=delta):
-            if isinstance(step, GaussianStep):
-                gaussian[step.rate, step.noise] += step.count * count
-            else:
-                others.append(_repeated(step, count))
+        if not spending.composed:
+            others.append((spending, count))
+            continue
+        for step in steps_of(spending.training):
+            assert isinstance(step, GaussianStep)
+            gaussian[step.rate, step.noise] += step.count * count
+    return gaussian, others
+
+
+def _leaves(spendings: tuple[tuple[Spending, int], ...], delta: float) -> list[Leaf]:
+    gaussian, others = _sorted_out(spendings)
+    leaves = merging.gaussian_leaves(gaussian, delta=delta)
+    for spending, count in others:
+        make = functools.partial(_power_of_step, spending, count, delta)
+        leaves.append(Leaf(f"spending {spending.text}", str(count), make))
+    return leaves
+
+
+def _power_of_step(spending: Spending, count: int, delta: float) -> Block:
+    """Of a spending that is known by its profile, so many times."""
+    step = _remembered_step(spending, delta * merging.DEEPER)
+    if len(step.losses) == 0:
+        return merging.NOTHING
+    return merging.power(merging.of_atoms(step, delta=delta), count, delta=delta)
+
+
+def _at_once(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
+    gaussian, found = _sorted_out(spendings)
+    others = [_repeated(step, count) for spending, count in found for step in spending.steps(delta=delta)]
     steps: list[Step] = [GaussianStep(rate, noise, count) for (rate, noise), count in sorted(gaussian.items())]
     steps += others
     if not steps:
         return 0.0
-    if any(step.noiseless for step in steps):
-        return math.inf
     if not others:
         events = [SelfComposedDpEvent(spending.training, count) for spending, count in spendings]
-        with (
-            warnings.catch_warnings()
-        ):  # where numbers end, a Renyi bound: sound, and the ledger says no more than a bound
+        with warnings.catch_warnings():
+            # Where numbers end, a Renyi bound: sound, and the ledger says no more than a bound.
             warnings.simplefilter("ignore", accounting.AccountingWarning)
             return accounting.epsilon(ComposedDpEvent(events), delta=delta)
     pair = dominating_pair(tuple(steps), delta=delta)
@@ -190,9 +264,7 @@ def _alone(spending: Spending, delta: float) -> float:
         return math.inf
     sides = [side for side in (spending.training, spending.validation) if side is not None]
     base = spending.base
-    if isinstance(
-        base, Compose | LiuTalwar
-    ):  # by the accountant that composes it, so that a second charge never costs less
+    if isinstance(base, Compose | LiuTalwar):  # as it composes, so that a second charge never makes the total less
         base = replace(base, accountant="pld" if isinstance(base, Compose) else "rdp")
     with quiet():
         return max(base.epsilon(side, delta=delta) for side in sides)
@@ -202,12 +274,25 @@ def _alone(spending: Spending, delta: float) -> float:
 def _steps(spending: Spending, delta: float) -> tuple[Step, ...]:
     if not spending.private:
         return NOT_PRIVATE
-    if isinstance(spending.selection, Compose) and spending.validation is None:
+    if spending.composed:
         return steps_of(spending.training)
+    step = _remembered_step(spending, delta)
+    return () if len(step.losses) == 0 else (step,)
+
+
+def _remembered_step(spending: Spending, delta: float) -> AtomStep:
+    asked = f"profile {delta!r}\n{spending.text}"
+    return remembered.remember(
+        asked, lambda: _profile_step(spending, delta), write=merging.write_atoms, read=merging.read_atoms
+    )
+
+
+def _profile_step(spending: Spending, delta: float) -> AtomStep:
+    """The step of a spending that is known by its profile; one without losses where it spends nothing."""
     profiles = spending.profiles(delta=delta)
     if max(profile.deltas[0] for profile in profiles) == 0:
-        return ()
-    return (step_of(*profiles),)
+        return AtomStep(np.zeros(0), np.zeros(0))
+    return step_of(*profiles)
 
 
 def _repeated(step: Step, times: int) -> Step:

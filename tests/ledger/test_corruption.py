@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,7 +120,7 @@ def test_a_head_stays_valid_while_the_ledger_grows(ledger: Ledger) -> None:
 def test_an_entry_of_someone_elses_is_named(ledger: Ledger, seal: bool) -> None:
     """Swapped entries, and one that is sealed anew but does not follow from the one before."""
     entries = ledger.entries()
-    forged = replace(entries[3], content=entries[3].content.replace("200.0", "900.0"))
+    forged = entries[3]._replace(content=entries[3].content.replace("200.0", "900.0"))
     forged = forged.sealed() if seal else forged
     with unguarded(ledger) as connection:
         connection.execute("UPDATE entries SET content = ?, hash = ? WHERE number = 4", (forged.content, forged.hash))
@@ -217,4 +216,4 @@ def test_the_hash_is_over_every_column() -> None:
     entry = Entry(number=1, time="t", dataset="d", kind="k", key="y", what="w", content="c", previous=GENESIS).sealed()
     for column in COLUMNS[:-1]:
         changed = 2 if column == "number" else "other"
-        assert replace(entry, **{column: changed}).digest() != entry.hash
+        assert entry._replace(**{column: changed}).digest() != entry.hash

@@ -209,7 +209,7 @@ def test_a_charge_that_comes_in_between_is_counted(tmp_path: Path, monkeypatch: 
 
 def test_a_charge_that_loses_every_race_still_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ledger_of(tmp_path)
-    read = Ledger._account
+    read = Ledger._read
     rivals = 0
 
     def overtaken(self: Ledger, dataset: str) -> Any:
@@ -221,7 +221,7 @@ def test_a_charge_that_loses_every_race_still_comes_to_an_end(tmp_path: Path, mo
             transaction.append(dataset=dataset, kind="charge", key=f"rival {rivals}", what="", content=content)
         return found
 
-    monkeypatch.setattr(Ledger, "_account", overtaken)
+    monkeypatch.setattr(Ledger, "_read", overtaken)
     balance = ledger.charge("a", spending(), key="mine")
     assert rivals == book.PATIENCE + 1
     assert balance.charges == rivals + 1

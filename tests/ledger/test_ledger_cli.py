@@ -18,7 +18,7 @@ import pytest
 from honestdp import Run, accounting
 from honestdp.budget import rounded_up
 from honestdp.ledger import Ledger
-from honestdp.ledger.book import rounded_down
+from honestdp.ledger.balance import rounded_down
 from honestdp.selection import named
 from honestdp.spending import Spending, total_epsilon
 

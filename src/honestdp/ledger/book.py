@@ -15,70 +15,41 @@ import json
 import math
 import os
 import shlex
-from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context
+from collections import Counter
 from pathlib import Path
 
-from honestdp import checks
-from honestdp.budget import Budget, number, rounded_up
-from honestdp.ledger.account import Account, Charge, check_contents, check_name, check_text
-from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, Entry, canonical
+from honestdp import checks, remembered
+from honestdp.budget import Budget, rounded_up
+from honestdp.ledger.account import (
+    NOTHING,
+    Account,
+    Charge,
+    accounts,
+    resume_content,
+    resume_key,
+)
+from honestdp.ledger.balance import Balance, rounded_down
+from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import (
     BrokenChain,
     BudgetExceeded,
     BudgetFixed,
+    KeyEnded,
     KeyReused,
+    Misremembered,
     NoBudget,
+    NoCharge,
     NoLedger,
     NotALedger,
     NotPrivate,
+    StaleCopy,
 )
+from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
 from honestdp.ledger.store import Store
-from honestdp.spending import Spending, total_epsilon
+from honestdp.spending import Spending, counted_epsilon, recomputed_epsilon
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """Where a dataset stands.
-
-    before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
-    charges: how many there are, this one included. head: the hash of the last entry, which shows later if the ledger was cut off.
-    charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
-        as it was then.
-    """
-
-    dataset: str
-    budget: Budget
-    before: float
-    spent: float
-    charges: int
-    charged: bool
-    head: str
-
-    @property
-    def left(self) -> float:
-        """The budget's epsilon less what is spent. Charges do not add up: together they spend less than their sum."""
-        return max(0.0, self.budget.epsilon - self.spent)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "dataset": self.dataset,
-            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
-            "before": number(self.before),
-            "spent": number(self.spent),
-            "left": self.left,
-            "charges": self.charges,
-            "charged": self.charged,
-            "head": self.head,
-        }
-
-
-def rounded_down(value: float) -> str:
-    """A number with four digits, never above its value: what is left must not be quoted too large."""
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(max(value, 0.0))):.4g}"
 
 
 class Ledger:
@@ -96,17 +67,20 @@ class Ledger:
         """Sets what a dataset may spend, for good. To say the same again is no error, to say another is."""
         check_name(dataset=dataset)
         content = canonical({"version": 1, "epsilon": float(budget.epsilon), "delta": float(budget.delta)})
-        self._store.create()
+        if not self.path.exists():
+            canonical_name(dataset)  # no file for a name that it would refuse
+            self._store.create()
         with self._store.writing() as transaction:
-            known = Account.of(dataset, transaction.entries()).budget
+            account = Account.of(dataset, transaction.entries())
+            known = account.budget
             if known is not None and known != budget:
                 raise BudgetFixed(
-                    f"{dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set once: "
-                    f"another would change what was promised for it"
+                    f"{account.dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set "
+                    f"once: another would change what was promised for it"
                 )
             if known is None:
-                transaction.append(dataset=dataset, kind=BUDGET, key="", what="", content=content)
-        return self.balance(dataset)
+                transaction.append(dataset=account.dataset, kind=BUDGET, key="", what="", content=content)
+        return self.balance(account.dataset)
 
     def charge(self, dataset: str, spending: Spending, *, key: str, what: str = "") -> Balance:
         """Charges the spending, durably, before it returns; or raises, and has charged nothing.
@@ -121,22 +95,23 @@ class Ledger:
                 "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
             )
         for attempt in itertools.count():
-            account = self._account(dataset)
+            entries, account = self._read(dataset)
             budget = self._budget_of(account)
             known = _charged_before(account, budget, spending, key)
             if known is not None:
                 return known
             before, after = _quote(account, budget, spending)
             with self._store.writing() as transaction:
-                current = Account.of(dataset, transaction.entries())
-                if current != account:
+                now = transaction.entries(known=entries)
+                current = account if now == entries else Account.of(dataset, now)
+                if current.charges != account.charges:
                     if attempt < PATIENCE or current.with_key(key) is not None:
                         continue
                     before, after = _quote(current, budget, spending)
                 content = canonical(spending.as_dict())
-                entry = transaction.append(dataset=dataset, kind=CHARGE, key=key, what=what, content=content)
+                entry = transaction.append(dataset=account.dataset, kind=CHARGE, key=key, what=what, content=content)
             return Balance(
-                dataset=dataset,
+                dataset=account.dataset,
                 budget=budget,
                 before=before,
                 spent=after,
@@ -146,14 +121,59 @@ class Ledger:
             )
         raise AssertionError
 
+    def resume(self, dataset: str, *, key: str, token: str, after: str) -> None:
+        """Notes durably, before it returns, that the search charged under this key goes on, or raises.
+
+        One charge pays for one search. Of a search that was copied, every copy could go on and find another winner; so each
+        resume leaves a token here, new and random, and only who knows the last one may go on.
+
+        token: of this resume. Where it is already the last one nothing is written, so that a kill in between is no harm.
+        after: the token of the resume before, empty for the first. Another than the last one raises `StaleCopy`.
+        """
+        check_name(dataset=dataset, key=key, token=token)
+        entries = self._entries()
+        with self._store.writing() as transaction:
+            account = Account.of(dataset, transaction.entries(known=entries))
+            charge = self._open_charge(account, key)
+            tokens = account.tokens[key]
+            if token in tokens[-1:]:
+                return
+            if after != (tokens[-1] if tokens else ""):
+                raise StaleCopy(
+                    f"the search with the key {key} of {dataset} has gone on from another copy since this one was made: go on "
+                    f"with the newest copy, this one must not run"
+                )
+            if token in tokens:
+                raise checks.InvalidArgument("token", token, "new and random for each resume")
+            count = len(tokens) + 1
+            transaction.append(
+                dataset=account.dataset,
+                kind=RESUME,
+                key=resume_key(key, count),
+                what="",
+                content=resume_content(key, count, token),
+                time=charge.entry.time,
+            )
+
+    def end(self, dataset: str, *, key: str) -> None:
+        """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
+        check_name(dataset=dataset, key=key)
+        entries = self._entries()
+        with self._store.writing() as transaction:
+            account = Account.of(dataset, transaction.entries(known=entries))
+            if key not in account.ended:
+                charge = self._open_charge(account, key)
+                transaction.append(
+                    dataset=account.dataset, kind=OVER, key=key, what="", content=NOTHING, time=charge.entry.time
+                )
+
     def balance(self, dataset: str) -> Balance:
         """What a dataset has spent and what is left."""
-        entries = self._entries()
-        account = Account.of(dataset, entries)
+        entries, account = self._read(dataset)
         budget = self._budget_of(account)
-        spent = total_epsilon(account.spendings, delta=budget.delta)
+        spent = counted_epsilon(account.spendings(), delta=budget.delta)
         return Balance(
-            dataset=dataset,
+            dataset=account.dataset,
             budget=budget,
             before=spent,
             spent=spent,
@@ -164,32 +184,38 @@ class Ledger:
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The entries of a dataset, or all of them, verified."""
-        return [entry for entry in self._store.entries() if dataset in (None, entry.dataset)]
+        entries = self._store.entries()
+        found = accounts(entries)
+        name = None if dataset is None else known_name(dataset, found)
+        return [entry for entry in entries if name in (None, entry.dataset)]
 
     def charges(self, dataset: str) -> tuple[Charge, ...]:
         """What was charged to a dataset, in order."""
-        return self._account(dataset).charges
+        return tuple(self._read(dataset)[1].charges)
 
     def datasets(self) -> list[str]:
         """The datasets that have a budget, in the order in which they were given one."""
-        return [entry.dataset for entry in self._store.entries() if entry.kind == BUDGET]
+        return list(accounts(self._store.entries()))
 
-    def verify(self, *, head: str | None = None) -> str:
+    def verify(self, *, head: str | None = None, recompute: bool = False) -> str:
         """Checks everything that can be checked, and gives the head hash; an error names the first broken entry.
 
         head: a head hash noted earlier, which must still be in the chain.
+        recompute: also compose every dataset's charges with nothing remembered, and compare. It may take minutes.
         """
         with self._store.reading() as transaction:
             entries = transaction.entries()
             transaction.check_pages()
         if not entries:
             raise NotALedger(f"{self.path} is empty: a ledger begins with a budget")
-        check_contents(entries)
+        found = accounts(entries)
         if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
             raise BrokenChain(
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
                 entry=len(entries) + 1,
             )
+        for account in found.values() if recompute else ():
+            _check_remembered(account, self._budget_of(account))
         return entries[-1].hash
 
     def export(self, dataset: str | None = None) -> dict[str, object]:
@@ -209,8 +235,24 @@ class Ledger:
         except NoLedger:
             return []
 
-    def _account(self, dataset: str) -> Account:
-        return Account.of(dataset, self._entries())
+    def _read(self, dataset: str) -> tuple[list[Entry], Account]:
+        entries = self._entries()
+        return entries, Account.of(dataset, entries)
+
+    def _open_charge(self, account: Account, key: str) -> Charge:
+        """The charge of a search that is not over."""
+        charge = account.with_key(key)
+        if charge is None:
+            raise NoCharge(
+                f"nothing was charged to {account.dataset} under the key {key} in {self.path}: name the ledger and the dataset "
+                f"that the search was charged to"
+            )
+        if key in account.ended:
+            raise KeyEnded(
+                f"the search with the key {key} of {account.dataset} is over, and its winner has left: one charge pays for one "
+                f"search, so begin another under a new key"
+            )
+        return charge
 
     def _budget_of(self, account: Account) -> Budget:
         if account.budget is None:
@@ -222,15 +264,15 @@ class Ledger:
 
 def _charged_before(account: Account, budget: Budget, spending: Spending, key: str) -> Balance | None:
     """The balance of the charge that this key has already made, as it was then; None where it has made none."""
-    place = next((i for i, charge in enumerate(account.charges) if charge.entry.key == key), None)
-    if place is None:
+    charge = account.with_key(key)
+    if charge is None:
         return None
-    charge = account.charges[place]
+    place = account.charges.index(charge)
     if charge.spending != spending:
         raise KeyReused(
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
         )
-    before, after = (total_epsilon(account.spendings[:end], delta=budget.delta) for end in (place, place + 1))
+    before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
     return Balance(
         dataset=account.dataset,
         budget=budget,
@@ -242,10 +284,23 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
     )
 
 
+def _check_remembered(account: Account, budget: Budget) -> None:
+    """What charges are allowed by is what they come to when nothing is remembered."""
+    spent = account.spendings()
+    usual = counted_epsilon(spent, delta=budget.delta)
+    anew = recomputed_epsilon(spent, delta=budget.delta)
+    if usual != anew:
+        raise Misremembered(
+            f"{account.dataset} has spent {rounded_up(anew)}, and {rounded_up(usual)} by what {remembered.folder()} remembers: "
+            f"remove that folder, and look into who can write it"
+        )
+
+
 def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float, float]:
     """Epsilon before the charge and after it, or the error that refuses it."""
-    before = total_epsilon(account.spendings, delta=budget.delta)
-    after = total_epsilon([*account.spendings, spending], delta=budget.delta)
+    spent = account.spendings()
+    before = counted_epsilon(spent, delta=budget.delta)
+    after = counted_epsilon(spent + Counter([spending]), delta=budget.delta)
     if math.isinf(after):
         raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
     if not after <= budget.epsilon:

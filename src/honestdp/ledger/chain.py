@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, NamedTuple
 
 from honestdp.ledger.errors import BrokenChain
 
 GENESIS = "0" * 64
-BUDGET, CHARGE = "budget", "charge"
+BUDGET, CHARGE, RESUME, OVER = "budget", "charge", "resume", "over"
 
 
 def canonical(value: object) -> str:
@@ -23,13 +24,13 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of a ledger, in the order of its columns.
 
-    kind: `budget` sets a dataset's budget, `charge` spends of it.
-    key: what makes a charge happen once; empty for a budget.
-    content: the budget or the spending, as canonical JSON.
+    kind: `budget` sets a dataset's budget, `charge` spends of it; `resume` and `over` say how a charged search went on.
+    time: of the entry; for `resume` and `over` that of their charge, for when a search ended tells how long it ran.
+    key: what makes a charge happen once, and what ends; "KEY/N" for the N-th resume of a charge; empty for a budget.
+    content: the budget, the spending or the token of a resume, as canonical JSON.
     """
 
     number: int
@@ -44,36 +45,40 @@ class Entry:
 
     def sealed(self) -> Entry:
         """The entry with its own hash."""
-        return replace(self, hash=self.digest())
+        return self._replace(hash=self.digest())
 
     def digest(self) -> str:
-        contents = {name: value for name, value in self.as_dict().items() if name != "hash"}
-        return hashlib.sha256(canonical(contents).encode("ascii")).hexdigest()
+        """The hash of the canonical JSON of all columns but the hash, put together here, for a ledger has many entries."""
+        text = (
+            f'{{"content":{quoted(self.content)},"dataset":{quoted(self.dataset)},"key":{quoted(self.key)},'
+            f'"kind":{quoted(self.kind)},"number":{self.number:d},"previous":{quoted(self.previous)},'
+            f'"time":{quoted(self.time)},"what":{quoted(self.what)}}}'
+        )
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def as_dict(self) -> dict[str, object]:
-        return {column: getattr(self, column) for column in COLUMNS}
-
-    def row(self) -> tuple[object, ...]:
-        return astuple(self)
+        return self._asdict()
 
 
-COLUMNS = tuple(field.name for field in fields(Entry))
+COLUMNS = Entry._fields
 
 
-def verified(rows: Iterable[Sequence[object]], *, written: int) -> list[Entry]:
+def verified(rows: Iterable[Sequence[Any]], *, written: int, known: Sequence[Entry] = ()) -> list[Entry]:
     """The entries of the rows, if every one is what was written; else an error that names the first that is not.
 
-    written: how many entries the file says were ever written.
+    written: how many entries the file says were ever written. known: entries already verified, which the rows follow.
     """
-    entries: list[Entry] = []
-    previous = GENESIS
-    for number, row in enumerate(rows, start=1):
-        if row[0] != number:
+    entries = list(known)
+    previous = known[-1].hash if known else GENESIS
+    seen: dict[str, str] = {}  # equal contents are one string, read once and kept once
+    for number, row in enumerate(rows, start=len(known) + 1):
+        if row[0] != number or type(row[0]) is not int:
             raise BrokenChain(f"entry {number} is missing: after entry {number - 1} comes {row[0]!r}", entry=number)
-        wrong = next((c for c, value in zip(COLUMNS[1:], row[1:], strict=True) if not isinstance(value, str)), None)
-        if wrong is not None:
+        if not all(type(value) is str for value in row[1:]):
+            wrong = next(c for c, value in zip(COLUMNS, row, strict=True) if c != "number" and type(value) is not str)
             raise BrokenChain(f"entry {number} is broken: its {wrong} is no text", entry=number)
-        entry = Entry(**dict(zip(COLUMNS, row, strict=True)))  # type: ignore[arg-type]
+        _, time, dataset, kind, key, what, content, before, own = row
+        entry = Entry(number, time, dataset, kind, key, what, seen.setdefault(content, content), before, own)
         if entry.previous != previous:
             raise BrokenChain(f"entry {number} is broken: it does not follow from entry {number - 1}", entry=number)
         if entry.hash != entry.digest():

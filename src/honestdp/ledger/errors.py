@@ -37,6 +37,10 @@ class NoBudget(LedgerError):
     """A dataset that has no budget."""
 
 
+class LookAlike(LedgerError):
+    """A dataset's name that could be taken for another one's."""
+
+
 class BudgetFixed(LedgerError):
     """A budget that is already set, and another one was asked for."""
 
@@ -51,3 +55,19 @@ class KeyReused(LedgerError):
 
 class NotPrivate(LedgerError):
     """A spending of infinite epsilon, which no budget allows."""
+
+
+class Misremembered(LedgerError):
+    """A composition on the disk that is not what the charges come to."""
+
+
+class NoCharge(LedgerError):
+    """A key that nothing was ever charged under."""
+
+
+class StaleCopy(LedgerError):
+    """A copy of a search that another copy has overtaken."""
+
+
+class KeyEnded(LedgerError):
+    """A key whose search is over: it cannot be resumed."""

@@ -4,6 +4,11 @@ A commit has reached the disk when it returns. With a rollback journal, synchron
 synced, the journal removed, and the folder synced after, for a journal that came back after a power loss would undo the charge.
 Writers take SQLite's lock before they read what they build upon. Triggers refuse to change or remove an entry, or to add one
 anywhere but at the end; AUTOINCREMENT remembers how many there ever were.
+
+Nothing that the file says of itself is believed. Its tables, indices, views and triggers must be exactly ours, by name and
+by text, at every use. A file that was switched to a write-ahead log, which would leave a copy of it without its last entries,
+is switched back. What was appended is read back before the commit, and again by a new connection after it: a charge that is
+not there is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +47,15 @@ SCHEMA = {
     OR EXISTS (SELECT 1 FROM entries WHERE dataset = NEW.dataset AND kind = NEW.kind AND key = NEW.key)
     BEGIN SELECT RAISE(ABORT, 'an entry of a ledger is only ever appended'); END""",
 }
+# All of sqlite_master, what SQLite adds by itself included: type, name, table and text.
+MASTER = frozenset(
+    {
+        ("table", "sqlite_sequence", "sqlite_sequence", "CREATE TABLE sqlite_sequence(name,seq)"),
+        ("index", "sqlite_autoindex_entries_1", "entries", None),
+        *(("table" if name == "entries" else "trigger", name, "entries", sql) for name, sql in SCHEMA.items()),
+    }
+)
+ROW = f"SELECT {', '.join(COLUMNS)} FROM main.entries"
 
 
 class Transaction:
@@ -50,30 +64,27 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._read: list[Entry] | None = None
+        self.appended: Entry | None = None
 
-    def entries(self) -> list[Entry]:
-        """All entries, verified."""
-        application = self._number("PRAGMA application_id")
-        if application == 0 and not self._number("SELECT count(*) FROM sqlite_master"):
-            return []
-        if application != APPLICATION:
-            raise NotALedger(f"{self._path} is an SQLite file, but not a ledger of honestdp")
-        version = self._number("PRAGMA user_version")
-        if version != VERSION:
-            raise NotALedger(f"{self._path} has version {version}; this honestdp knows version {VERSION}")
-        self._check_schema()
-        rows = self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY number").fetchall()
-        written = self._number("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'")
-        return verified(rows, written=written)
+    def entries(self, known: Sequence[Entry] = ()) -> list[Entry]:
+        """All entries, verified.
 
-    def append(self, *, dataset: str, kind: str, key: str, what: str, content: str) -> Entry:
-        """Adds an entry at the end of the chain, beginning the ledger where there is none."""
+        known: entries of this file that this call of the ledger verified a moment ago. They are not verified again where the
+            last of them is still in its place, so that the lock is held for a short time; whoever reads next verifies them.
+        """
+        if self._read is None:
+            self._read = self._verified(known)
+        return self._read
+
+    def append(self, *, dataset: str, kind: str, key: str, what: str, content: str, time: str | None = None) -> Entry:
+        """Adds an entry at the end of the chain, beginning the ledger where there is none. Without a time: now."""
         entries = self.entries()
         if not entries:
             self._begin()
         entry = Entry(
             number=len(entries) + 1,
-            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            time=datetime.now(UTC).isoformat(timespec="seconds") if time is None else time,
             dataset=dataset,
             kind=kind,
             key=key,
@@ -82,29 +93,73 @@ class Transaction:
             previous=entries[-1].hash if entries else GENESIS,
         ).sealed()
         places = ", ".join("?" * len(COLUMNS))
-        self._connection.execute(f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES ({places})", entry.row())
+        self._connection.execute(f"INSERT INTO main.entries ({', '.join(COLUMNS)}) VALUES ({places})", tuple(entry))
+        self._check_schema()
+        self.check_kept(entry)
+        entries.append(entry)
+        self.appended = entry
         return entry
+
+    def check_kept(self, entry: Entry) -> None:
+        """The entry is in the file, as it was meant, and counted."""
+        found = self._connection.execute(f"{ROW} WHERE number = ?", (entry.number,)).fetchall()
+        if found != [tuple(entry)] or self._written() < entry.number:
+            raise BrokenChain(
+                f"entry {entry.number} was written to {self._path} and is not there: something else changes the file. Restore it "
+                f"from a backup; nothing counts as charged",
+                entry=entry.number,
+            )
 
     def check_pages(self) -> None:
         """SQLite's own check of its pages and indices."""
-        (found,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
-            raise NotALedger(f"{self._path} is damaged: {found}")
+        found = self._connection.execute("PRAGMA main.integrity_check(1)").fetchone()
+        if found != ("ok",):
+            said = " ".join(str(found[0]).split()) if found else "its pages cannot be checked"
+            raise NotALedger(f"{self._path} is damaged: {said}")
+
+    def _verified(self, known: Sequence[Entry]) -> list[Entry]:
+        application = self._number("PRAGMA main.application_id")
+        if application == 0 and not self._number("SELECT count(*) FROM main.sqlite_master"):
+            return []
+        if application != APPLICATION:
+            raise NotALedger(f"{self._path} is an SQLite file, but not a ledger of honestdp")
+        version = self._number("PRAGMA main.user_version")
+        if version != VERSION:
+            raise NotALedger(f"{self._path} has version {version}; this honestdp knows version {VERSION}")
+        self._check_schema()
+        if known and self._connection.execute(f"{ROW} WHERE number = ?", (len(known),)).fetchall() != [
+            tuple(known[-1])
+        ]:
+            known = ()
+        rows = self._connection.execute(f"{ROW} WHERE number > ? ORDER BY number", (len(known) or -(2**63),))
+        return verified(rows, written=self._written(), known=known)
 
     def _begin(self) -> None:
         for statement in SCHEMA.values():
             self._connection.execute(statement)
-        self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        self._connection.execute(f"PRAGMA user_version = {VERSION}")
+        self._connection.execute(f"PRAGMA main.application_id = {APPLICATION}")
+        self._connection.execute(f"PRAGMA main.user_version = {VERSION}")
 
     def _check_schema(self) -> None:
-        present = dict(self._connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"))
-        changed = sorted(name for name in {*present, *SCHEMA} if present.get(name) != SCHEMA.get(name))
-        if changed:
-            raise BrokenChain(f"the rules of {self._path} were changed: {', '.join(changed)}", entry=0)
+        """The file holds exactly what we create: another trigger could swallow a charge, a view stand for the entries."""
+        present = self._connection.execute("SELECT type, name, tbl_name, sql FROM main.sqlite_master").fetchall()
+        changed = {str(row[1]) for row in MASTER ^ set(present)}
+        if changed or len(present) != len(MASTER):
+            names = ", ".join(sorted(changed)) or "some of them are there twice"
+            raise BrokenChain(f"the rules of {self._path} were changed: {names}", entry=0)
+
+    def _written(self) -> int:
+        """SQLite's count of the entries that there ever were."""
+        found = self._connection.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall()
+        if len(found) != 1 or found[0][0] != "entries" or type(found[0][1]) is not int:
+            raise BrokenChain(f"the count of the entries of {self._path} was changed", entry=0)
+        return int(found[0][1])
 
     def _number(self, query: str) -> int:
-        return int(self._connection.execute(query).fetchone()[0])
+        found = self._connection.execute(query).fetchone()
+        if not found or type(found[0]) is not int:
+            raise NotALedger(f"{self._path} is damaged: it has no answer to {query}")
+        return int(found[0])
 
 
 class Store:
@@ -121,24 +176,34 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """One view of the file, which no writer changes."""
-        with self._connection() as connection:
-            connection.execute("BEGIN")
+        with self._connection("BEGIN") as connection:
             yield Transaction(connection, self.path)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """The only writer until the block ends, durably; an exception leaves the file as it was."""
-        if self.path.exists() and not stat.S_IMODE(self.path.stat().st_mode) & 0o222:
-            raise ReadOnly(f"{self.path} is read-only: nothing can be charged to it")
-        with self._connection() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        self._check_file(write=True)
+        with self._connection("BEGIN IMMEDIATE") as connection:
             try:
-                yield Transaction(connection, self.path)
+                transaction = Transaction(connection, self.path)
+                yield transaction
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+        if transaction.appended is not None:
+            self._confirm(transaction.appended)
+
+    def _confirm(self, entry: Entry) -> None:
+        try:
+            with self.reading() as again:
+                again.check_kept(entry)
+        except Locked:
+            raise Locked(
+                f"entry {entry.number} was written to {self.path}, but another process kept it locked for {self.timeout:g} "
+                f"seconds and it could not be read back: try again with the same key"
+            ) from None
 
     def create(self) -> None:
         """An empty file that its owner alone can read, unless there is one."""
@@ -154,23 +219,57 @@ class Store:
         finally:
             os.close(folder)
 
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        if not self.path.exists():
-            raise NoLedger(f"{self.path} does not exist: `honestdp ledger set-budget` begins a ledger")
-        if not self.path.is_file():
+    def _check_file(self, *, write: bool = False) -> None:
+        try:
+            mode = self.path.stat().st_mode
+        except FileNotFoundError:
+            raise NoLedger(f"{self.path} does not exist: `honestdp ledger set-budget` begins a ledger") from None
+        except (OSError, ValueError) as error:
+            raise ReadOnly(f"{self.path} cannot be opened: {getattr(error, 'strerror', error)}") from None
+        if not stat.S_ISREG(mode):
             raise NotALedger(f"{self.path} is not a file")
+        if write and not stat.S_IMODE(mode) & 0o222:
+            raise ReadOnly(f"{self.path} is read-only: nothing can be charged to it")
+
+    @contextmanager
+    def _connection(self, begin: str) -> Iterator[sqlite3.Connection]:
+        self._check_file()
         address = self.path.absolute().as_uri() + "?mode=rw"
         try:
             connection = sqlite3.connect(address, uri=True, timeout=self.timeout, isolation_level=None)
             with closing(connection):
                 connection.text_factory = lambda text: text.decode("utf-8", errors="replace")
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA cell_size_check = ON")
+                self._keep_one_file(connection)
                 connection.execute("PRAGMA synchronous = EXTRA")
                 connection.execute("PRAGMA fullfsync = ON")
-                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute(begin)
+                connection.execute("SELECT 1 FROM main.sqlite_master").fetchone()  # from here on nobody can switch it
+                if self._journal(connection) != "delete":
+                    raise Locked(f"{self.path} was switched to another kind of journal meanwhile: try again")
                 yield connection
         except sqlite3.Error as error:
             raise self._translated(error) from error
+        except (
+            MemoryError,
+            UnicodeDecodeError,
+        ) as error:  # sizes, and names in SQLite's own errors, that are no such thing
+            raise NotALedger(
+                f"{self.path} is damaged: what it holds is neither text nor of a size that can be"
+            ) from error
+
+    def _keep_one_file(self, connection: sqlite3.Connection) -> None:
+        """A rollback journal, whatever the file was switched to: with a write-ahead log, the last entries are in another file."""
+        if self._journal(connection) != "delete" and self._journal(connection, " = DELETE") != "delete":
+            raise NotALedger(
+                f"{self.path} is kept with a write-ahead log, so that copies of it may be incomplete, and cannot be switched "
+                f"back: close every other program that uses it and try again"
+            )
+
+    def _journal(self, connection: sqlite3.Connection, change: str = "") -> str:
+        found = connection.execute(f"PRAGMA main.journal_mode{change}").fetchone()
+        return str(found[0]) if found else ""
 
     def _translated(self, error: sqlite3.Error) -> LedgerError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -184,4 +283,5 @@ class Store:
             return NotALedger(f"{self.path} is not a ledger: it is no SQLite file")
         if code == sqlite3.SQLITE_CANTOPEN:
             return ReadOnly(f"{self.path} cannot be opened, or its folder cannot be written")
-        return NotALedger(f"{self.path} cannot be read or written as a ledger: {error}")
+        said = " ".join(str(error).split())
+        return NotALedger(f"{self.path} cannot be read or written as a ledger: {said}")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from honestdp.budget import RELATION, number, rounded_up
 from honestdp.ledger.account import Charge
-from honestdp.ledger.book import Balance, rounded_down
+from honestdp.ledger.balance import Balance, rounded_down
 
 
 def print_balance(balance: Balance) -> None:

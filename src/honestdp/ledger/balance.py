@@ -1,0 +1,49 @@
+"""Where a dataset stands: its budget, what is spent of it and what is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
+
+from honestdp.budget import Budget, number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Where a dataset stands.
+
+    before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
+    charges: how many there are, this one included. head: the hash of the last entry, which shows later if the ledger was cut off.
+    charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
+        as it was then.
+    """
+
+    dataset: str
+    budget: Budget
+    before: float
+    spent: float
+    charges: int
+    charged: bool
+    head: str
+
+    @property
+    def left(self) -> float:
+        """The budget's epsilon less what is spent. Charges do not add up: together they spend less than their sum."""
+        return max(0.0, self.budget.epsilon - self.spent)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "dataset": self.dataset,
+            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "before": number(self.before),
+            "spent": number(self.spent),
+            "left": self.left,
+            "charges": self.charges,
+            "charged": self.charged,
+            "head": self.head,
+        }
+
+
+def rounded_down(value: float) -> str:
+    """A number with four digits, never above its value: what is left must not be quoted too large."""
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(max(value, 0.0))):.4g}"

@@ -1,0 +1,83 @@
+"""Names of datasets: what looks like one name is one name.
+
+A dataset charged under two names is two datasets to a ledger, each with a budget of its own. So a new name is written in one
+form (composed characters, single spaces, none at the ends), what cannot be seen is refused, and so is a name that differs from
+a known one only in case, width, spaces or the kind of dash. Names in files from before this rule are found letter by letter.
+Letters of different alphabets that share a shape are beyond this: they make different names.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection
+
+from honestdp import checks
+from honestdp.ledger.errors import LookAlike
+
+LONGEST = 200
+# Printable by Unicode's categories, and still nothing to see.
+UNSEEN = frozenset(
+    chr(code)
+    for low, high in (
+        (0x034F, 0x034F),  # joins two letters, and shows neither a mark nor a gap
+        (0x115F, 0x1160),  # fillers of Hangul
+        (0x17B4, 0x17B5),
+        (0x180B, 0x180F),
+        (0x2800, 0x2800),  # Braille without a dot
+        (0x3164, 0x3164),
+        (0xFE00, 0xFE0F),  # variation selectors
+        (0xFFA0, 0xFFA0),
+        (0xE0100, 0xE01EF),
+    )
+    for code in range(low, high + 1)
+)
+
+
+def check_name(**names: str) -> None:
+    for name, value in names.items():
+        if not _one_line(value, most=LONGEST) or not value.strip():
+            raise checks.InvalidArgument(name, value, f"one line of printable text, of 1 to {LONGEST} characters")
+
+
+def check_text(**texts: str) -> None:
+    for name, value in texts.items():
+        if not _one_line(value, most=1000):
+            raise checks.InvalidArgument(name, value, "one line of printable text, of at most 1000 characters")
+
+
+def _one_line(text: object, *, most: int) -> bool:
+    """Nothing that would break a table, move a terminal's cursor or be no Unicode."""
+    return isinstance(text, str) and len(text) <= most and text.isprintable()
+
+
+def canonical_name(dataset: str) -> str:
+    """The one form in which a new name is written."""
+    if isinstance(dataset, str) and (unseen := sorted(c for c in set(dataset) if c in UNSEEN or not c.isprintable())):
+        shown = ", ".join(f"U+{ord(c):04X}" for c in unseen)
+        wanted = f"one line of characters that can be seen, and plain spaces: type it anew without {shown}"
+        raise checks.InvalidArgument("dataset", dataset, wanted)
+    check_name(dataset=dataset)
+    return " ".join(unicodedata.normalize("NFC", dataset).split())
+
+
+def skeleton(dataset: str) -> str:
+    """What two names have in common that a reader would take for one."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
+    seen = ("-" if unicodedata.category(c) == "Pd" else c for c in folded if c.isprintable() and c not in UNSEEN)
+    return " ".join("".join(" " if c.isspace() else c for c in seen).split())
+
+
+def known_name(dataset: str, known: Collection[str]) -> str:
+    """The name under which a dataset stands, or would stand, in a ledger with these names."""
+    if dataset in known:
+        return dataset
+    name = canonical_name(dataset)
+    if name in known:
+        return name
+    alike = next((other for other in known if skeleton(other) == skeleton(name)), None)
+    if alike is not None:
+        raise LookAlike(
+            f"{name!a} is not in the ledger, and looks like {alike!a}, which is: use that very name, or one that differs by "
+            f"more than case, spaces, width or dashes"
+        )
+    return name

@@ -1,0 +1,18 @@
+"""What all tests share: nothing is remembered in the home of whoever runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from honestdp import remembered
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get(remembered.VARIABLE) is None:
+            patch.setenv(remembered.VARIABLE, str(tmp_path_factory.mktemp("remembered") / "composed"))
+        yield
