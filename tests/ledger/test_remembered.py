@@ -181,10 +181,13 @@ def test_the_programs_text_is_part_of_the_key(tmp_path: Path, monkeypatch: pytes
     assert len(found) == 2
 
 
-def test_another_delta_or_another_amount_is_another_question(full: Ledger) -> None:
+def test_another_delta_or_another_amount_is_another_question(full: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {kind(number): 1 for number in range(KINDS)}
+    leaves = counted(monkeypatch, merging, "of_gaussians")
     one = counted_epsilon(kinds, delta=DELTA)
+    assert leaves == []
     assert counted_epsilon(kinds, delta=DELTA / 2) > one
+    assert len(leaves) == KINDS
     assert counted_epsilon({**kinds, kind(0): 2}, delta=DELTA) > one
 
 

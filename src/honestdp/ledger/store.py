@@ -251,13 +251,8 @@ class Store:
                 yield connection
         except sqlite3.Error as error:
             raise self._translated(error) from error
-        except (
-            MemoryError,
-            UnicodeDecodeError,
-        ) as error:  # sizes, and names in SQLite's own errors, that are no such thing
-            raise NotALedger(
-                f"{self.path} is damaged: what it holds is neither text nor of a size that can be"
-            ) from error
+        except (MemoryError, UnicodeDecodeError) as error:  # a size that cannot be, a name in SQLite's own error
+            raise NotALedger(f"{self.path} is damaged: it holds sizes or names that cannot be") from error
 
     def _keep_one_file(self, connection: sqlite3.Connection) -> None:
         """A rollback journal, whatever the file was switched to: with a write-ahead log, the last entries are in another file."""
