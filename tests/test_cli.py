@@ -281,3 +281,14 @@ def test_the_options_of_noise_reach_the_selection(options: list[str], field: str
     assert value in str(found[field])
     again = as_json("epsilon", *BASE, "--steps", "300", "--noise", repr(found["noise"]), *options)
     assert again["epsilon"] == found["epsilon"]
+
+
+def test_a_plan_of_a_quintillion_candidates_is_made_and_of_more_is_refused_in_one_line() -> None:
+    options = ["--records", "60000", "--lot", "250", "--steps", "1000", "--noise", "4", "--delta", "1e-6"]
+    found = as_json("plan", *options, "--candidates", "1e18")
+    assert found["candidates"] == 10**18
+    for count in ("--candidates", "--steps", "--records"):
+        done = honestdp("epsilon", *options, count, "1e19")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"honestdp: error: {count} must be a whole number of at most 1e+18")
+        assert len(done.stderr.splitlines()) == 1

@@ -53,7 +53,7 @@ def whole(*, least: int, most: int | None = None, **arguments: object) -> None:
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise InvalidArgument(name, value, f"a whole number of at least {least}")
-        if most is not None and value > most:
+        if most is not None and int(value) > most:
             raise InvalidArgument(name, value, f"a whole number of at most {most:.0e}")
 
 

@@ -6,14 +6,16 @@ import math
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import dp_accounting
 import numpy as np
 import pytest
+from scipy import special
 
 from honestdp import Run
-from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent, epsilon, pld, privacy_loss
+from honestdp.accounting import DiscreteGaussianDpEvent, Pair, PureDpEvent, WorstOfDpEvent, epsilon, pld, privacy_loss
 from honestdp.accounting.atoms import MOST_ATOMS, AtomStep, discrete_gaussian
 from honestdp.accounting.composition import compose, discretise
 from honestdp.accounting.pld import KEPT_CELLS, dominating_pair
@@ -51,16 +53,19 @@ def test_random_questions_are_answered_rightly_or_refused_in_little_memory() -> 
 @pytest.mark.parametrize(
     "question",
     [
-        "--records 1000 --lot 1 --steps 1 --noise 0.06 --delta 0.001",
-        "--records 1000 --lot 1 --steps 1 --noise 0.06 --delta 0.0001",
-        "--records 60000 --lot 250 --steps 1e18 --noise 4 --delta 1e-6",
-        "--records 638548259 --lot 510435 --steps 89334335844521504 --noise 187580 --delta 0.0269 --selection profile --shape poisson",
-        "--records 439469491 --lot 1 --steps 1372778 --noise 0.82 --delta 1e-7 --selection winner --candidates 742970004627575",
-        "--records 8123 --lot 2720 --steps 824741343803407 --noise 604971 --delta 1.5e-11 --selection winner --candidates 194312701804",
+        "1000 1 1 0.06 0.001",
+        "1000 1 1 0.06 0.0001",
+        "60000 250 1e18 4 1e-6",
+        "638548259 510435 89334335844521504 187580 0.0269 --selection profile --shape poisson",
+        "439469491 1 1372778 0.82 1e-7 --selection winner --candidates 742970004627575",
+        "8123 2720 824741343803407 604971 1.5e-11 --selection winner --candidates 194312701804",
     ],
 )
 def test_questions_that_once_filled_the_memory(question: str) -> None:
-    code = f"from honestdp.cli import main\nsys.argv = ['honestdp', 'epsilon', *{question.split()}]\n"
+    constants = ("--records", "--lot", "--steps", "--noise", "--delta")
+    values, options = question.split()[:5], question.split()[5:]
+    asked = [*chain.from_iterable(zip(constants, values, strict=True)), *options]
+    code = f"from honestdp.cli import main\nsys.argv = ['honestdp', 'epsilon', *{asked}]\n"
     code += "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
     in_little_memory("-c", LIMITED.format(code))
 
@@ -112,15 +117,35 @@ def test_a_wide_discrete_gaussian_dominates_its_like_and_costs_what_the_continuo
 
 
 def test_outcomes_taken_together_never_cost_less() -> None:
-    each = epsilon(DiscreteGaussianDpEvent(2.0, 100), delta=1e-7)
+    """Neither law loses mass, and at every epsilon the profile of the few is at least that of the many, in both directions."""
+    many = discrete_gaussian(2.0, sensitivity=100)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("honestdp.accounting.atoms.MOST_ATOMS", 150)
         discrete_gaussian.cache_clear()
-        dominating_pair.cache_clear()
-        together = epsilon(DiscreteGaussianDpEvent(2.0, 100), delta=1e-7)
+        few = discrete_gaussian(2.0, sensitivity=100)
     discrete_gaussian.cache_clear()
-    dominating_pair.cache_clear()
-    assert each < together < 1.05 * each
+    assert isinstance(many, AtomStep)
+    assert isinstance(few, AtomStep)
+    assert len(few.losses) <= 152 < len(many.losses)
+    pairs = [Pair(step.losses, step.p, step.p * np.exp(-step.losses), 0.0, 0.0) for step in (few, many)]
+    assert pairs[0].r.sum() == pytest.approx(1, abs=1e-9)
+    for epsilon_ in np.linspace(-3, 3, 25):
+        for one, other in (pairs, [pair.reversed for pair in pairs]):
+            assert one.delta(epsilon_) >= other.delta(epsilon_) - 1e-12
+            assert one.delta(epsilon_) <= other.delta(epsilon_) * 1.2 + 1e-9
+
+
+def test_what_lies_beyond_the_outcomes_of_a_discrete_gaussian_is_charged() -> None:
+    for step in (discrete_gaussian(0.5), discrete_gaussian(30.0), discrete_gaussian(1.0, sensitivity=20_000)):
+        assert isinstance(step, AtomStep)
+        assert min(step.p_inf, step.r_inf) > 2 * special.ndtr(-10.5)
+
+
+def test_pure_queries_of_two_kinds_are_composed_on_a_grid_that_fits_neither() -> None:
+    event = dp_accounting.ComposedDpEvent([PureDpEvent(0.5), PureDpEvent(0.3)])
+    pair = privacy_loss(event, delta=1e-9)
+    assert pair is not None
+    assert pair.worst_epsilon(1e-9) == pytest.approx(0.8, rel=2e-4)
 
 
 def test_an_endless_discrete_gaussian_is_left_to_a_renyi_bound() -> None:
@@ -181,7 +206,11 @@ EVERY = [
     ("winner", {"candidates": 10}),
     ("winner", {"candidates": 10, "identical": True}),
     ("liu-talwar", {"candidates": 10}),
-    *((bound, {"runs": 50.0, "shape": shape}) for bound in ("papernot-steinke", "profile", "envelope") for shape in (-0.5, 1.0)),
+    *(
+        (bound, {"runs": 50.0, "shape": shape})
+        for bound in ("papernot-steinke", "profile", "envelope")
+        for shape in (-0.5, 1.0)
+    ),
     *((bound, {"runs": 5.0, "shape": "poisson"}) for bound in ("papernot-steinke", "profile", "envelope")),
 ]
 
@@ -189,7 +218,12 @@ EVERY = [
 @pytest.mark.filterwarnings("ignore::honestdp.accounting.AccountingWarning")
 @pytest.mark.parametrize(
     ("kind", "delta"),
-    [(kind, delta) for kind in PURE for delta in (0.3, 1e-6, 1e-60) if delta > 1e-20 or isinstance(PURE[kind], PureDpEvent)],
+    [
+        (kind, delta)
+        for kind in PURE
+        for delta in (0.3, 1e-6, 1e-60)
+        if delta > 1e-20 or isinstance(PURE[kind], PureDpEvent)
+    ],
 )
 def test_pure_events_go_through_every_selection(kind: str, delta: float) -> None:
     event = PURE[kind]

@@ -233,7 +233,7 @@ def test_a_redirection_to_plain_http_is_refused(site: str, cache: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["file:///etc/hostname", "ftp://127.0.0.1/a.bin"])
 def test_a_redirection_to_another_kind_of_place_is_refused(site: str, scheme: str) -> None:
-    with pytest.raises(DatasetUnavailable, match="not https|not allowed"):
+    with pytest.raises(DatasetUnavailable, match=r"not https|not allowed"):
         content("small", SourceFile("a.bin", DIGEST, (f"{site}/moved?to={scheme}",), len(WHOLE)))
 
 

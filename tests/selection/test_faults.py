@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 
 from honestdp import Run
 from honestdp.accounting import Pair, RenyiCurve, privacy_loss, renyi_curve
-from honestdp.selection import LiuTalwar, Poisson, TruncatedNegativeBinomial, named, random_stopping, winner
+from honestdp.selection import LiuTalwar, Poisson, TruncatedNegativeBinomial, grid, named, random_stopping, winner
 from honestdp.selection.counts import Binomial, Count, count_of, coverage
-from honestdp.selection.envelope import envelope_epsilon, least_epsilon, profile_epsilon
+from honestdp.selection.envelope import Curve, envelope_epsilon, least_epsilon, profile_epsilon
 from honestdp.selection.liu_talwar import DELTA2
-from honestdp.selection.profile import at, base_pair
+from honestdp.selection.profile import at, base_pair, constant
 from honestdp.selection.random_stopping import repeated_curve
 
 RUN = Run(records=100, lot=30, steps=3, noise=0.7)
@@ -80,21 +79,28 @@ def test_both_directions_are_charged_and_the_larger_counts(name: str, options: d
 
 
 @pytest.mark.parametrize(("name", "options"), SEARCHES)
-def test_each_direction_has_the_profile_of_its_own(name: str, options: dict[str, Any], swap: Any) -> None:
+def test_each_direction_has_the_profile_of_its_own(
+    name: str, options: dict[str, Any], swap: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     selection = named(name, **options)
+    # Without the composition, which is not exchanged and is the lesser bound at some epsilons.
+    monkeypatch.setattr(winner, "of_event", lambda *_, **__: constant(1.0))
     added, removed = selection.profiles(RUN.event, delta=DELTA)
     epsilons = np.linspace(0, 4, 9)
     swap()
     others = selection.profiles(RUN.event, delta=DELTA)
-    if name != "winner":  # whose composition is not exchanged, and is the lesser bound at some epsilons
-        np.testing.assert_allclose(at(others[0], epsilons), at(removed, epsilons), rtol=1e-9)
-        np.testing.assert_allclose(at(others[1], epsilons), at(added, epsilons), rtol=1e-9)
+    np.testing.assert_allclose(at(others[0], epsilons), at(removed, epsilons), rtol=1e-9)
+    np.testing.assert_allclose(at(others[1], epsilons), at(added, epsilons), rtol=1e-9)
     assert not np.allclose(at(added, epsilons), at(removed, epsilons), rtol=1e-2)
 
 
 @pytest.mark.parametrize(
     ("run", "delta", "runs", "shape", "dearer"),
-    [(RUN, 0.1, 20.0, "poisson", 1), (RUN, 0.1, 20.0, 1.0, 0), (Run(records=100, lot=50, steps=1, noise=1.0), 1e-2, 20.0, "poisson", 1)],
+    [
+        (RUN, 0.1, 20.0, "poisson", 1),
+        (RUN, 0.1, 20.0, 1.0, 0),
+        (Run(records=100, lot=50, steps=1, noise=1.0), 1e-2, 20.0, "poisson", 1),
+    ],
 )
 def test_now_one_direction_is_dearer_and_now_the_other(
     run: Run, delta: float, runs: float, shape: float | str, dearer: int
@@ -104,7 +110,9 @@ def test_now_one_direction_is_dearer_and_now_the_other(
     count = count_of(runs=runs, shape=shape)
     each = [envelope_epsilon(direction, count, delta) for direction in (pair, pair.reversed)]
     assert each[dearer] > 1.02 * each[1 - dearer]
-    assert named("envelope", runs=runs, shape=shape).epsilon(run.event, delta=delta) == pytest.approx(max(each), rel=1e-6)
+    assert named("envelope", runs=runs, shape=shape).epsilon(run.event, delta=delta) == pytest.approx(
+        max(each), rel=1e-6
+    )
 
 
 def test_composition_charges_the_dearer_direction() -> None:
@@ -126,11 +134,41 @@ def test_infinite_losses_of_a_base_run_are_charged_for_every_run(bound: Any, law
 
 def test_infinite_losses_of_the_other_direction_are_in_g() -> None:
     """An outcome that only the other records have may win every time it is there: r_inf raises g from its first point on."""
-    law = TruncatedNegativeBinomial.of_mean(30, shape=1.0)
-    pair = Pair(np.array([-0.1, 0.1]), np.array([0.475, 0.525]), np.array([0.525, 0.475]), p_inf=0.0, r_inf=0.0)
-    more = replace(pair, r=pair.r * 0.9, losses=pair.losses + math.log(1 / 0.9), r_inf=0.1)
-    without = replace(more, r_inf=0.0)
-    assert envelope_epsilon(more, law, 1e-3) > envelope_epsilon(without, law, 1e-3) + 0.5
+    p, r = np.array([0.475, 0.525]), np.array([0.4725, 0.4275])
+    curve = Curve.of(Pair(np.log(p / r), p, r, p_inf=0.0, r_inf=0.1))
+    for s, g in ((0.0, 0.1), (0.475, 0.1 + 0.4725), (1.0, 1.0)):
+        assert np.interp(s, curve.s, curve.g) == pytest.approx(g, abs=1e-9)
+        assert np.interp(s, curve.s, curve.y) == pytest.approx(1 - g, abs=1e-9)
+
+
+@pytest.mark.parametrize("bound", [grid.different_epsilon, grid.identical_epsilon])
+def test_what_a_winner_charges_in_full_is_taken_from_its_delta(bound: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """e^-T of Theorem 3 and the integral of lambda of Theorem 2R: with what is left for the rest they make delta, not more."""
+    pair = base_pair(RUN.event, delta=1e-6, tolerance=1e-3)
+    assert pair is not None
+    charged, left = [], []
+    lines_of, ratio_of, least = grid._grid_lines, grid._ratio, grid._least
+
+    def lines(*arguments: Any, cut: float) -> Any:
+        charged.append(math.exp(-cut))
+        return lines_of(*arguments, cut=cut)
+
+    def ratio(*arguments: Any) -> float:
+        charged.append(arguments[-1])
+        return ratio_of(*arguments)
+
+    def remainder(*arguments: Any) -> float:
+        left.append(arguments[2])
+        return least(*arguments)
+
+    monkeypatch.setattr(grid, "_grid_lines", lines)
+    monkeypatch.setattr(grid, "_ratio", ratio)
+    monkeypatch.setattr(grid, "_least", remainder)
+    bound(pair, 5, 1e-3)
+    assert len(charged) == len(grid.PARTS)
+    for mass, rest in zip(charged, left[-len(charged) :], strict=True):
+        assert mass > 0
+        assert mass + rest == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_a_negative_binomial_is_charged_by_its_gamma_and_its_mean_apart() -> None:

@@ -16,7 +16,7 @@ from honestdp.accounting.pair import Pair
 from honestdp.accounting.steps import MOST_CELLS, Step, TooFine
 
 TOLERANCE = 1e-4  # the part of epsilon that the grid may add
-AIM = 0.6  # of the tolerance: what the formula for the grid leaves out, and its last grid being up to a tenth wider, take the rest
+AIM = 0.5  # of the tolerance: the rest is for what the formula leaves out, and for a last grid up to a tenth wider
 MOST_STEP_CELLS = 2 * MOST_CELLS  # of all kinds of steps together, before they are composed
 KEPT_CELLS, MOST_KEPT = 2 * MOST_CELLS, 8  # losses and pairs that are remembered
 ATTEMPTS = 8  # to find a grid on which all losses together fit
@@ -108,7 +108,9 @@ def _refined(
             pair = compose(discretise(steps, grid=grid, delta=delta), grid=grid, delta=delta)
         except TooFine as needed:
             attempts += 1
-            if attempts > ATTEMPTS or grid * needed.factor > LARGEST_LOSS / 2:  # what a coarser grid adds is more losses to hold: no grid will do
+            if (
+                attempts > ATTEMPTS or grid * needed.factor > LARGEST_LOSS / 2
+            ):  # what a coarser grid adds is more losses to hold: no grid will do
                 raise
             grid = finest = grid * 1.02 * needed.factor
             continue

@@ -59,7 +59,12 @@ class RenyiCurve:
         """The least epsilon over the orders, by the improved conversion."""
         with np.errstate(over="ignore"):
             epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, self.values, delta)
-        if epsilon > 0 and math.isfinite(epsilon) and order in (self.orders[0], self.orders[-1]) and order < PURE_ORDERS[-1]:
+        if (
+            epsilon > 0
+            and math.isfinite(epsilon)
+            and order in (self.orders[0], self.orders[-1])
+            and order < PURE_ORDERS[-1]
+        ):
             _warn_of_edge(order, self.orders[0], self.orders[-1])
         return float(epsilon)
 
@@ -77,7 +82,9 @@ class RenyiCurve:
 
 def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
     """The curve of an event at ORDERS, or at the given orders."""
-    chosen = tuple((*ORDERS, *PURE_ORDERS) if orders is None and is_pure(event) else ORDERS if orders is None else orders)
+    chosen = tuple(
+        (*ORDERS, *PURE_ORDERS) if orders is None and is_pure(event) else ORDERS if orders is None else orders
+    )
     try:
         return _cached_curve(event, chosen)
     except TypeError:  # an event made of a list has no hash

@@ -7,7 +7,12 @@ import numpy as np
 from honestdp.data.named import Array, NamedDataset
 from honestdp.data.sources import DatasetUnavailable, SourceFile, content
 
-_PARTS = {"train-images-idx3": 47040016, "train-labels-idx1": 60008, "t10k-images-idx3": 7840016, "t10k-labels-idx1": 10008}
+_PARTS = {
+    "train-images-idx3": 47040016,
+    "train-labels-idx1": 60008,
+    "t10k-images-idx3": 7840016,
+    "t10k-labels-idx1": 10008,
+}
 """The four files, and the bytes of each: a header, and one for each pixel or label."""
 
 
