@@ -1,6 +1,6 @@
 """Time and memory of one training step, per run, against Opacus (all its modes) and jax-privacy.
 
-    python benchmarks/engine.py [--device cuda] [--runs 1 16] [--json results.json]
+    python benchmarks/engine.py [--device cuda] [--runs 1 16] [--strict] [--json results.json]
 
 Every case is DPSGD at lot 250 on data of MNIST's size (60000 records of 784 bytes; the values do not matter to the
 time). All cases run in this process, one after the other, round by round, and each figure is the median over the
@@ -55,11 +55,11 @@ class Data:
         self.lots = [torch.randint(0, RECORDS, (LOT,), generator=maker).to(device) for _ in range(64)]
 
 
-def ours(make: Callable[[], nn.Module], data: Data, runs: int) -> tuple[Step, int]:
+def ours(make: Callable[[], nn.Module], data: Data, runs: int, *, strict: bool) -> tuple[Step, int]:
     """A block of steps of every run, in the chunks that a training would choose, and how many steps that is."""
     run = Run(records=RECORDS, lot=LOT, steps=100_000, noise=NOISE)
     rules = [optimizers.SGD(lr=LR, clip=CLIP)] * runs
-    job = assemble(make, (data.x, data.y), run=run, optimizers=rules, device=data.x.device)
+    job = assemble(make, (data.x, data.y), run=run, optimizers=rules, device=data.x.device, strict=strict)
     populations = [job.population(chunk) for chunk in job.chunks()]
 
     def step() -> None:
@@ -224,20 +224,25 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
-def cases(name: str, data: Data, runs: list[int]) -> dict[str, dict[str, object]]:
+def cases(name: str, data: Data, runs: list[int], *, strict: bool) -> dict[str, dict[str, object]]:
     """label -> step, how many runs and steps one call makes, peak memory."""
     make, device = MODELS[name], data.x.device
     found: dict[str, dict[str, object]] = {}
-    for count in runs:
+    for count, mapped in itertools.product(runs, [False, True] if strict else [False]):
         made: list[int] = []
 
-        def make_ours(count: int = count, made: list[int] = made) -> Step:
-            step, steps = ours(make, data, count)
+        def make_ours(count: int = count, mapped: bool = mapped, made: list[int] = made) -> Step:
+            step, steps = ours(make, data, count, strict=mapped)
             made.append(steps)
             return step
 
         step, memory = peak_memory(make_ours, device)
-        found[f"honestdp, {count} runs"] = {"step": step, "share": count * made[0], "calls": 1, "memory": memory}
+        found[f"honestdp{' strict' if mapped else ''}, {count} runs"] = {
+            "step": step,
+            "share": count * made[0],
+            "calls": 1,
+            "memory": memory,
+        }
     peers: dict[str, Callable[[], Step]] = {}
     if importlib.util.find_spec("opacus"):
         for mode in ("hooks", "functorch", "ew", "ghost"):
@@ -255,8 +260,8 @@ def cases(name: str, data: Data, runs: list[int]) -> dict[str, dict[str, object]
     return found
 
 
-def measure(name: str, data: Data, runs: list[int], rounds: int) -> dict[str, dict[str, float]]:
-    found = cases(name, data, runs)
+def measure(name: str, data: Data, runs: list[int], rounds: int, *, strict: bool) -> dict[str, dict[str, float]]:
+    found = cases(name, data, runs, strict=strict)
     times: dict[str, list[float]] = {label: [] for label in found}
     for _ in range(rounds):
         for label, case in found.items():
@@ -284,6 +289,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="of which each figure is the median")
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--free-lots", action="store_true", help="give the peers their lots outside the clock")
+    parser.add_argument("--strict", action="store_true", help="ours also with each example under a map of its own")
     parser.add_argument("--json", type=Path, help="write the figures there")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -294,7 +300,13 @@ def main() -> None:
     print(f"torch {torch.__version__} on {where}; lot {LOT}, {RECORDS} records; {lots}")
     everything = {}
     for name in chosen.models:
-        rows = measure(name, data, chosen.runs or ([1, 40] if device.type == "cuda" else [1, 16]), chosen.rounds)
+        rows = measure(
+            name,
+            data,
+            chosen.runs or ([1, 40] if device.type == "cuda" else [1, 16]),
+            chosen.rounds,
+            strict=chosen.strict,
+        )
         show(name, rows)
         everything[name] = rows
     if chosen.json:

@@ -29,6 +29,7 @@ from tests.engine.worlds import MeanOfTokens, moved, opposite_tokens, squared  #
 from honestdp import Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
+from honestdp.gradients import ModelWritten, Untouched  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
 from honestdp.mechanism import Examples, Question, release  # noqa: E402
 from honestdp.noise import noise_source, torch_generator  # noqa: E402
@@ -294,6 +295,24 @@ def releases_lie_on_their_grid_and_their_noise_is_that_of_an_empty_lot() -> str:
     return f"noise of four lots equal to {worst / cells.item():.2f} cells"
 
 
+def a_write_in_a_replayed_step_is_found() -> str:
+    """A forward pass that writes to the weights it was lent, unseen by torch: the flag on the device is set by a replay."""
+    watched, params, graph = Untouched(nn.Linear(2, 2).to(CUDA)), torch.randn(2, 6, device=CUDA), torch.cuda.CUDAGraph()
+    before = params.clone()
+    with watched.lent(params):
+        pass
+    with torch.cuda.graph(graph), watched.lent(params) as lent:
+        lent.data.mul_(0.5)
+    watched.settle()
+    graph.replay()
+    try:
+        watched.settle()
+    except ModelWritten:
+        assert params.equal(before)
+        return "and the weights are as they were"
+    raise AssertionError("it was not")
+
+
 CHECKS: list[Callable[[], str]] = [
     releases_lie_on_their_grid_and_their_noise_is_that_of_an_empty_lot,
     kernels_agree_with_tensor_operations,
@@ -308,6 +327,7 @@ CHECKS: list[Callable[[], str]] = [
     no_record_exceeds_the_clip_in_short_products,
     lack_of_memory_halves_the_chunk,
     a_checkpoint_resumes_bit_for_bit,
+    a_write_in_a_replayed_step_is_found,
 ]
 
 

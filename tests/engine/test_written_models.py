@@ -261,16 +261,6 @@ def hardest(output: Tensor, y: Tensor) -> Tensor:
     return torch.where(losses >= losses.detach().topk(16).values[-1], losses, 0)
 
 
-class Unread(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Tells its shapes by one made-up record, and must not be read further."""
-
-    def __len__(self) -> int:
-        return 60
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        raise AssertionError("a record was read")
-
-
 def test_a_model_and_a_loss_are_tried_at_the_width_of_the_lot() -> None:
     narrow, wide = Run(records=60, lot=1, steps=1, noise=1.0), Run(records=60, lot=30, steps=1, noise=1.0)
     train(FromSixteen(), toy_data(), run=narrow, optimizer=RULE)
@@ -286,6 +276,20 @@ def test_a_population_is_tried_at_the_width_of_all_of_its_runs() -> None:
     run = Run(records=60, lot=1, steps=1, noise=1.0)
     with pytest.raises(RefusedModel, match="FromSixteen"):
         train_population(FromSixteen(), toy_data(), run=run, optimizers=[RULE] * 3)
+
+
+def test_no_record_is_read_before_the_trial_and_nothing_is_tried_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial at the width of the lot at hand would come and go with the sizes of lots."""
+    wide = Run(records=60, lot=30, steps=3, noise=1.0)
+    with monkeypatch.context() as unread:
+        for name in ("fetch", "label_range"):
+            unread.setattr(f"honestdp.data.records.DeviceRecords.{name}", lambda *_: pytest.fail("a record was read"))
+        with pytest.raises(RefusedModel):
+            assemble(FromSixteen(), toy_data(), run=wide, optimizers=[RULE])
+    population = assemble(toy_model(), toy_data(), run=wide, optimizers=[RULE] * 2).population([0, 1])
+    for name in ("refuse_mixing", "refuse_mixing_loss"):
+        monkeypatch.setattr(f"honestdp.gradients.engine.{name}", lambda *_, **__: pytest.fail("it was tried again"))
+    population.block()
 
 
 def test_no_piece_of_a_lot_is_wider_than_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "schedule": ("schedule", {"schedule": "cosine"}),
     "schedule of one's own": ("schedule", {"schedule": _cosine}),
     "secure": ("secure", {"secure": True}),
+    "strict": ("strict", {"strict": True}),
     "model": ("model", {"model": lambda: nn.Sequential(nn.Linear(3, 2))}),
     "no ledger": ("dataset", {"ledger": None, "dataset": None}),
     "reproduce": ("reproduce", {"reproduce": "another command"}),
