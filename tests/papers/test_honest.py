@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from honestdp.losses import cross_entropy
 from honestdp.papers.claims import FAILS, HOLDS
 from honestdp.papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
 from honestdp.papers.mohapatra2022.honest_cases import Case, Cell, stray
@@ -24,6 +25,7 @@ from honestdp.search.design import Design
 from honestdp.search.execution import Execution, Setting
 from honestdp.search.secret import Secret, drawn
 from honestdp.space import space_of
+from honestdp.validation import Validation
 from tests.papers.test_curves import linear, toy
 from tests.search.tiny import clouds
 from tests.search.tiny import linear as small
@@ -190,7 +192,8 @@ def test_a_kept_score_is_the_products() -> None:
     output, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
     right = int((output.argmax(1) == y).sum())
     kept = Kept(np.array([[right]]), np.zeros((1, 1)), np.ones((1, 1), bool), held=50)
-    assert kept.total((0, 0)) == Accuracy().total(output, y, torch.zeros(50))
+    given = Validation(output, y, loss=cross_entropy, metric=Accuracy())
+    assert kept.total((0, 0)) == given.score(torch.nn.Identity(), 0)[0]
 
 
 # ---- Trainings
