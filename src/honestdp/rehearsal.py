@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from honestdp.checks import InvalidArgument
 from honestdp.losses import Loss
 from honestdp.scores import BATCH, Accuracy, DeclaredMetric, Metric
-from honestdp.validation import OUT_OF_MEMORY, Forward, OneByOne, aligned, batched, numbers_of, rows
+from honestdp.validation import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, rows
 
 _SEED = 20261115
 _CALLS = 32  # records that a user's function is tried on, three times each
@@ -87,7 +87,7 @@ def _outputs(module: nn.Module, x: Tensor, forward: Forward, before: Tensor | No
             forward(own, before)
         torch.manual_seed(_SEED)
         return rows(forward(own, x), len(x))
-    except (InvalidArgument, *OUT_OF_MEMORY):
+    except (InvalidArgument, *MACHINE):
         raise
     except Exception as trouble:
         wanted = f"one that takes {len(x)} records at a time in eval mode to be scored ({_line(trouble)})"
@@ -123,7 +123,7 @@ def _check_logit(loss: Loss, output: Tensor, y: Tensor) -> None:
             for at in _LOGITS
         ]
         agree = all((second < first) == (at > 0) for at, (first, second) in zip(_LOGITS, losses, strict=True))
-    except OUT_OF_MEMORY:
+    except MACHINE:
         raise
     except Exception:
         agree = False
@@ -152,7 +152,7 @@ def _check_function(argument: str, metric: Metric, numbers: OneByOne, output: Te
             if not torch.allclose(found.setdefault(i, number), number, rtol=1e-5, atol=0, equal_nan=True):
                 raise _unfit(argument, metric, _MEMORY)
         together = numbers(output, y)[:count]
-    except (InvalidArgument, *OUT_OF_MEMORY):
+    except (InvalidArgument, *MACHINE):
         raise
     except Exception as trouble:
         given = f"an output of shape {list(output.shape[1:])} and a {y.dtype} label of shape {list(y.shape[1:])}"

@@ -32,7 +32,8 @@ from honestdp.scores import BATCH, Accuracy, DeclaredMetric, Metric, check_metri
 Forward = Callable[[nn.Module, Tensor], Any]
 Numbers = Callable[[Tensor, Tensor], Tensor]
 """output `[n, ...]` and y `[n, ...]` -> one number a record, `[n]`."""
-OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
+"""What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
 
 
 class Altered(RuntimeError):
@@ -79,7 +80,7 @@ class Validation:
             found = self._numbers(output, self._filled(y))
             if found.shape == (self._width,):
                 return found[: len(x)]
-        except OUT_OF_MEMORY:
+        except MACHINE:
             raise
         except Exception:  # its words may be a record's
             pass
@@ -97,7 +98,7 @@ class Validation:
         before = blank._version
         try:
             self._forward(model, blank)
-        except OUT_OF_MEMORY:
+        except MACHINE:
             raise
         except Exception:
             return True
@@ -204,7 +205,7 @@ class OneByOne:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a map is slow
                 self._map(output, y)
-        except OUT_OF_MEMORY:
+        except MACHINE:
             raise
         except Exception:
             return False
@@ -213,7 +214,7 @@ class OneByOne:
     def _alone_or_nan(self, output: Tensor, y: Tensor) -> Tensor:
         try:
             return self.alone(output.clone(), y.clone())
-        except OUT_OF_MEMORY:
+        except MACHINE:
             raise
         except Exception:
             return torch.full((), torch.nan, dtype=torch.float64, device=output.device)

@@ -227,6 +227,7 @@ TROUBLE = [
     AssertionError(SECRET),
     MemoryError(f"{SECRET}: 4711 bytes"),
     torch.OutOfMemoryError("tried to allocate 4711 rows"),
+    torch.AcceleratorError(SECRET),
     OSError(5, SECRET, f"{SECRET}.png"),
     OwnTrouble(SECRET),
     WorkerDied(RuntimeError(SECRET)),

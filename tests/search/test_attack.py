@@ -291,11 +291,6 @@ def _best_for_sure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(secret, "choice_noise", lambda count, **kw: [0] * count)
 
 
-def _half_the_choice_noise(patch: pytest.MonkeyPatch) -> None:
-    real = secret.choice_noise
-    patch.setattr(secret, "choice_noise", lambda count, *, epsilon, **kw: real(count, epsilon=2 * epsilon, **kw))
-
-
 FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Selection]] = [
     (_silent_scores, ENVELOPE),
     (_silent_scores, COMPOSE),
@@ -312,7 +307,6 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Selection]] = [
     (_last_run_wins, ENVELOPE),
     (_rank_by_the_exact_score, stopping("envelope", 1.0, 8.0)),
     (_best_for_sure, COMPOSE),
-    (_half_the_choice_noise, COMPOSE),
 ]
 
 

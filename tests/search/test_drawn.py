@@ -104,6 +104,25 @@ def test_the_choice_among_composed_runs_follows_its_law(tmp_path: Path) -> None:
     assert stats.binomtest(found[0], found.total(), law[0]).pvalue > FALSE_ALARM
 
 
+@pytest.mark.parametrize("selection", [COMPOSE, COUNTED[0]], ids=["compose", "envelope"])
+def test_a_private_search_leaves_the_noise_to_the_exact_sampler_at_the_charged_scale(
+    selection: Compose | RandomStopping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator would be numpy's rounded normals: those are for a fixed seed, which is NOT PRIVATE."""
+    asked: dict[str, dict[str, object]] = {}
+    for name in ("score_noise", "choice_noise"):
+        monkeypatch.setattr(secret, name, lambda count, _name=name, **how: asked.update({_name: how}) or [0] * count)
+    made = closed_form.designed(selection)
+    drawn = secret.drawn(made, seed=None)
+    assert asked.pop("score_noise") == {"multiplier": made.multiplier, "sensitivity": 1, "generator": None}
+    wanted = (
+        {} if made.choice is None else {"choice_noise": {"epsilon": made.choice, "sensitivity": 1, "generator": None}}
+    )
+    assert asked == wanted
+    assert len(drawn.noise) == len(drawn.candidates)
+    assert len(drawn.choice) == (len(drawn.candidates) if wanted else 0)
+
+
 def test_two_copies_of_a_search_make_the_same_choice_and_keep_no_score_without_noise(tmp_path: Path) -> None:
     """Whatever is asked of the validation records was drawn before: a copy of the folder is not a second answer."""
     made = closed_form.designed(COMPOSE)

@@ -26,10 +26,10 @@ class SearchFailed(HonestdpError):
 
 def without_records(trouble: Exception, folder: Path) -> Exception:
     """The error that leaves in the place of `trouble`. To be raised where `trouble` is not being handled any more."""
-    if isinstance(trouble, SearchFailed):
-        return SearchFailed(str(trouble))
     if isinstance(trouble, InvalidArgument):
         return _unfit(trouble.argument, folder)
+    if isinstance(trouble, HonestdpError):
+        return type(trouble)(str(trouble))  # words of this package, about its own files
     if isinstance(trouble, WorkerDied):
         return HonestdpError(
             f"a process that decodes the Dataset was ended while it worked: the search stopped; {_CHARGED}; where `out` was "
@@ -37,11 +37,11 @@ def without_records(trouble: Exception, folder: Path) -> Exception:
         )
     if isinstance(trouble, torch.OutOfMemoryError | MemoryError):
         return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    if isinstance(trouble, torch.AcceleratorError):
+        return OSError(errno.EIO, os.strerror(errno.EIO))
     if isinstance(trouble, OSError):
         number = trouble.errno if isinstance(trouble.errno, int) else errno.EIO
         return OSError(number, os.strerror(number))
-    if isinstance(trouble, HonestdpError):
-        return HonestdpError(str(trouble))  # words of this package, about its own files
     return HonestdpError(
         f"the search failed; {_CHARGED}. Why is not said, for it may tell of records: try model, loss, metric and Dataset on "
         "made-up records"
