@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,8 @@ def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | Non
 
 def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
-    some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
+    drawn = made.space.draw(np.random.default_rng(0))
+    some = made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
     check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
     for run in made.runs:
         factors(setting.schedule, run)

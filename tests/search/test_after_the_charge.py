@@ -255,6 +255,13 @@ def test_no_error_keeps_its_words(
     check_discreet(raised(clouds(), tmp_path))
 
 
+@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda trouble: f"{type(trouble).__name__}")
+def test_no_word_of_an_error_is_left_in_the_one_that_takes_its_place(trouble: Exception) -> None:
+    found = without_records(trouble, Path("folder"))
+    assert SECRET not in everything_in(found)
+    assert "4711" not in everything_in(found)
+
+
 def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None:
     try:
         raise HonestdpError("no run ended") from ValueError(SECRET)

@@ -65,6 +65,13 @@ def test_labels_of_one_column_do_not_meet_the_outputs_of_other_records() -> None
     assert (with_it, without) == (999, 1000)
 
 
+def test_labels_of_as_many_columns_as_a_batch_has_records_do_not_meet_them_either() -> None:
+    x, _ = all_alike_but_one(WIDTH)
+    y = torch.zeros(WIDTH, WIDTH, dtype=torch.long)
+    assert moved(x, y, metric=Accuracy()) <= 1
+    assert total(x, y, metric=Accuracy()) == -WIDTH  # no label of one record: all are wrong
+
+
 # ---- An attack by weird functions
 
 
@@ -189,6 +196,15 @@ def test_a_label_that_is_no_class_is_the_worst_and_leaves_the_others_alone(loss:
     metric = ClippedLoss(1.0)
     more = torch.cat([x, x[:1]]), torch.cat([y, torch.tensor([9])])
     assert total(*more, loss=loss, metric=metric) == total(x, y, loss=loss, metric=metric) - metric.sensitivity
+
+
+@pytest.mark.parametrize("label", [-100, -1, 4, 2**40])
+def test_labels_that_are_no_class_are_kept_from_cross_entropy(label: int) -> None:
+    """On a GPU they would end the process' use of it, and -100 means to torch that a record counts nothing: a loss of 0."""
+    x, y = classes(5, 6)
+    y[2] = label
+    found = validation._cross_entropy(x, y)
+    assert torch.isnan(found).tolist() == [False, False, True, False, False]
 
 
 # ---- What is counted is what is meant

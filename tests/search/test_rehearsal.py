@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import honestdp
-from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, rehearsal
+from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, LogUniform, rehearsal
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
@@ -169,13 +169,17 @@ class Odd(nn.Module):
 
 
 @pytest.mark.usefixtures("unread")
-def test_a_metric_is_tried_on_the_models_of_every_width() -> None:
+@pytest.mark.parametrize("rates", [[0.1], LogUniform(0.1, 1.0)], ids=["grid", "random search"])
+def test_a_metric_is_tried_on_the_models_of_every_width(rates: Any) -> None:
     def two_outputs(output: Tensor, y: Tensor) -> Tensor:
         return output.reshape(2).softmax(0)[1]
 
-    space = {"lr": [0.1], "clip": [1.0], "width": [4, 5]}
-    with pytest.raises(InvalidArgument, match="metric must be one that makes a number of one record"):
-        honestdp.tune(lambda width: Odd(width), clouds(), metric=declared(two_outputs), **{**WHOLE, "space": space})
+    for widths in ([4, 5], [5, 4]):
+        settings = {**WHOLE, "space": {"lr": rates, "clip": [1.0], "width": widths}}
+        if len(widths) != 1 and rates != [0.1]:
+            settings["candidates"] = 2
+        with pytest.raises(InvalidArgument, match="metric must be one that makes a number of one record"):
+            honestdp.tune(lambda width: Odd(width), clouds(), metric=declared(two_outputs), **settings)
 
 
 # ---- Models that mix the records of a validation batch
