@@ -161,12 +161,20 @@ class Space:
             found |= {(float(lot), int(count)) for lot in lots for count in steps}
         return sorted(found)
 
+    def widths(self) -> list[int | None]:
+        """Every width that a candidate's model may have; None where it is left to the model."""
+        return list(dict.fromkeys(width for _, each in self.dimensions for width in _listed(each.get("width"))))
+
     def as_dict(self) -> dict[str, Any]:
         """The space for a public configuration."""
         return {
             optimizer: {name: list(own) if isinstance(own, tuple) else repr(own) for name, own in each.items()}
             for optimizer, each in self.dimensions
         }
+
+
+def _listed(widths: tuple[Any, ...] | Random | None) -> tuple[Any, ...]:
+    return widths if isinstance(widths, tuple) else (None,)
 
 
 def _candidate(optimizer: str, values: dict[str, Any]) -> Candidate:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,19 @@ from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.data.split import as_pair, count
-from honestdp.gradients import vet_forward
 from honestdp.intake import Model, blank_of, check_alike, try_out
 from honestdp.losses import Loss, default_loss
 from honestdp.mechanism import width_of
 from honestdp.noise import noise_source
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.parameters import layout_of
-from honestdp.scores import BATCH, Metric, default_metric
+from honestdp.rehearsal import rehearse
+from honestdp.scores import Metric, check_metric, default_metric
 from honestdp.search.carrying import Search, SearchStopped
 from honestdp.search.design import Design, design
+from honestdp.search.errors import SearchFailed
 from honestdp.search.execution import BATCH as TOGETHER
-from honestdp.search.execution import SearchFailed, Setting
+from honestdp.search.execution import Setting
 from honestdp.search.guarantee import guarantee
 from honestdp.search.leaving import TuneResult
 from honestdp.search.public import configuration
@@ -91,7 +93,7 @@ def tune(
     lot, steps: of every run, where the space does not have them. The lot is 250 unless told, or a quarter of few records.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
-    metric: Accuracy for classes; honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, bound).
+    metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
     max_runs: the most runs, on average. published: rest on published bounds alone.
     candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
     ledger, dataset: charge this dataset's budget in that file before any record is read.
@@ -117,7 +119,9 @@ def tune(
         checks.whole(least=0, noise_seed=noise_seed)
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    checks.whole(least=0, space_seed=space_seed)
+    checks.whole(least=0, space_seed=space_seed, workers=workers)
+    if loss is not None and (isinstance(loss, type) or not callable(loss)):
+        raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     made = design(
         budget=budget,
         records=size,
@@ -145,7 +149,14 @@ def tune(
     public = configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
     public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
     public["reproduce"] = reproduce
-    said = guarantee(made, seeded=noise_seed is not None, declared=declared, strict=strict)
+    said = guarantee(
+        made,
+        seeded=noise_seed is not None,
+        declared=declared,
+        loss=loss,
+        decoded=as_pair(data) is None,
+        strict=strict,
+    )
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
     with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
         return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
@@ -156,6 +167,8 @@ def _lot(lot: float | None, records: int, validation: float) -> float:
 
 
 def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | None:
+    if metric is not None:
+        check_metric(metric)
     if metric is not None or not validation:
         return metric
     pair = as_pair(data)
@@ -165,8 +178,9 @@ def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | Non
 
 
 def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
-    """What can go wrong without a record goes wrong here: rules, models and losses. The number of classes, where known."""
-    some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
+    """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
+    drawn = made.space.draw(np.random.default_rng(0))
+    some = made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
     check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
     for run in made.runs:
         factors(setting.schedule, run)
@@ -180,10 +194,8 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
             x, y = blank_of(*pair, module=module)
             loss = setting.loss or default_loss(y.dtype)
             classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
-            if made.fraction:
-                vet_forward(
-                    setting.module(one, 0).to(setting.device), loss, x, y, examples=BATCH, strict=setting.strict
-                )
+            if made.metric is not None:
+                rehearse(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)
     return classes
 
 

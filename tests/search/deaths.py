@@ -29,7 +29,7 @@ from honestdp import Budget
 from honestdp.ledger import Ledger, store
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import carrying, execution, secret
+from honestdp.search import carrying, secret
 from honestdp.search.carrying import Search
 from honestdp.search.design import Design
 from honestdp.spending import total_epsilon
@@ -110,10 +110,10 @@ def _constant(selection: str) -> None:
     report.compare = lambda *_, **__: costs
 
 
-def child(folder: Path, selection: str, *, die_at: int | None = None, chosen: bool = False) -> int:
+def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
     """The process of a search in `folder`/out with the ledger beside it, begun or resumed.
 
-    die_at: see `Deaths`. chosen: the private choice was made, and a second one fails.
+    die_at: see `Deaths`.
     """
     search = replace(ready(selection), ledger=folder / "ledger.db")
     number = os.fork()
@@ -123,8 +123,6 @@ def child(folder: Path, selection: str, *, die_at: int | None = None, chosen: bo
     try:
         _constant(selection)
         _note_reading(folder)
-        if chosen:
-            execution.private_choice = lambda *_, **__: 1 // 0  # type: ignore[assignment]
         if die_at is not None:
             Deaths(die_at, folder / "events")
         carry_out(search, folder / "out", records())

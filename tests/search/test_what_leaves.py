@@ -253,13 +253,13 @@ def _losers_beside_the_winner(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
-    real = Execution._total
+    real = Execution._score
 
-    def total(self: Execution, *rest: Any) -> int:
+    def score(self: Execution, *rest: Any) -> tuple[int, ...]:
         logging.getLogger("somebody").debug("scored")
         return real(self, *rest)
 
-    patch.setattr(Execution, "_total", total)
+    patch.setattr(Execution, "_score", score)
 
 
 def _loud(patch: pytest.MonkeyPatch) -> None:

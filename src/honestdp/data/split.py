@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from honestdp.checks import InvalidArgument
+from honestdp.data.decoded import decoded_once
 from honestdp.data.records import prepared, prepared_labels
 
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
@@ -80,12 +81,8 @@ def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: in
     if pair is not None:
         x, y = (torch.as_tensor(part).to(device) for part in pair)
         return prepared(x, dtype), prepared_labels(y, dtype)
-    loader: DataLoader[Any] = DataLoader(data, batch_size=256, num_workers=workers)
-    parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
-    if not parts:
-        return torch.empty(0, device=device), torch.empty(0, device=device)
-    x, y = (torch.cat(side).to(device) for side in zip(*parts, strict=True))
-    return prepared(x, dtype), prepared_labels(y, dtype)
+    x, y = decoded_once(data, workers=workers)
+    return prepared(x.to(device), dtype), prepared_labels(y.to(device), dtype)
 
 
 def fingerprint(data: Any) -> str:

@@ -27,7 +27,8 @@ from honestdp.progress import Spinner
 from honestdp.scores import score_of
 from honestdp.search import leaving, secret
 from honestdp.search.design import Design
-from honestdp.search.execution import Execution, SearchFailed, Setting, Standing, fresh
+from honestdp.search.errors import SearchFailed
+from honestdp.search.execution import Execution, Setting, Standing, fresh
 from honestdp.search.leaving import Trained, TuneResult
 from honestdp.space import Candidate
 

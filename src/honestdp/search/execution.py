@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,20 @@ from honestdp.logs import silence
 from honestdp.losses import Loss, check_labels, default_loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.parameters import layout_of, load_row
-from honestdp.scores import Validation, private_choice
+from honestdp.rehearsal import rehearse
+from honestdp.scores import best_of
 from honestdp.search.design import Design
-from honestdp.search.secret import CHOICE, Secret
+from honestdp.search.errors import SearchFailed, without_records
+from honestdp.search.secret import Secret
 from honestdp.space import Candidate
 from honestdp.training import assemble
+from honestdp.validation import Validation
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
 NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
 _BATCH_SEEDS, _ATTEMPT_SEEDS = 1000, 1 << 40
-
-
-class SearchFailed(HonestdpError):
-    """A search that is over without a result: no run has weights that are numbers, or labels are no classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,9 @@ def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
 class Standing:
     """Where a search stands. Secret.
 
-    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. kept: the weights of every
-    run and their exact totals, for a selection whose candidates all leave.
+    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. For a selection whose
+    candidates all leave, of every run: kept, the weights; chosen_by, the score with the noise of the choice; scored, the score
+    with the noise that leaves. No score without noise is in here.
     """
 
     done: int = 0
@@ -92,7 +93,8 @@ class Standing:
     noisy: float = -math.inf
     weights: Tensor | None = None
     kept: dict[int, Tensor] = field(default_factory=dict)
-    totals: dict[int, int] = field(default_factory=dict)
+    chosen_by: dict[int, int] = field(default_factory=dict)
+    scored: dict[int, int] = field(default_factory=dict)
 
 
 class Execution:
@@ -109,41 +111,43 @@ class Execution:
         folder: Path,
         classes: int | None = None,
     ) -> None:
-        """classes: how many outputs a label may name, where that is known."""
+        """classes: how many outputs a label may name, where that is known. Nothing is read yet: that is for `finish`."""
         pair = as_pair(data)
         self._labels = None if pair is None or classes is None or not len(pair[1]) else (pair[1], classes)
         self._design, self._secret, self._setting, self._folder = design, secret, setting, folder
-        if design.fraction:
-            self._training, held = split(data, secret.held_out(records, design.fraction))
-        else:
-            self._training, held = data, None
-        self._validation = None if held is None or design.metric is None else self._open(held)
+        self._data, self._records = data, records
 
-    def _open(self, held: Any) -> Validation:
-        assert self._design.metric is not None
-        module = self._module(0) if self._secret.candidates else fresh(self._setting.model, width=None, start=0)
-        dtype = next(module.parameters()).dtype
-        x, y = gathered(held, dtype=dtype, device=self._setting.device, workers=self._setting.workers)
-        loss, strict = self._setting.loss or default_loss(y.dtype), self._setting.strict
-        return Validation(x, y, loss=loss, metric=self._design.metric, strict=strict)
+    @cached_property
+    def _sides(self) -> tuple[Any, Any]:
+        """(training, validation): two sides of the records, or all of them and None."""
+        if not self._design.fraction:
+            return self._data, None
+        return split(self._data, self._secret.held_out(self._records, self._design.fraction))
+
+    @cached_property
+    def _validation(self) -> Validation | None:
+        held, metric, setting = self._sides[1], self._design.metric, self._setting
+        if held is None or metric is None:
+            return None
+        module = self._module(0) if self._secret.candidates else fresh(setting.model, width=None, start=0)
+        module = module.to(setting.device)
+        x, y = gathered(held, dtype=next(module.parameters()).dtype, device=setting.device, workers=setting.workers)
+        loss = setting.loss or default_loss(y.dtype)
+        # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
+        forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=setting.strict)
+        return Validation(x, y, loss=loss, metric=metric, forward=forward)
 
     def finish(self) -> Standing:
         """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
-        unfit = ""
         with silence():
             try:
                 return self._finish()
-            except InvalidArgument as trouble:
-                unfit = trouble.argument
-        # Raised here and not there, so that nothing of it is carried along.
-        if unfit == "labels":
-            raise SearchFailed(
-                "labels of some records are none of the model's classes; which is not said, for it tells of them"
-            )
-        what = f"a checkpoint in {self._folder}" if unfit == "checkpoint" else f"its {unfit}"
-        raise HonestdpError(f"{what} cannot be read: this search cannot go on; what it was charged stays charged")
+            except Exception as trouble:
+                error = without_records(trouble, self._folder)
+        raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
     def _finish(self) -> Standing:
+        _ = self._validation  # opened before the first run, so that what does not fit is found before the training
         if self._labels is not None:
             labels, classes = self._labels
             check_labels(int(labels.min()), int(labels.max()), classes)
@@ -155,8 +159,8 @@ class Execution:
                 self._save(standing)
                 self._forget()
         if self._design.choice is not None and standing.best is None:
-            self._choose(standing, self._design.choice)
-            self._save(standing)  # before anything leaves: a second choice would be a second answer
+            self._choose(standing)
+            self._save(standing)
         if self._secret.candidates and standing.best is None:
             raise SearchFailed(
                 "no run ended with weights that are numbers. Why is not said, since it might tell of the records: try the model "
@@ -183,9 +187,11 @@ class Execution:
             if weights is None or not bool(torch.isfinite(weights).all()):
                 continue
             if self._design.choice is not None:
-                standing.kept[run], standing.totals[run] = weights.cpu(), self._total(run, weights)
+                noise = self._secret.choice[run], self._secret.noise[run]
+                standing.kept[run] = weights.cpu()
+                standing.chosen_by[run], standing.scored[run] = self._score(run, weights, *noise)
                 continue
-            noisy = 0.0 if self._validation is None else float(self._total(run, weights) + self._secret.noise[run])
+            noisy = 0.0 if self._validation is None else float(self._score(run, weights, self._secret.noise[run])[0])
             if standing.best is None or self._rank(run, noisy) > self._rank(standing.best, standing.noisy):
                 standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
 
@@ -234,7 +240,7 @@ class Execution:
         candidates = [self._secret.candidates[run] for run in batch]
         job = assemble(
             [self._module(run) for run in batch],
-            self._training,
+            self._sides[0],
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
@@ -258,23 +264,18 @@ class Execution:
         module = self._module(run)
         return load_row(module, layout_of(module, self._setting.device), weights)
 
-    def _total(self, run: int, weights: Tensor) -> int:
+    def _score(self, run: int, weights: Tensor, *noise: int) -> tuple[int, ...]:
         assert self._validation is not None
-        return self._validation.total(self.model(run, weights).to(self._setting.device))
+        return self._validation.score(self.model(run, weights).to(self._setting.device), *noise)
 
-    def _choose(self, standing: Standing, epsilon: float) -> None:
-        """The winner of runs that all leave, and its score: two questions, whatever the number of runs."""
-        assert self._design.metric is not None
-        runs = sorted(standing.totals)
-        if not runs:
-            return
-        totals = [standing.totals[run] for run in runs]
-        sensitivity = self._design.metric.sensitivity
-        chosen = private_choice(
-            totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(CHOICE)
-        )
-        standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
-        standing.weights = standing.kept[runs[chosen]]
+    def _choose(self, standing: Standing) -> None:
+        """The winner of runs that all leave, and its score: two questions, whatever the number of runs.
+
+        The noise of both was drawn before the runs: whoever asks again, from a copy of the folder, gets the same answers.
+        """
+        if standing.chosen_by:
+            best = best_of(standing.chosen_by)
+            standing.best, standing.noisy, standing.weights = best, float(standing.scored[best]), standing.kept[best]
 
     def _save(self, standing: Standing) -> None:
         from safetensors.torch import save as serialise
@@ -286,7 +287,8 @@ class Execution:
             "done": standing.done,
             "best": standing.best,
             "noisy": None if math.isinf(standing.noisy) else standing.noisy,
-            "totals": standing.totals,
+            "chosen_by": standing.chosen_by,
+            "scored": standing.scored,
         }
         replace_file(self._folder / "standing.safetensors", serialise(tensors, {"honestdp": json.dumps(about)}))
 
@@ -307,7 +309,8 @@ class Execution:
                 noisy=-math.inf if about["noisy"] is None else about["noisy"],
                 weights=kept.get(about["best"], tensors.get("best")),
                 kept=kept,
-                totals={int(run): total for run, total in about["totals"].items()},
+                chosen_by={int(run): noisy for run, noisy in about["chosen_by"].items()},
+                scored={int(run): noisy for run, noisy in about["scored"].items()},
             )
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as trouble:
             raise HonestdpError(

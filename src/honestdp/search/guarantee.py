@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
 from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
+from honestdp.losses import Loss
 from honestdp.plan import is_one_run, statement
 from honestdp.search.design import Design
 from honestdp.selection import Compose, Winner
+from honestdp.validation import asks_user
 
 LARGE = 0.1  # of delta times the number of records
 CLOCK = (
@@ -18,10 +20,17 @@ CLOCK = (
 )
 
 
-def guarantee(design: Design, *, seeded: bool, declared: bool, strict: bool = False) -> Statement:
+def guarantee(
+    design: Design,
+    *,
+    seeded: bool,
+    declared: bool,
+    loss: Loss | None = None,
+    decoded: bool = False,
+    strict: bool = False,
+) -> Statement:
     """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
-
-    strict: each example was under a map of its own.
+    loss: the user's own. decoded: the records are those of a Dataset. strict: each example was under a map of its own.
     """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
@@ -43,7 +52,7 @@ def guarantee(design: Design, *, seeded: bool, declared: bool, strict: bool = Fa
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
         uncovered=CLOCK if _drawn(design) else "",
-        assumptions=_assumptions(design, declared, strict),
+        assumptions=_assumptions(design, declared, loss, decoded, strict),
         notes=tuple(notes),
         not_private=(
             *made.not_private,
@@ -87,15 +96,17 @@ def _scores(design: Design) -> str:
     )
 
 
-def _assumptions(design: Design, declared: bool, strict: bool) -> tuple[str, ...]:
+def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: bool, strict: bool) -> tuple[str, ...]:
     first = "the lot, the steps, the noise and the split's fraction are public constants"
     size = f"the number of records, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
-    trust = (
-        []
-        if design.metric is None or design.metric.name in ("accuracy", "loss")
-        else ["one record moves the metric by no more than was declared"]
-    )
-    errors = "the model, its loss and its metric raise an error on no record"
+    trust = []
+    if asks_user(design.metric, loss):
+        trust.append(
+            "what scores a record is the user's function: it was shown one record at a time, and remembers none"
+        )
+    if decoded:
+        trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
+    errors = "the model and its loss raise an error on no record"
     secret = "nobody has read the search's secret state while it lasted: its draws, its losers, its generators"
     return (f"{first}; {size}", *ASSUMPTIONS[1:], independence(strict=strict), *trust, errors, secret)

@@ -21,14 +21,14 @@ import numpy as np
 from honestdp.checks import HonestdpError
 from honestdp.data.split import Coins, coins
 from honestdp.files import replace_file
-from honestdp.scores import score_noise
+from honestdp.scores import choice_noise, score_noise
 from honestdp.search.design import Design
 from honestdp.space import Candidate
 
 FOLDER, ERASED = ".secret", ".secret-erased"
 STATE = "state.json"
 CHOICE = 1
-"""The purpose of the generator of a fixed seed that makes the private choice among composed runs."""
+"""The purpose of the generator of a fixed seed that draws the noise of the private choice among composed runs."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Secret:
     """The draws of one search.
 
     candidates: what each run tries, in the order of the runs. noise: of each run's score. ties: breaks equal scores.
+    choice: noise of the private choice among composed runs, one number a run; empty for other selections.
     starts: seeds of the initial weights, which depend on nothing. split: seed of the coins.
     """
 
@@ -45,6 +46,7 @@ class Secret:
     starts: tuple[int, ...]
     split: int
     seed: int | None
+    choice: tuple[int, ...] = ()
 
     def held_out(self, records: int, fraction: float) -> Coins:
         """For each record whether the coin puts it on the validation side."""
@@ -67,10 +69,18 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
     noise: list[int] = []
     if design.metric is not None and design.multiplier is not None:
         noise = score_noise(
-            1 if design.choice is not None else len(candidates),
+            len(candidates),
             multiplier=design.multiplier,
             sensitivity=design.metric.sensitivity,
             generator=None if seed is None else generator,
+        )
+    choice: list[int] = []
+    if design.metric is not None and design.choice is not None:
+        choice = choice_noise(
+            len(candidates),
+            epsilon=design.choice,
+            sensitivity=design.metric.sensitivity,
+            generator=None if seed is None else np.random.default_rng([seed, CHOICE]),
         )
     return Secret(
         candidates=tuple(candidates),
@@ -79,6 +89,7 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
         starts=tuple(int(i) for i in generator.integers(2**62, size=len(candidates))),
         split=int.from_bytes(generator.bytes(16), "big"),
         seed=seed,
+        choice=tuple(choice),
     )
 
 
@@ -97,7 +108,7 @@ def load(folder: Path) -> Secret:
             )
             for one in kept.pop("candidates")
         )
-        lists = {name: tuple(kept[name]) for name in ("noise", "ties", "starts")}
+        lists = {name: tuple(kept[name]) for name in ("noise", "ties", "starts", "choice")}
         return Secret(candidates=candidates, split=kept["split"], seed=kept["seed"], **lists)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(
