@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from honestdp.checks import InvalidArgument
+from honestdp.data.decoded import loader_of, seeded_batches
 from honestdp.data.records import prepared, prepared_labels
+from honestdp.seed import Seed
 
+_TOGETHER = 256  # records that a worker decodes together
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -74,13 +77,16 @@ def _rows(values: Any, side: np.ndarray[Any, Any]) -> Any:
     return values[torch.from_numpy(side).to(values.device)] if isinstance(values, Tensor) else values[side]
 
 
-def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: int) -> tuple[Tensor, Tensor]:
-    """All records of one side as a model reads them, on the device."""
+def gathered(
+    data: Any, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed
+) -> tuple[Tensor, Tensor]:
+    """All records of one side as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
     pair = as_pair(data)
     if pair is not None:
         x, y = (torch.as_tensor(part).to(device) for part in pair)
         return prepared(x, dtype), prepared_labels(y, dtype)
-    loader: DataLoader[Any] = DataLoader(data, batch_size=256, num_workers=workers)
+    batches = [list(range(first, min(first + _TOGETHER, len(data)))) for first in range(0, len(data), _TOGETHER)]
+    loader = loader_of(data, seeded_batches(batches, seed), workers=workers)
     parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
     if not parts:
         return torch.empty(0, device=device), torch.empty(0, device=device)
