@@ -1,6 +1,7 @@
 """The ledger of a dataset's privacy budget: durable, shared by processes, append-only.
 
-`Ledger(path)`: `set_budget` once for a dataset, `charge` before its records are read. See docs/ledger.md.
+`Ledger(path)`: `set_budget` once for a dataset, `charge` before its records are read, `resume` and
+`end` for a search that goes on under its key. See docs/ledger.md.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from honestdp.ledger.errors import (
     BrokenChain,
     BudgetExceeded,
     BudgetFixed,
+    KeyEnded,
     KeyReused,
     LedgerError,
     Locked,
     NoBudget,
+    NoCharge,
     NoLedger,
     NotALedger,
     NotPrivate,
     ReadOnly,
+    StaleCopy,
 )
 
 __all__ = [
@@ -27,13 +31,16 @@ __all__ = [
     "BudgetExceeded",
     "BudgetFixed",
     "Entry",
+    "KeyEnded",
     "KeyReused",
     "Ledger",
     "LedgerError",
     "Locked",
     "NoBudget",
+    "NoCharge",
     "NoLedger",
     "NotALedger",
     "NotPrivate",
     "ReadOnly",
+    "StaleCopy",
 ]

@@ -1,18 +1,24 @@
-"""The entries of a ledger, read: budgets and spendings. What cannot be read is an error that names its entry."""
+"""The entries of a ledger, read: budgets, spendings, and how charged searches went on.
+
+One walk reads them all, whoever asks and whichever dataset is meant: what is broken for `verify` is broken for a charge.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from honestdp import checks
 from honestdp.budget import Budget
-from honestdp.ledger.chain import BUDGET, CHARGE, Entry
+from honestdp.ledger import chain
+from honestdp.ledger.chain import Entry, canonical
 from honestdp.ledger.errors import BrokenChain
 from honestdp.spending import Spending
+
+NOTHING = canonical({"version": 1})  # the content of an entry that says all by its kind and key
 
 
 @dataclass(frozen=True)
@@ -23,49 +29,99 @@ class Charge:
     spending: Spending
 
 
-@dataclass(frozen=True)
+@dataclass
 class Account:
-    """The entries of one dataset, read: its budget and its charges, in order."""
+    """The entries of one dataset, read: its budget, its charges in order, and by their keys the tokens and ends of searches."""
 
     dataset: str
-    budget: Budget | None
-    charges: tuple[Charge, ...]
+    budget: Budget | None = None
+    charges: list[Charge] = field(default_factory=list)
+    tokens: dict[str, list[str]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, dataset: str, entries: Sequence[Entry]) -> Account:
-        budget, charges = None, []
-        for entry in entries:
-            if entry.dataset == dataset and entry.kind == BUDGET:
-                budget = read_budget(entry)
-            elif entry.dataset == dataset:
-                charges.append(Charge(entry, read_spending(entry)))
-        return cls(dataset, budget, tuple(charges))
+        return accounts(entries).get(dataset, cls(dataset))
 
     @property
     def spendings(self) -> list[Spending]:
         return [charge.spending for charge in self.charges]
 
-    def with_key(self, key: str) -> Spending | None:
-        return next((charge.spending for charge in self.charges if charge.entry.key == key), None)
+    def with_key(self, key: str) -> Charge | None:
+        return next((charge for charge in self.charges if charge.entry.key == key), None)
+
+    def add(self, entry: Entry) -> None:
+        """One more entry; an error where it does not follow from those before."""
+        match entry.kind:
+            case chain.BUDGET:
+                if self.budget is not None:
+                    raise _broken(entry, "the dataset already has a budget, and a budget is set once")
+                self.budget = _read(entry, _budget)
+            case chain.CHARGE:
+                if self.budget is None:
+                    raise _broken(entry, "it charges a dataset without a budget")
+                self.tokens[entry.key] = []
+                self.charges.append(Charge(entry, _read(entry, _spending)))
+            case chain.RESUME:
+                key, count, token = _read(entry, _resume)
+                self._check_open(entry, key)
+                if count != len(self.tokens[key]) + 1 or entry.key != resume_key(key, count):
+                    raise _broken(entry, f"it is not resume {len(self.tokens[key]) + 1} of its charge")
+                self.tokens[key].append(token)
+            case chain.OVER:
+                self._check_open(entry, entry.key)
+                if entry.content != NOTHING:
+                    raise _broken(entry, "its content is not that of an end")
+                self.ended.add(entry.key)
+            case _:
+                raise _broken(entry, f"its kind is {entry.kind!r}")
+
+    def _check_open(self, entry: Entry, key: str) -> None:
+        if key not in self.tokens:
+            raise _broken(entry, f"nothing was charged under the key {key!r}")
+        if key in self.ended:
+            raise _broken(entry, f"the search with the key {key!r} was over before it")
 
 
-def read_budget(entry: Entry) -> Budget:
+def accounts(entries: Sequence[Entry]) -> dict[str, Account]:
+    """The account of every dataset: every entry says something that can be read, and that may follow what is before it."""
+    found: dict[str, Account] = {}
+    for entry in entries:
+        found.setdefault(entry.dataset, Account(entry.dataset)).add(entry)
+    return found
+
+
+def resume_key(key: str, count: int) -> str:
+    """The entry key of a charge's resume: a number has no slash, so that no two charges and counts share one."""
+    return f"{key}/{count}"
+
+
+def resume_content(key: str, count: int, token: str) -> str:
+    return canonical({"version": 1, "charge": key, "count": count, "token": token})
+
+
+def _read(entry: Entry, reader: Any) -> Any:
     try:
-        return _budget(json.loads(entry.content))
+        return reader(entry.content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _unreadable(entry, error) from error
+        raise BrokenChain(
+            f"entry {entry.number} cannot be read, perhaps a newer honestdp wrote it: {error}", entry=entry.number
+        ) from error
 
 
-def read_spending(entry: Entry) -> Spending:
-    try:
-        return _spending(entry.content)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _unreadable(entry, error) from error
+def _broken(entry: Entry, wrong: str) -> BrokenChain:
+    return BrokenChain(f"entry {entry.number} is broken: {wrong}", entry=entry.number)
 
 
-def _budget(written: dict[str, Any]) -> Budget:
-    if set(written) != {"version", "epsilon", "delta"} or written["version"] != 1:
+def _known(content: str, *names: str) -> dict[str, Any]:
+    written = json.loads(content)
+    if set(written) != {"version", *names} or written["version"] != 1:
         raise checks.InvalidArgument("version", written.get("version"), "1, the one this honestdp knows")
+    return dict(written)
+
+
+def _budget(content: str) -> Budget:
+    written = _known(content, "epsilon", "delta")
     return Budget(written["epsilon"], written["delta"])
 
 
@@ -74,24 +130,12 @@ def _spending(content: str) -> Spending:
     return Spending.from_dict(json.loads(content))
 
 
-def _unreadable(entry: Entry, error: Exception) -> BrokenChain:
-    return BrokenChain(
-        f"entry {entry.number} cannot be read, perhaps a newer honestdp wrote it: {error}", entry=entry.number
-    )
-
-
-def check_contents(entries: Sequence[Entry]) -> None:
-    """Every entry says something that can be read, and no dataset is charged before it has a budget."""
-    budgets: set[str] = set()
-    for entry in entries:
-        if entry.kind == BUDGET:
-            read_budget(entry)
-            budgets.add(entry.dataset)
-        elif entry.kind == CHARGE and entry.dataset in budgets:
-            read_spending(entry)
-        else:
-            wrong = "it charges a dataset without a budget" if entry.kind == CHARGE else f"its kind is {entry.kind!r}"
-            raise BrokenChain(f"entry {entry.number} is broken: {wrong}", entry=entry.number)
+def _resume(content: str) -> tuple[str, int, str]:
+    written = _known(content, "charge", "count", "token")
+    key, count, token = written["charge"], written["count"], written["token"]
+    if not (isinstance(key, str) and isinstance(token, str) and type(count) is int):
+        raise TypeError("a resume is a key, a count and a token")
+    return key, count, token
 
 
 def check_name(**names: str) -> None:

@@ -21,17 +21,29 @@ from pathlib import Path
 
 from honestdp import checks
 from honestdp.budget import Budget, number, rounded_up
-from honestdp.ledger.account import Account, Charge, check_contents, check_name, check_text
-from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, Entry, canonical
+from honestdp.ledger.account import (
+    NOTHING,
+    Account,
+    Charge,
+    accounts,
+    check_name,
+    check_text,
+    resume_content,
+    resume_key,
+)
+from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import (
     BrokenChain,
     BudgetExceeded,
     BudgetFixed,
+    KeyEnded,
     KeyReused,
     NoBudget,
+    NoCharge,
     NoLedger,
     NotALedger,
     NotPrivate,
+    StaleCopy,
 )
 from honestdp.ledger.store import Store
 from honestdp.spending import Spending, total_epsilon
@@ -129,7 +141,7 @@ class Ledger:
             before, after = _quote(account, budget, spending)
             with self._store.writing() as transaction:
                 current = Account.of(dataset, transaction.entries())
-                if current != account:
+                if current.charges != account.charges:
                     if attempt < PATIENCE or current.with_key(key) is not None:
                         continue
                     before, after = _quote(current, budget, spending)
@@ -145,6 +157,50 @@ class Ledger:
                 head=entry.hash,
             )
         raise AssertionError
+
+    def resume(self, dataset: str, *, key: str, token: str, after: str) -> None:
+        """Notes durably, before it returns, that the search charged under this key goes on, or raises.
+
+        One charge pays for one search. Of a search that was copied, every copy could go on and find another winner; so each
+        resume leaves a token here, new and random, and only who knows the last one may go on.
+
+        token: of this resume. Where it is already the last one nothing is written, so that a kill in between is no harm.
+        after: the token of the resume before, empty for the first. Another than the last one raises `StaleCopy`.
+        """
+        check_name(dataset=dataset, key=key, token=token)
+        with self._store.writing() as transaction:
+            account = Account.of(dataset, transaction.entries())
+            charge = self._open_charge(account, key)
+            tokens = account.tokens[key]
+            if token in tokens[-1:]:
+                return
+            if after != (tokens[-1] if tokens else ""):
+                raise StaleCopy(
+                    f"the search with the key {key} of {dataset} has gone on from another copy since this one was made: go on "
+                    f"with the newest copy, this one must not run"
+                )
+            if token in tokens:
+                raise checks.InvalidArgument("token", token, "new and random for each resume")
+            count = len(tokens) + 1
+            transaction.append(
+                dataset=dataset,
+                kind=RESUME,
+                key=resume_key(key, count),
+                what="",
+                content=resume_content(key, count, token),
+                time=charge.entry.time,
+            )
+
+    def end(self, dataset: str, *, key: str) -> None:
+        """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
+        check_name(dataset=dataset, key=key)
+        with self._store.writing() as transaction:
+            account = Account.of(dataset, transaction.entries())
+            if key not in account.ended:
+                charge = self._open_charge(account, key)
+                transaction.append(
+                    dataset=dataset, kind=OVER, key=key, what="", content=NOTHING, time=charge.entry.time
+                )
 
     def balance(self, dataset: str) -> Balance:
         """What a dataset has spent and what is left."""
@@ -168,7 +224,7 @@ class Ledger:
 
     def charges(self, dataset: str) -> tuple[Charge, ...]:
         """What was charged to a dataset, in order."""
-        return self._account(dataset).charges
+        return tuple(self._account(dataset).charges)
 
     def datasets(self) -> list[str]:
         """The datasets that have a budget, in the order in which they were given one."""
@@ -184,7 +240,7 @@ class Ledger:
             transaction.check_pages()
         if not entries:
             raise NotALedger(f"{self.path} is empty: a ledger begins with a budget")
-        check_contents(entries)
+        accounts(entries)
         if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
             raise BrokenChain(
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
@@ -212,6 +268,21 @@ class Ledger:
     def _account(self, dataset: str) -> Account:
         return Account.of(dataset, self._entries())
 
+    def _open_charge(self, account: Account, key: str) -> Charge:
+        """The charge of a search that is not over."""
+        charge = account.with_key(key)
+        if charge is None:
+            raise NoCharge(
+                f"nothing was charged to {account.dataset} under the key {key} in {self.path}: name the ledger and the dataset "
+                f"that the search was charged to"
+            )
+        if key in account.ended:
+            raise KeyEnded(
+                f"the search with the key {key} of {account.dataset} is over, and its winner has left: one charge pays for one "
+                f"search, so begin another under a new key"
+            )
+        return charge
+
     def _budget_of(self, account: Account) -> Budget:
         if account.budget is None:
             where = f"--ledger {shlex.quote(str(self.path))} --dataset {shlex.quote(account.dataset)}"
@@ -222,10 +293,10 @@ class Ledger:
 
 def _charged_before(account: Account, budget: Budget, spending: Spending, key: str) -> Balance | None:
     """The balance of the charge that this key has already made, as it was then; None where it has made none."""
-    place = next((i for i, charge in enumerate(account.charges) if charge.entry.key == key), None)
-    if place is None:
+    charge = account.with_key(key)
+    if charge is None:
         return None
-    charge = account.charges[place]
+    place = account.charges.index(charge)
     if charge.spending != spending:
         raise KeyReused(
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from honestdp.ledger.errors import BrokenChain
 
 GENESIS = "0" * 64
-BUDGET, CHARGE = "budget", "charge"
+BUDGET, CHARGE, RESUME, OVER = "budget", "charge", "resume", "over"
 
 
 def canonical(value: object) -> str:
@@ -27,9 +27,10 @@ def canonical(value: object) -> str:
 class Entry:
     """One line of a ledger, in the order of its columns.
 
-    kind: `budget` sets a dataset's budget, `charge` spends of it.
-    key: what makes a charge happen once; empty for a budget.
-    content: the budget or the spending, as canonical JSON.
+    kind: `budget` sets a dataset's budget, `charge` spends of it; `resume` and `over` say how a charged search went on.
+    time: of the entry; for `resume` and `over` that of their charge, for when a search ended tells how long it ran.
+    key: what makes a charge happen once, and what ends; "KEY/N" for the N-th resume of a charge; empty for a budget.
+    content: the budget, the spending or the token of a resume, as canonical JSON.
     """
 
     number: int

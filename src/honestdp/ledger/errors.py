@@ -51,3 +51,15 @@ class KeyReused(LedgerError):
 
 class NotPrivate(LedgerError):
     """A spending of infinite epsilon, which no budget allows."""
+
+
+class NoCharge(LedgerError):
+    """A key that nothing was ever charged under."""
+
+
+class StaleCopy(LedgerError):
+    """A copy of a search that another copy has overtaken."""
+
+
+class KeyEnded(LedgerError):
+    """A key whose search is over: it cannot be resumed."""

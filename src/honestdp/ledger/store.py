@@ -66,14 +66,14 @@ class Transaction:
         written = self._number("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'")
         return verified(rows, written=written)
 
-    def append(self, *, dataset: str, kind: str, key: str, what: str, content: str) -> Entry:
-        """Adds an entry at the end of the chain, beginning the ledger where there is none."""
+    def append(self, *, dataset: str, kind: str, key: str, what: str, content: str, time: str | None = None) -> Entry:
+        """Adds an entry at the end of the chain, beginning the ledger where there is none. Without a time: now."""
         entries = self.entries()
         if not entries:
             self._begin()
         entry = Entry(
             number=len(entries) + 1,
-            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            time=datetime.now(UTC).isoformat(timespec="seconds") if time is None else time,
             dataset=dataset,
             kind=kind,
             key=key,
