@@ -56,7 +56,8 @@ class Progress:
     """How far a training is.
 
     identity: what the training is, so that a checkpoint of another one is refused.
-    seed: of the whole training. chunks: which runs were trained together, in order. finished: the weights `[runs, d]` of the chunks that are done.
+    seed: of the whole training.
+    chunks: which runs were trained together, in order. finished: the weights `[runs, d]` of the chunks that are done.
     current: the chunk under way, if it has begun.
     """
 

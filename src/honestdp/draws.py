@@ -19,7 +19,7 @@ import torch
 def lent() -> Iterator[None]:
     """Within, the global generators may be seeded and drawn from; after, they are as they were before."""
     python, array, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    ready = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()
+    ready = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()  # type: ignore[no-untyped-call]
     devices = torch.cuda.get_rng_state_all() if ready else []
     try:
         yield

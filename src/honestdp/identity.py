@@ -29,8 +29,24 @@ from typing import Any
 import numpy as np
 import torch
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, np.dtype, slice, type(...))
-_INSTALLED = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    torch.dtype,
+    torch.device,
+    np.dtype,
+    slice,
+    type(...),
+    enum.Enum,
+)
+_INSTALLED = tuple(
+    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 _OWN_PACKAGE = str(Path(__file__).resolve().parent)
 
 
@@ -58,14 +74,15 @@ class _Walk:
         self._met: dict[int, tuple[int, Any]] = {}  # the things themselves too, so that no number is used twice
 
     def see(self, thing: Any) -> None:
-        if isinstance(thing, _PLAIN) or isinstance(thing, enum.Enum):
+        if isinstance(thing, _PLAIN):
             return self._note("plain", type(thing).__name__, repr(thing))
         if id(thing) in self._met:
             return self._note("again", str(self._met[id(thing)][0]))
         self._met[id(thing)] = len(self._met), thing
         for kinds, way in self._ways():
             if isinstance(thing, kinds):
-                return way(thing)
+                way(thing)
+                return None
         return self._object(thing)
 
     def _ways(self) -> Iterable[tuple[Any, Any]]:
@@ -170,8 +187,25 @@ class _Walk:
 
 
 _OF_EVERY_CLASS = frozenset(
-    ("__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__firstlineno__", "__static_attributes__")
-    + ("__annotations__", "__annotate__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__parameters__")
+    (
+        *(
+            "__module__",
+            "__dict__",
+            "__weakref__",
+            "__doc__",
+            "__qualname__",
+            "__firstlineno__",
+            "__static_attributes__",
+        ),
+        *(
+            "__annotations__",
+            "__annotate__",
+            "__abstractmethods__",
+            "_abc_impl",
+            "__dataclass_fields__",
+            "__parameters__",
+        ),
+    )
 )
 
 

@@ -57,9 +57,7 @@ class Spinner:
         # A stream of its own, for standard error is muted meanwhile; nothing that is printed is taken in and shown.
         self._stream = heard_stream()
         console = Console(file=self._stream)
-        self._shown = Progress(
-            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-        )
+        self._shown = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._shown.add_task(self._words, total=None)
         self._shown.start()
         return self

@@ -1,16 +1,14 @@
 """The front door to a search: tune a model under one budget, and stand behind the epsilon.
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
-random is drawn (`search.secret`). Then the ledger is charged, durably. Only then is a record read, split by its coin, and
-trained on or scored (`search.execution`). At the end the winner and the statement leave (`search.leaving`) and what was
-secret is erased. `search.carrying` keeps that order.
+random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only
+then is a record read, split by its coin, and trained on or scored (`search.execution`). At the end the winner and the statement
+leave (`search.leaving`) and what was secret is erased (`search.vault`). `search.carrying` keeps that order.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +133,7 @@ def tune(
     public["reproduce"] = reproduce
     said = guarantee(made, seeded=noise_seed is not None, declared=declared)
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
-    with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
-        return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
+    return search.carry_out(data, None if out is None else Path(out), resume=resume, show=progress)
 
 
 def _lot(lot: float | None, records: int, validation: float) -> float:

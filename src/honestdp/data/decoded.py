@@ -172,7 +172,7 @@ def seeded_batches(batches: list[list[int]], seed: Seed) -> list[list[int]]:
 
 
 def loader_of(dataset: Any, batches: Any, *, workers: int, persistent: bool = False) -> DataLoader[Any]:
-    """A DataLoader of `seeded_batches`. Its own generator, which seeds its workers, keeps torch's as it is and decides nothing."""
+    """A DataLoader of `seeded_batches`. Its own generator, which seeds its workers, decides nothing and spares torch's."""
     return DataLoader(
         _Seeded(dataset),
         batch_sampler=batches,

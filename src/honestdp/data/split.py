@@ -77,9 +77,7 @@ def _rows(values: Any, side: np.ndarray[Any, Any]) -> Any:
     return values[torch.from_numpy(side).to(values.device)] if isinstance(values, Tensor) else values[side]
 
 
-def gathered(
-    data: Any, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed
-) -> tuple[Tensor, Tensor]:
+def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> tuple[Tensor, Tensor]:
     """All records of one side as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
     pair = as_pair(data)
     if pair is not None:

@@ -23,20 +23,30 @@ _held: set[int] = set()
 def make(folder: Path) -> list[Path]:
     """Make the folder and those above it, none of them writable by others whatever the umask. The new ones, inmost first."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(new):
-        path.mkdir(mode=0o755, exist_ok=True)
+    try:
+        for path in reversed(new):
+            path.mkdir(mode=0o755, exist_ok=True)
+    except OSError as trouble:
+        raise unwritable(folder, trouble) from trouble
     return new
 
 
+def unwritable(folder: Path, trouble: OSError) -> InvalidArgument:
+    return InvalidArgument("out", str(folder), f"a folder that can be made and written ({trouble.strerror})")
+
+
 class Lock:
-    """Held while within; refused at once where another process holds it."""
+    """Held while within; refused at once where another process holds it.
+
+    Its file may be removed while it is held: whoever opened it before finds that it is gone, and opens a new one.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._path, self._handle = folder, folder / LOCK, -1
 
     def __enter__(self) -> Self:
         for _ in range(_TRIES):
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            handle = self._opened()
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_there(handle):
@@ -47,9 +57,17 @@ class Lock:
                 os.close(handle)
                 if trouble.errno not in (errno.EAGAIN, errno.EACCES):
                     raise self._refusal(f"on a file system that has locks ({trouble.strerror})") from None
-                raise self._refusal("a folder in which no other process works; one does in this, so wait for it") from None
+                raise self._refusal(
+                    "a folder in which no other process works; one does in this, so wait for it"
+                ) from None
             os.close(handle)  # the file of a search that ended just now
         raise self._refusal("a folder in which no other process works")
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as trouble:
+            raise unwritable(self._folder, trouble) from trouble
 
     def _is_there(self, handle: int) -> bool:
         """Whether the file that is locked is the one in the folder, and not one that was removed meanwhile."""
@@ -59,10 +77,6 @@ class Lock:
 
     def _refusal(self, wanted: str) -> InvalidArgument:
         return InvalidArgument("out", str(self._folder), wanted)
-
-    def remove(self) -> None:
-        """At the end of a search, while it is held: whoever opened the file before finds that it is gone, and opens a new one."""
-        self._path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         _held.discard(self._handle)

@@ -28,7 +28,7 @@ _without_cores = Shared(_no_cores)
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Within, a SIGTERM raises KeyboardInterrupt, where this is the main thread: others cannot have signals. No core is dumped."""
+    """Within, no core is dumped, and a SIGTERM raises KeyboardInterrupt where this is the main thread: others have no signals."""
     with _without_cores, _stopped_by_sigterm():
         yield
 

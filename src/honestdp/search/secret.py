@@ -1,8 +1,10 @@
 """The secret side of a search: every random number of it, drawn before the first run and before a record is read.
 
 How many runs there are, which candidates they try, how the records are split, what noise the scores get: none of it depends on a
-record, and none of it may be known to whoever sees the winner. All of it follows from one seed of 256 bits, with one exception: the scores' noise is drawn by an exact sampler that cannot be
-seeded, and is kept beside the seed. So is what a machine decides and other machines would decide otherwise: how many runs are
+record, and none of it may be known to whoever sees the winner.
+
+All of it follows from one seed of 256 bits, with one exception: the scores' noise is drawn by an exact sampler that cannot
+be seeded, and is kept beside the seed. So is what a machine decides and other machines would decide otherwise: how many runs are
 trained together. That is the plan of the search. It is on the disk before the charge and is never changed, so that a
 search that was killed goes on with the same draws, and two copies of its folder say the same thing: the same noise on the same
 function of the same records. Different draws in two copies would be two answers for the price of one; the same noise
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +30,7 @@ from honestdp.seed import Seed
 from honestdp.space import Candidate
 
 PLAN = "plan"
-CHOICE = "choice"
+CHOICE = 1
 """The purpose of the generator of a fixed seed that makes the private choice among composed runs."""
 
 
@@ -37,8 +40,8 @@ class Secret:
 
     candidates: what each run tries, in the order of the runs. noise: of each run's score. ties: breaks equal scores.
     starts: seeds of the initial weights, which depend on nothing. split: seed of the coins. seed: of everything else.
-    memory: bytes that were free for the runs when the search began. together: how many runs of each group are trained
-    together at most, where that was measured. code: of the model and of all that belongs to it (`identity`).
+    fixed: a user's number behind it. memory: bytes that were free for the runs when the search began. together: how many runs of
+    each group are trained together at most, where that was measured. code: of all that runs (`identity`).
     """
 
     candidates: tuple[Candidate, ...]
@@ -47,6 +50,7 @@ class Secret:
     starts: tuple[int, ...]
     split: int
     seed: Seed
+    fixed: int | None = None
     memory: int = 0
     together: tuple[int, ...] = ()
     code: dict[str, str] = field(default_factory=dict)
@@ -59,9 +63,9 @@ class Secret:
         """The winner is the run of the highest rank: by its noisy score, and by chance among equals."""
         return noisy, self.ties[run]
 
-    def generator(self, purpose: str) -> np.random.Generator | None:
+    def generator(self, purpose: int) -> np.random.Generator | None:
         """A generator of a user's fixed seed, or None, which is the operating system's randomness."""
-        return _generator(self.seed.child(purpose)) if self.seed.is_fixed else None
+        return None if self.fixed is None else np.random.default_rng([self.fixed, purpose])
 
     def groups(self) -> list[list[int]]:
         """The runs that may be trained together, of one (lot, steps, width) each, in order."""
@@ -98,12 +102,12 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
         starts=tuple(int(i) for i in generator.integers(2**62, size=len(candidates))),
         split=int.from_bytes(generator.bytes(16), "big"),
         seed=root,
+        fixed=seed,
     )
 
 
 def written(secret: Secret) -> bytes:
-    kept = asdict(secret) | {"seed": secret.seed.key.hex(), "fixed": secret.seed.is_fixed}
-    return json.dumps(kept).encode()
+    return json.dumps(asdict(secret) | {"seed": secret.seed.key.hex()}).encode()
 
 
 def read(content: bytes | None) -> Secret:
@@ -116,11 +120,11 @@ def read(content: bytes | None) -> Secret:
             )
             for one in kept.pop("candidates")
         )
-        lists = {name: tuple(kept[name]) for name in ("noise", "ties", "starts", "together")}
-        seed = Seed(bytes.fromhex(kept["seed"]), kept["fixed"])
-        single = {name: kept[name] for name in ("split", "memory", "code")}
-        return Secret(candidates=candidates, seed=seed, **single, **lists)
+        lists: dict[str, Any] = {name: tuple(kept.pop(name)) for name in ("noise", "ties", "starts", "together")}
+        seed = Seed(bytes.fromhex(kept.pop("seed")), kept["fixed"] is not None)
+        return Secret(candidates=candidates, seed=seed, **kept, **lists)
     except (ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(
-            f"the plan of this search cannot be read ({type(trouble).__name__}): it cannot go on; what it was charged stays charged"
+            f"the plan of this search cannot be read ({type(trouble).__name__}): it cannot go on; what it was charged stays "
+            "charged"
         ) from trouble

@@ -67,6 +67,20 @@ class Unkept:
         return []
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The place of one checkpoint in a store."""
+
+    store: Store
+    name: str
+
+    def read(self) -> bytes | None:
+        return self.store.read(self.name)
+
+    def write(self, content: bytes) -> None:
+        self.store.write(self.name, content)
+
+
 class Unreadable(HonestdpError):
     """A secret file that was damaged, cut off, or put in the place of another."""
 
@@ -191,7 +205,9 @@ def _own(folder: Path) -> Iterator[int]:
     try:
         about = os.lstat(folder)
     except FileNotFoundError:
-        raise HonestdpError(f"{folder} is missing: this search cannot go on; what it was charged stays charged") from None
+        raise HonestdpError(
+            f"{folder} is missing: this search cannot go on; what it was charged stays charged"
+        ) from None
     if not stat.S_ISDIR(about.st_mode):
         kind = "a link" if stat.S_ISLNK(about.st_mode) else "not a folder"
         raise HonestdpError(
