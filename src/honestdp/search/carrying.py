@@ -83,6 +83,8 @@ class Search:
                     with suppress(OSError):  # a copy that cannot be written to can be read
                         leaving.settle(folder)
                     return self._over(folder)
+                if not any(os.path.lexists(folder / name) for name in _GOES_ON):
+                    return self._over(folder)  # which says what is missing
             else:
                 self._check_new(folder, resume)
                 made = make(folder)
@@ -300,6 +302,7 @@ class Search:
 
 
 _OWN = (vault.FOLDER, LOCK)
+_GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
 
 def _other_settings(folder: Path, differing: list[str]) -> InvalidArgument:
