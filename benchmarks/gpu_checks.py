@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -28,9 +29,13 @@ from tests.engine.worlds import MeanOfTokens, moved, opposite_tokens, squared  #
 from honestdp import Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
-from honestdp.noise import torch_generator  # noqa: E402
+from honestdp.losses import cross_entropy  # noqa: E402
+from honestdp.mechanism import Examples, Question, release  # noqa: E402
+from honestdp.noise import noise_source, torch_generator  # noqa: E402
+from honestdp.parameters import layout_of, stack  # noqa: E402
 from honestdp.population import UNROLL, Population  # noqa: E402
-from honestdp.release import Query  # noqa: E402
+from honestdp.release import Constants, Query  # noqa: E402
+from honestdp.rounding import grid  # noqa: E402
 from honestdp.sampling import draw_lots  # noqa: E402
 from honestdp.seed import Seed  # noqa: E402
 from honestdp.training import Interrupted, assemble, train_population  # noqa: E402
@@ -261,7 +266,36 @@ def positions_that_cancel_stay_within_the_clip() -> str:
     return f"at most {max(found):.3f} clips"
 
 
+def releases_lie_on_their_grid_and_their_noise_is_that_of_an_empty_lot() -> str:
+    """Rounded by the kernel or without it; with lots of tiny and huge gradients, and of none."""
+    model, number = nn.Linear(784, 10, bias=False).to(CUDA), torch.ones(1, device=CUDA)
+    layout = layout_of(model, CUDA)
+    constants = Constants(RECORDS, 250.0, 10, 4 * number, layout, torch.ones(10, device=CUDA))
+    params, y = stack([model], layout, CUDA), torch.zeros(1, 300, dtype=torch.int64, device=CUDA)
+    cells, noises = grid(4 * number / 250), []
+    for size in (0.0, 1e-6, 1.0, 1e6):
+        x = size * torch.randn(1, 300, 784, device=CUDA)
+        lot = [Examples(x, y, torch.ones(1, 300, device=CUDA))] if size else []
+        quiet, loud = (
+            release(lot, params, Query(number), question=Question(model, cross_entropy), constants=which, noise=source)
+            for which, source in (
+                (replace(constants, noise=0 * number), noise_source(CUDA, Seed.fixed(1))),
+                (constants, noise_source(CUDA, Seed.fixed(1))),
+            )
+        )
+        assert (loud.gradient.double() / cells).frac().eq(0).all()
+        noises.append(loud.gradient.double() - quiet.gradient.double())
+    worst = max((one - noises[0]).abs().max().item() for one in noises[1:])
+    assert worst <= 1.01 * cells.item(), worst
+    drawn = noise_source(CUDA, Seed.fresh()).normal((20_000_000,))
+    assert drawn.dtype == torch.float64
+    assert abs(drawn.std().item() - 1) < 0.001
+    assert (drawn != drawn.float()).double().mean() > 0.99
+    return f"noise of four lots equal to {worst / cells.item():.2f} cells"
+
+
 CHECKS: list[Callable[[], str]] = [
+    releases_lie_on_their_grid_and_their_noise_is_that_of_an_empty_lot,
     kernels_agree_with_tensor_operations,
     positions_that_cancel_stay_within_the_clip,
     captured_agrees_with_eager_without_noise,

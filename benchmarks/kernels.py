@@ -40,7 +40,10 @@ def compare(device: torch.device) -> str:
         _weighs(fused, width, device)
         for shift in (False, True):
             _multiplies(fused, width, shift, device)
-    return "gathered rows, labels and norms, norms of products, weighted rows, also of what is no number"
+        _rounds(fused, width, device)
+    return (
+        "gathered rows, labels and norms, norms of products, weighted rows, rounded sums, NaN and infinity among them"
+    )
 
 
 def _gathers(fused, rows: Tensor) -> None:
@@ -61,6 +64,23 @@ def _weighs(fused, width: int, device: torch.device) -> None:
     weights[0, 1] = weights[0, 2] = weights[1, 4] = 0
     expected[0, 1] = expected[0, 2] = expected[1, 4] = 0
     assert torch.equal(fused.weigh(rows, weights), expected)
+
+
+def _rounds(fused, width: int, device: torch.device) -> None:
+    """Bit for bit, but where the product and the sum were rounded once and not twice: there one cell of the grid apart."""
+    from honestdp.rounding import _TO_WHOLE, FINENESS, grid
+
+    drawn = torch.randn(3, width, dtype=torch.float64, device=device)
+    total, deviation = torch.randn(3, width, device=device), torch.tensor([0.3, 1e-5, 0.0], device=device)
+    cells = grid(deviation)[:, None]
+    shift = cells * _TO_WHOLE
+    plain = drawn * deviation.double()[:, None] + total + shift - shift
+    found = fused.noisy(drawn, total, deviation, shift=2 * FINENESS * _TO_WHOLE)
+    assert found.dtype == torch.float32
+    assert ((found - plain.float()).abs() <= cells).all()
+    assert (found == plain.float()).float().mean() > 0.999
+    assert (found[:1].double() / cells[:1]).frac().eq(0).all()
+    assert torch.equal(found[2], total[2])
 
 
 def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:

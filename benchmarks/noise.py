@@ -43,7 +43,7 @@ def sources(numbers: int) -> dict[str, Callable[[], object]]:
     engine, twister = CpuNoise(CPU, Seed.fresh()), torch.Generator()
     found: dict[str, Callable[[], object]] = {
         "torch, one stream (Box-Muller)": lambda: out.normal_(generator=twister),
-        "honestdp": lambda: engine.normal(out),
+        "honestdp": lambda: engine.normal((numbers,)),
     }
     for bits in (np.random.SFC64, np.random.PCG64DXSM, np.random.Philox):
         maker = np.random.Generator(bits())
@@ -57,7 +57,7 @@ def sources(numbers: int) -> dict[str, Callable[[], object]]:
             maker = np.random.Generator(getattr(randomgen, name)())
             found[f"randomgen {name}"] = lambda maker=maker: maker.standard_normal(out=single, dtype=np.float32)
         secure = SecureNoise(CPU, Seed.fresh())
-        found["honestdp, secure (AES, sum of four)"] = lambda: secure.normal(out)
+        found["honestdp, secure (AES, sum of four)"] = lambda: secure.normal((numbers,))
     return found
 
 

@@ -9,15 +9,16 @@ Three sources:
   and an angle give two independent normal numbers. The radius is taken in float64 from 53 random bits. From the 24 bits of
   a float32 it would stop at sqrt(48 ln 2) = 5.77 standard deviations: where two neighbouring sums differ in one coordinate,
   values beyond the stop betray which it was, about q T 1e-8 of delta that no accountant charges. Here it stops at
-  sqrt(106 ln 2) = 8.57, beyond which the normal law has 1e-17. torch's own draws have the early stop and take longer
-  (benchmarks/noise.py).
-- CUDA: torch's Philox counter generator with a key of 63 bits.
-- `secure`: AES in counter mode (the package randomgen), on a CPU. Each value is half the sum of four float64 normals,
-  then rounded to the model's precision: the low bits of one Box-Muller or ziggurat draw betray the value it came from
-  (Holohan & Braghin 2021), those of a sum of four do not usefully.
+  sqrt(106 ln 2) = 8.57, beyond which the normal law has 1e-17. torch's own draws in float32 have the early stop and take
+  longer (benchmarks/noise.py). Cosine and sine are taken in float32: given either, the product with the radius is as fine as a
+  float64, so that no cell of the grid to which a release is rounded (`rounding`) is filled unevenly.
+- CUDA: torch's Philox counter generator with a key of 63 bits, in float64 for the same two reasons.
+- `secure`: AES in counter mode (the package randomgen), on a CPU. Each value is half the sum of four float64 normals.
 
-The first two are statistical generators: an adversary who sees many exact noise values could recover their state.
-Nothing that leaves a training shows noise alone, but `secure` removes the assumption.
+The first two are statistical generators: whoever saw many exact noise values could compute their state, and with it all
+further noise. Releases are rounded sums of gradients and noise, of which nobody sees the noise alone unless he knows all
+records of a lot; `secure` protects against that too, by a generator whose state nobody can compute from what it drew. It
+does not make the noise any finer.
 """
 
 from __future__ import annotations
@@ -39,16 +40,13 @@ if TYPE_CHECKING:
 _TWISTER_WORDS = 624
 _TWISTER_BYTES = 5056
 _TWISTER_OFFSET = 24
-_PART = 1 << 15
-"""How many numbers are made together: what they take stays in the cache. The cut depends on the size alone, never on the
-number of cores, so that a fixed seed gives the same noise on every machine of one kind."""
 
 
 class NoiseSource(Protocol):
     """Standard normal numbers for a population, with a state that can be saved and restored."""
 
-    def normal(self, like: Tensor) -> Tensor:
-        """`like` overwritten by independent standard normal numbers."""
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Independent standard normal numbers, float64, in memory of their own."""
 
     def state(self) -> list[Tensor]: ...
 
@@ -91,8 +89,9 @@ class CudaNoise:
     def generators(self) -> tuple[torch.Generator, ...]:
         return (self._generator,)
 
-    def normal(self, like: Tensor) -> Tensor:
-        return like.normal_(generator=self._generator)
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        device = self._generator.device
+        return torch.empty(shape, dtype=torch.float64, device=device).normal_(generator=self._generator)
 
     def state(self) -> list[Tensor]:
         return [self._generator.get_state()]
@@ -118,25 +117,20 @@ class CpuNoise:
     def generators(self) -> tuple[torch.Generator, ...]:
         return ()
 
-    def normal(self, like: Tensor) -> Tensor:
-        flat = like.view(-1).numpy()
-        for first in range(0, len(flat), _PART):
-            self._fill(flat[first : first + _PART])
-        return like
-
-    def _fill(self, flat: np.ndarray[Any, Any]) -> None:
-        """Overwrite `flat` `[n]`: the two numbers of a pair lie half of it apart."""
-        half, kind, bits = -(-len(flat) // 2), flat.dtype, 8 * flat.itemsize
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """The two numbers of a pair lie half of all numbers apart."""
+        drawn = np.empty(math.prod(shape))
+        half = -(-len(drawn) // 2)
         uniform = self._uniform.random(half)
         # 1 - U lies in (0, 1]: its logarithm is finite.
-        squares = np.log(np.subtract(1, uniform, out=uniform), out=uniform)
-        radius = np.multiply(squares, -2, dtype=kind, casting="same_kind")
-        np.sqrt(radius, out=radius)
-        words = self._bits.random_raw(-(-half * bits // 64)).view(f"i{flat.itemsize}")[:half]
-        angle = np.multiply(words, math.pi / 2.0 ** (bits - 1), dtype=kind, casting="unsafe")
-        first, second = flat[:half], flat[half:]
-        np.multiply(np.cos(angle, out=first), radius, out=first)
+        radius = np.log(np.subtract(1, uniform, out=uniform), out=uniform)
+        np.sqrt(np.multiply(radius, -2, out=radius), out=radius)
+        words = self._bits.random_raw(-(-half // 2)).view(np.int32)[:half]
+        angle = np.multiply(words, math.pi / 2.0**31, dtype=np.float32, casting="unsafe")
+        first, second = drawn[:half], drawn[half:]
+        np.multiply(np.cos(angle), radius, out=first)
         np.multiply(np.sin(angle, out=angle)[: len(second)], radius[: len(second)], out=second)
+        return torch.from_numpy(drawn).view(shape)
 
     def state(self) -> list[Tensor]:
         """Only whole words of 64 bits are drawn, so these four are all there is."""
@@ -165,11 +159,12 @@ class SecureNoise:
     def generators(self) -> tuple[torch.Generator, ...]:
         return ()
 
-    def normal(self, like: Tensor) -> Tensor:
-        total = self._normal.standard_normal(tuple(like.shape))
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        total = self._normal.standard_normal(shape)
         for _ in range(3):
-            total += self._normal.standard_normal(tuple(like.shape))
-        return like.copy_(torch.from_numpy(total).mul_(0.5))
+            total += self._normal.standard_normal(shape)
+        total *= 0.5
+        return torch.from_numpy(total)
 
     def state(self) -> list[Tensor]:
         """The key and the counter. A checkpoint that holds them is as secret as the records."""

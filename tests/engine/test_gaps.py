@@ -36,8 +36,8 @@ class Ones:
 
     generators = ()
 
-    def normal(self, like: Tensor) -> Tensor:
-        return like.fill_(1.0)
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.ones(shape, dtype=torch.float64)
 
 
 def trained(intake: Intake, rule: rules.Rule) -> Population:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from honestdp import optimizers as rules
 from honestdp import population as module
-from honestdp.mechanism import SHORT_PRODUCTS, Examples, Question, release
+from honestdp.gradients.pieces import SHORT
+from honestdp.mechanism import PIECE, Examples, Question, release
 from honestdp.population import UNROLL, Captured
 from honestdp.release import Query
 
@@ -102,14 +103,14 @@ class Asked(Question):
 @pytest.mark.parametrize("automatic", [False, True])
 def test_weights_are_smaller_where_products_are_shorter(extra: str | None, automatic: bool) -> None:
     """TensorFloat-32 enlarges a product by (1 + 2^-11)^2 at most; a record's part must stay within the clip."""
-    assert SHORT_PRODUCTS * (1 + 2.0**-11) ** 2 <= 1
+    assert (1 - SHORT) * (1 + 2.0**-11) ** 2 <= 1
     intake = intake_of(toy_model(), toy_data())
     constants = constants_of(intake, records=60, lot=10.0, steps=1, noise=[1.0])
     norms = torch.tensor([[0.25, 2.0, 8.0]], dtype=torch.float64)
     lot = Examples(torch.zeros(1, 3, 5), torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.float64))
     one = torch.ones(1, dtype=torch.float64)
     query = Query(clip=one, automatic=automatic, extra=extra, extra_noise=None if extra is None else 7 * one)
-    source = SimpleNamespace(normal=lambda like: like.zero_())
+    source = SimpleNamespace(normal=lambda shape: torch.zeros(shape, dtype=torch.float64))
     found = {}
     for kind in (Tensor, OnGpu):
         params = torch.zeros(1, intake.layout.width, dtype=torch.float64).as_subclass(kind)
@@ -121,5 +122,6 @@ def test_weights_are_smaller_where_products_are_shorter(extra: str | None, autom
         assert (precision, coarse) == ("highest", "high")
         assert (long * 10.0 * norms).max() <= 1.0
         assert (short * 10.0 * norms * (1 + 2.0**-11) ** 2).max() <= 1.0
-        torch.testing.assert_close(short, long * SHORT_PRODUCTS, rtol=1e-14, atol=0)
+        rounding = 2 * PIECE * torch.finfo(torch.float64).eps
+        torch.testing.assert_close(short, long * (1 - SHORT - rounding) / (1 - rounding), rtol=1e-14, atol=0)
     assert torch.get_float32_matmul_precision() == "highest"

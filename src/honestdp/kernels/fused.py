@@ -2,8 +2,9 @@
 
 `gather` fetches records and labels, scales the records and takes their norms while they are in registers.
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their
-weights, where a weight of 0 makes zeros of anything. Sums are float32, as those of the operations they stand for.
-What is not a number stays so in a norm: comparisons are written such that it never passes for a small one.
+weights, where a weight of 0 makes zeros of anything. `noisy` adds noise to a sum and rounds it (honestdp.rounding). Sums are
+float32, as those of the operations they stand for. NaN stays NaN in a norm: comparisons are written such that it never
+passes for a small one.
 """
 
 from __future__ import annotations
@@ -74,6 +75,22 @@ def _weigh(rows, weights, out, numbers, WIDTH: tl.constexpr, BLOCK: tl.constexpr
     tl.store(out + place, tl.where(weight == 0, 0.0, values * weight), mask=inside)
 
 
+@triton.jit
+def _noisy(drawn, total, deviation, out, width, shift, BLOCK: tl.constexpr):
+    run = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    place = run * width + column
+    scale = tl.load(deviation + run).to(tl.float64)
+    # The power of two at or below the deviation: its exponent bits alone, and 0 for 0.
+    power = (scale.to(tl.int64, bitcast=True) & 0x7FF0000000000000).to(tl.float64, bitcast=True)
+    whole = power * shift
+    values = tl.load(drawn + place, mask=inside, other=0) * scale
+    values += tl.load(total + place, mask=inside, other=0).to(tl.float64)
+    rounded = (values + whole) - whole
+    tl.store(out + place, rounded.to(tl.float32), mask=inside)
+
+
 def _block(width: int) -> int:
     return min(_MOST, triton.next_power_of_2(width))
 
@@ -104,6 +121,17 @@ def weigh(rows: Tensor, weights: Tensor) -> Tensor:
     """rows `[runs, lot, width]` times weights `[runs, lot]`; zeros where the weight is 0, whatever the row holds. float32."""
     out = torch.empty_like(rows)
     _weigh[(triton.cdiv(rows.numel(), _FLAT),)](rows, weights, out, rows.numel(), WIDTH=rows.shape[2], BLOCK=_FLAT)
+    return out
+
+
+def noisy(drawn: Tensor, total: Tensor, deviation: Tensor, *, shift: float) -> Tensor:
+    """total + drawn * deviation, rounded by adding and taking away `shift` times the power of two at or below the deviation.
+
+    drawn `[runs, width]` float64; total `[runs, width]` and deviation `[runs]` float32 -> `[runs, width]` float32.
+    """
+    out = torch.empty_like(total)
+    runs, width = total.shape
+    _noisy[(runs, triton.cdiv(width, _FLAT))](drawn, total, deviation, out, width, shift, BLOCK=_FLAT)
     return out
 
 
