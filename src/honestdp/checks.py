@@ -24,6 +24,11 @@ def _finite_number(name: str, value: object, wanted: str) -> float:
     return float(value)
 
 
+def finite(**arguments: object) -> None:
+    for name, value in arguments.items():
+        _finite_number(name, value, "a finite number")
+
+
 def positive(**arguments: object) -> None:
     for name, value in arguments.items():
         wanted = "a finite number above 0"

@@ -1,134 +1,174 @@
-"""Private validation scores: the second and last place where records are seen.
+"""Private validation scores: what one record may count, the noise that is added, and the score in people's words.
 
-A score is a whole number S computed from a model and the validation records, of sensitivity D: adding or removing one
-record moves it by at most D. What leaves is S + Z, Z a discrete Gaussian of scale s D (opendp, exact arithmetic), or, where
-every candidate is charged anyway, the number of the best candidate by a noisy maximum.
+A score is a whole number S = sum of u_i over the validation records, one u_i a record, each between -D and D whatever the model,
+the labels or a user's function do: `Metric.units` clips and rounds every record's number by itself and the sum is taken in
+integers. Adding or removing one record moves S by at most D, the sensitivity; no bound is taken on trust. What leaves is S + Z,
+Z a discrete Gaussian of scale s D (opendp, exact arithmetic), or, where every candidate is charged anyway, the number of the best
+candidate by a noisy maximum. `validation` is the door behind which the records are; only noisy numbers come out of it.
 
-Contributions are centred, -D to D in place of 0 to 2D, which halves the sensitivity for nothing: a constant times the number
-of validation records is no use to a comparison, and that number is declared (fraction times records), not counted. All
-scores are "greater is better".
+Numbers are centred, -D to D in place of 0 to 2D, which halves the sensitivity for nothing: a constant times the number of
+validation records is no use to a comparison, and that number is declared (fraction times records), not counted. A greater S is
+better.
 
-A run that failed in training scores minus infinity without a question. A record on which model or loss fails counts as none; a
-user's metric that fails counts as 0. That it does not fail is part of the bound that is declared for it.
+A run that failed in training scores minus infinity without a question. A record on which the model, the loss or the metric fails,
+or gives NaN, counts as the worst.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.losses import Loss
 
-FINENESS = 128  # how many units the half-range of a loss, or a user's sensitivity, is divided into
+BATCH = 1024
+"""Records in one forward pass of a model that is scored: a public constant, and the last batch is filled up with blank records,
+so that no width depends on how many records the coins put on the validation side."""
+RESOLUTION = 128  # how many units the half of a range is divided into
 CONFIDENCE, DEVIATIONS = 0.95, 1.959964
-SPREAD = 9.0e18  # what 64 bits hold
 
 
-class Metric(Protocol):
-    """What a model is scored by."""
+class _Range(Protocol):
+    """One number a record, between `worst` and `best`, counted in whole units from -D to D."""
 
     @property
-    def name(self) -> str: ...
+    def worst(self) -> float: ...
+
+    @property
+    def best(self) -> float: ...
+
+    @property
+    def sensitivity(self) -> int: ...
+
+
+class _Counted:
+    """What every metric does with its numbers. Not to be overridden: the sensitivity rests on it."""
+
+    def units(self: _Range, numbers: Tensor) -> Tensor:
+        """numbers `[n]`, of any size or NaN -> `[n]` whole numbers from -D to D. Each depends on its own number alone."""
+        most = self.sensitivity
+        scaled = (
+            numbers.to(torch.float64, copy=True).sub_(self.worst).mul_(2 * most / (self.best - self.worst)).sub_(most)
+        )
+        return scaled.nan_to_num_(nan=-most).clamp_(-most, most).round_().long()
+
+    def value(self: _Range, total: float, *, records: float) -> float:
+        """The mean number of a record, from a noisy S and the declared number of validation records."""
+        part = (1 + total / (self.sensitivity * records)) / 2
+        return self.worst + (self.best - self.worst) * min(1.0, max(0.0, part))
+
+    def sampling_variance(self: _Range, value: float, *, records: float, fraction: float) -> float:
+        """How far the value may be from that of all records, of which a coin chose those of the validation side: at most this,
+        since u^2 <= D^2, and met where every number is at an end of the range, as in accuracy.
+        """
+        centred = 2 * (value - self.worst) / (self.best - self.worst) - 1
+        return (self.best - self.worst) ** 2 / 4 * (1 - fraction * centred**2) / records
+
+
+@dataclass(frozen=True)
+class Accuracy(_Counted):
+    """The part of records that are classified right: the highest of several outputs is the label, or the one output, a logit, is
+    above 0 where the label is 1 and not where it is 0. S = right - wrong, so that D = 1.
+    """
+
+    name: str = "accuracy"
+
+    @property
+    def worst(self) -> float:
+        return 0.0
+
+    @property
+    def best(self) -> float:
+        return 1.0
 
     @property
     def sensitivity(self) -> int:
-        """D, in the units of `total`."""
-
-    def total(self, output: Tensor, y: Tensor, losses: Tensor) -> int:
-        """S. output, y, losses: one row for each validation record."""
-
-    def value(self, total: float, *, records: float) -> float:
-        """The score in words that people use, from a noisy S and the declared number of validation records."""
-
-    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
-        """How far the value may be from that of all records: validation records are a coin's choice among them."""
+        return 1
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """The part of records whose highest output is their label. S = right - wrong, so that D = 1."""
-
-    name: str = "accuracy"
-    sensitivity: int = 1
-
-    def total(self, output: Tensor, y: Tensor, losses: Tensor) -> int:
-        right = (output.argmax(dim=1) == y).reshape(len(y), -1).all(dim=1)
-        return int(2 * right.sum().item() - len(y))
-
-    def value(self, total: float, *, records: float) -> float:
-        return min(1.0, max(0.0, (1 + total / records) / 2))
-
-    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
-        return (1 - fraction * (2 * value - 1) ** 2) / (4 * records)
-
-
-@dataclass(frozen=True)
-class ClippedLoss:
-    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it. What is no number counts as the bound."""
+class ClippedLoss(_Counted):
+    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it."""
 
     bound: float
     name: str = "loss"
-    sensitivity: int = FINENESS
-
-    def __post_init__(self) -> None:
-        checks.positive(bound=self.bound)
-
-    def total(self, output: Tensor, y: Tensor, losses: Tensor) -> int:
-        clipped = torch.nan_to_num(losses.double(), nan=self.bound, posinf=self.bound, neginf=0.0).clamp(0, self.bound)
-        return int((FINENESS - torch.round(clipped / self.bound * (2 * FINENESS))).long().sum().item())
-
-    def value(self, total: float, *, records: float) -> float:
-        return min(self.bound, max(0.0, self.bound / 2 * (1 - total / (FINENESS * records))))
-
-    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
-        return self.bound**2 / (4 * records)
-
-
-@dataclass(frozen=True)
-class DeclaredMetric:
-    """A user's own: function(output, y) -> a number, greater is better, that one record moves by at most `bound`.
-
-    That bound is taken on trust and named in the statement. Rounding to bound/128 adds one unit to D.
-    """
-
-    function: Callable[[Tensor, Tensor], float]
-    bound: float
-    name: str = "metric"
 
     def __post_init__(self) -> None:
         checks.positive(bound=self.bound)
 
     @property
-    def sensitivity(self) -> int:
-        return FINENESS + 1
+    def worst(self) -> float:
+        return float(self.bound)
 
-    def total(self, output: Tensor, y: Tensor, losses: Tensor) -> int:
-        try:
-            units = float(self.function(output, y)) / self.bound * FINENESS
-        except Exception:  # an error that depends on the records would betray them
-            return 0
-        return round(min(max(units, -SPREAD / 4), SPREAD / 4)) if math.isfinite(units) else 0
-
-    def value(self, total: float, *, records: float) -> float:
-        return total * self.bound / FINENESS
-
-    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
+    @property
+    def best(self) -> float:
         return 0.0
+
+    @property
+    def sensitivity(self) -> int:
+        return RESOLUTION
+
+
+@dataclass(frozen=True)
+class DeclaredMetric(_Counted):
+    """A user's own: function(output, y) of ONE record -> a number from low to high, greater is better; the score is its mean.
+
+    output and y are one record's: for ten classes a tensor of ten numbers and a tensor of one. The number is clipped to the range
+    and rounded to 1/256 of it. What is not a mean over records (F1, AUC) has no such function and is not offered.
+    """
+
+    function: Callable[[Tensor, Tensor], Any]
+    _: KW_ONLY
+    low: float
+    high: float
+    name: str = "metric"
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InvalidArgument("function", self.function, "a function of one record's output and label")
+        checks.finite(low=self.low, high=self.high)
+        if not self.low < self.high or not math.isfinite(self.high - self.low):
+            raise InvalidArgument("high", self.high, f"above low, which is {self.low}, and by a finite number")
+
+    @property
+    def worst(self) -> float:
+        return self.low
+
+    @property
+    def best(self) -> float:
+        return self.high
+
+    @property
+    def sensitivity(self) -> int:
+        return RESOLUTION
+
+
+Metric = Accuracy | ClippedLoss | DeclaredMetric
+
+
+def check_metric(metric: Any) -> None:
+    """One of the three, and no subclass: what it counts is computed here, not by it."""
+    if type(metric) not in get_args(Metric):
+        wanted = (
+            "honestdp.Accuracy(), honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, low=, high=) with a function "
+            "of one record's output and label"
+        )
+        raise InvalidArgument("metric", metric, wanted)
 
 
 def default_metric(label_dtype: torch.dtype | np.dtype[Any]) -> Metric:
     kind = label_dtype.kind if isinstance(label_dtype, np.dtype) else "f" if label_dtype.is_floating_point else "i"
     if kind == "f":
         wanted = (
-            "given for labels that are not classes: honestdp.ClippedLoss(bound=...), the most that one record may count"
+            "given for labels that are not classes: honestdp.ClippedLoss(bound=...), the most that one record may count; for "
+            "labels 0.0 and 1.0 of one logit honestdp.Accuracy()"
         )
         raise InvalidArgument("metric", None, wanted)
     return Accuracy()
@@ -155,14 +195,11 @@ class Score:
 
 def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, fraction: float) -> Score:
     """The score that a noisy S says. records: the declared number of validation records."""
-    scale = multiplier * metric.sensitivity
     value = metric.value(noisy, records=records)
-    small = records / 1000  # where no value is cut to its limits
-    noise = scale * abs(metric.value(small, records=records) - metric.value(-small, records=records)) / (2 * small)
+    noise = multiplier * abs(metric.best - metric.worst) / (2 * records)  # where no value is cut to its limits
     reach = DEVIATIONS * math.sqrt(noise**2 + metric.sampling_variance(value, records=records, fraction=fraction))
-    limits = [metric.value(side * SPREAD, records=records) for side in (-1, 1)]
-    low, high = max(value - reach, min(limits)), min(value + reach, max(limits))
-    return Score(metric.name, value, low, high, noise)
+    low, high = sorted((metric.worst, metric.best))
+    return Score(metric.name, value, max(value - reach, low), min(value + reach, high), noise)
 
 
 def score_noise(count: int, *, multiplier: float, sensitivity: int, generator: np.random.Generator | None) -> list[int]:
@@ -181,20 +218,34 @@ def score_noise(count: int, *, multiplier: float, sensitivity: int, generator: n
     return [int(z) for z in mechanism([0] * count)]
 
 
-def private_choice(
-    totals: Sequence[int], *, epsilon: float, sensitivity: int, generator: np.random.Generator | None
-) -> int:
-    """The number of the candidate with the highest S plus exponential noise of scale 2D/epsilon.
+def choice_noise(count: int, *, epsilon: float, sensitivity: int, generator: np.random.Generator | None) -> list[int]:
+    """`count` geometric numbers Z >= 0, P(Z >= z) = exp(-z / s), of scale s = 2D/epsilon: one for each candidate.
 
-    (epsilon, 0) private however many candidates there are, and never less accurate than the exponential mechanism (it is
-    the permute-and-flip of McKenna & Sheldon 2020, by opendp's noisy max).
+    The candidate of the highest S + Z (`best_of`) is an (epsilon, 0) private choice however many candidates there are. Fix the
+    noise of all but candidate i: it wins if, and only if, Z_i >= z*, a whole number found from the others' S + Z and its own S,
+    ties being settled by the candidates' numbers alone. One record more or less moves each S by at most D and so z* by at most
+    2D, and P(Z >= z + 2D) >= exp(-2D / s) P(Z >= z) = exp(-epsilon) P(Z >= z) for every z, also below 0, where P(Z >= z) = 1.
+
+    They are drawn before the runs and kept: two copies of a search make the same choice. Exact by opendp: a discrete Laplace
+    number has P(Z = z) in proportion to exp(-|z| / s), so those that are not negative are geometric. With a generator, a user's
+    fixed seed, exponential numbers rounded down, which have the same law but for floating point.
     """
-    scale = 2 * sensitivity / epsilon
+    scale = math.nextafter(2 * sensitivity / epsilon, math.inf)  # up: a scale too small would cost more than epsilon
     if generator is not None:
-        return int(np.argmax(np.array(totals) + generator.exponential(scale, size=len(totals))))
+        return [int(z) for z in np.floor(generator.exponential(scale, size=count))]
+    if count == 0:
+        return []
     dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=False)
-    return int(dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale)(list(totals)))
+    mechanism = dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
+    drawn: list[int] = []
+    while len(drawn) < count:
+        drawn += [int(z) for z in mechanism([0] * count) if z >= 0]
+    return drawn[:count]
+
+
+def best_of(noisy: Mapping[int, int]) -> int:
+    """The candidate of the highest S + Z; of equals the first, a rule that looks at no record."""
+    return min(noisy, key=lambda candidate: (-noisy[candidate], candidate))
 
 
 def _opendp() -> Any:
@@ -202,37 +253,3 @@ def _opendp() -> Any:
 
     dp.enable_features("contrib")
     return dp
-
-
-class Validation:
-    """The validation records, with exact totals as their only way out; the caller adds the noise before anything leaves."""
-
-    def __init__(self, x: Tensor, y: Tensor, *, loss: Loss, metric: Metric, batch: int = 8192) -> None:
-        self._x, self._y, self._loss, self._metric, self._batch = x, y, loss, metric, batch
-
-    @torch.no_grad()
-    def total(self, model: nn.Module) -> int:
-        """S for a model. Secret."""
-        model.eval()
-        if len(self._x) == 0:
-            return 0
-        batches = zip(torch.split(self._x, self._batch), torch.split(self._y, self._batch), strict=True)
-        answers = [answer for x, y in batches for answer in self._answers(model, x, y)]
-        if not answers:
-            return 0
-        return self._metric.total(*(torch.cat(parts) for parts in zip(*answers, strict=True)))
-
-    def _answers(self, model: nn.Module, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """(output, y, losses) of the records on which model and loss do not fail. Of one that does nothing is seen: it must not
-        take the others with it, for then it alone would move the total by all of theirs.
-        """
-        try:
-            output = model(x)
-            return [(output, y, self._loss(output, y))]
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception:
-            if len(x) == 1:
-                return []
-        half = len(x) // 2
-        return [*self._answers(model, x[:half], y[:half]), *self._answers(model, x[half:], y[half:])]

@@ -24,10 +24,12 @@ from honestdp.losses import Loss, default_loss
 from honestdp.noise import noise_source
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.parameters import layout_of
-from honestdp.scores import Metric, default_metric
+from honestdp.rehearsal import rehearse
+from honestdp.scores import Metric, check_metric, default_metric
 from honestdp.search.carrying import Search, SearchStopped
 from honestdp.search.design import Design, design
-from honestdp.search.execution import SearchFailed, Setting
+from honestdp.search.errors import SearchFailed
+from honestdp.search.execution import Setting
 from honestdp.search.guarantee import guarantee
 from honestdp.search.leaving import TuneResult
 from honestdp.search.public import configuration
@@ -84,7 +86,7 @@ def tune(
     lot, steps: of every run, where the space does not have them. The lot is 250 unless told, or a quarter of few records.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
-    metric: Accuracy for classes; honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, bound).
+    metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
     max_runs: the most runs, on average. published: rest on published bounds alone.
     candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
     ledger, dataset: charge this dataset's budget in that file before any record is read.
@@ -109,7 +111,9 @@ def tune(
         checks.whole(least=0, noise_seed=noise_seed)
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    checks.whole(least=0, space_seed=space_seed)
+    checks.whole(least=0, space_seed=space_seed, workers=workers)
+    if loss is not None and (isinstance(loss, type) or not callable(loss)):
+        raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     made = design(
         budget=budget,
         records=size,
@@ -131,7 +135,7 @@ def tune(
     public = configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
     public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
     public["reproduce"] = reproduce
-    said = guarantee(made, seeded=noise_seed is not None, declared=declared)
+    said = guarantee(made, seeded=noise_seed is not None, declared=declared, loss=loss, decoded=as_pair(data) is None)
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
     return search.carry_out(data, None if out is None else Path(out), resume=resume, show=progress)
 
@@ -141,6 +145,8 @@ def _lot(lot: float | None, records: int, validation: float) -> float:
 
 
 def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | None:
+    if metric is not None:
+        check_metric(metric)
     if metric is not None or not validation:
         return metric
     pair = as_pair(data)
@@ -150,7 +156,7 @@ def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | Non
 
 
 def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
-    """What can go wrong without a record goes wrong here: rules, models and losses. The number of classes, where known."""
+    """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
     some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
     check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
     for run in made.runs:
@@ -163,5 +169,8 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
         layout_of(module)
         if pair is not None:
             x, y = blank_of(*pair, module=module)
-            classes = try_out(module, setting.loss or default_loss(y.dtype), x, y)
+            loss = setting.loss or default_loss(y.dtype)
+            classes = try_out(module, loss, x, y)
+            if made.metric is not None:
+                rehearse(made.metric, module, loss=loss, x=x, y=y)
     return classes

@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from honestdp.losses import cross_entropy
 from honestdp.papers.claims import FAILS, HOLDS
 from honestdp.papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
 from honestdp.papers.mohapatra2022.honest_cases import Case, Cell, stray
@@ -24,7 +25,9 @@ from honestdp.search.design import Design
 from honestdp.search.execution import Execution, Setting
 from honestdp.search.secret import Secret, drawn
 from honestdp.space import space_of
+from honestdp.validation import Validation
 from tests.papers.test_curves import linear, toy
+from tests.search.closed_form import chosen
 from tests.search.tiny import clouds
 from tests.search.tiny import linear as small
 
@@ -104,8 +107,8 @@ class FromPool(Execution):
     def _trained(self, number: int, batch: list[int]) -> list[torch.Tensor | None]:
         return [torch.tensor([1.0 if self._kept.finite[self._tried[run]] else math.nan]) for run in batch]
 
-    def _total(self, run: int, weights: torch.Tensor) -> int:
-        return self._kept.total(self._tried[run])
+    def _score(self, run: int, weights: torch.Tensor, *noise: int) -> tuple[int, ...]:
+        return tuple(self._kept.total(self._tried[run]) + z for z in noise)
 
 
 def product_winner(design: Design, secret: Secret, kept: Kept, folder: Path) -> tuple[int, int]:
@@ -157,11 +160,10 @@ def test_runs_without_noise_in_the_score_would_win_more_often() -> None:
 
 
 def test_a_composed_grid_is_chosen_from_by_a_noisy_maximum() -> None:
-    """Exponential noise of scale 2/epsilon: the chance in closed form. 5 standard deviations, 1 in 2 million."""
+    """Geometric noise of scale 2/epsilon: the exact chance. 5 standard deviations, 1 in 2 million."""
     design = honest_noise.kept(search("DPAdam", "compose"))
     assert design.choice is not None
-    a = math.exp(-2 * 3 / (2 / design.choice))
-    chance = 1 - 3 / 2 * a + a**2 - a**3 / 4
+    chance = chosen(np.array([0, 2 * 3, 0, 0]), 2 / design.choice)[1]
     assert 0.4 < chance < 0.8
     found = wins(design, pool([10000, 10003, 10000, 10000]), 1, 1500)
     assert abs(found - 1500 * chance) <= 5 * math.sqrt(1500 * chance * (1 - chance))
@@ -190,7 +192,8 @@ def test_a_kept_score_is_the_products() -> None:
     output, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
     right = int((output.argmax(1) == y).sum())
     kept = Kept(np.array([[right]]), np.zeros((1, 1)), np.ones((1, 1), bool), held=50)
-    assert kept.total((0, 0)) == Accuracy().total(output, y, torch.zeros(50))
+    given = Validation(output, y, loss=cross_entropy, metric=Accuracy())
+    assert kept.total((0, 0)) == given.score(torch.nn.Identity(), 0)[0]
 
 
 # ---- Trainings

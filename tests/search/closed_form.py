@@ -229,9 +229,21 @@ def _between(low: Array, high: Array, mean: Array, deviation: Array) -> Array:
 
 
 def chosen(totals: Array, scale: float) -> Array:
-    """The law of the place of the maximum of totals plus exponential noise: p_j times the integral of prod (1 - p_i t) over t."""
-    p = np.exp((totals - totals.max()) / scale)
-    return np.array([p[j] * (HEIGHTS @ np.prod(1 - NODES[:, None] * np.delete(p, j), axis=1)) for j in range(len(p))])
+    """The law of the place of the maximum of whole totals plus geometric noise of this scale; of equals the first wins."""
+    noise = np.arange(math.ceil(50 * scale) + int(np.ptp(totals)))
+    mass = np.exp(-noise / scale) * -np.expm1(-1 / scale)
+    chances = []
+    for j, own in enumerate(totals):
+        reached = own + noise
+        others = [
+            np.maximum(
+                0.0, -np.expm1(-(reached - other + (i > j)) / scale)
+            )  # P(Z < reached - other), or <= for a later one
+            for i, other in enumerate(totals)
+            if i != j
+        ]
+        chances.append(float((mass * np.prod(others, axis=0)).sum()) if others else 1.0)
+    return np.array(chances)
 
 
 @dataclass(frozen=True)

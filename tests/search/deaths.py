@@ -29,7 +29,7 @@ from honestdp import Budget
 from honestdp.ledger import Ledger, store
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import carrying, execution, planning, secret
+from honestdp.search import carrying, planning, secret
 from honestdp.search.carrying import Search
 from honestdp.search.design import Design
 from honestdp.spending import total_epsilon
@@ -83,7 +83,7 @@ def ready(selection: str) -> Search:
         noise=made.design.runs[0].noise,
     )
     _COMPUTED[selection] = plan, costs
-    _DRAWN[selection] = _draw(made.design, selection)
+    _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):
         html._templates().get_template(template)
     return made  # type: ignore[no-any-return]
@@ -93,10 +93,10 @@ _COMPUTED: dict[str, Any] = {}
 _DRAWN: dict[str, secret.Secret] = {}
 
 
-def _draw(design: Design, selection: str) -> secret.Secret:
-    """Draws of the operating system's randomness: few runs, of both widths. The choice among composed runs needs a fixed seed."""
-    for number in range(1000):
-        one = secret.drawn(design, seed=number if selection == "compose" else None)
+def _draw(design: Design) -> secret.Secret:
+    """Draws of the operating system's randomness: few runs, of both widths."""
+    for _ in range(1000):
+        one = secret.drawn(design, seed=None)
         if len({candidate.width for candidate in one.candidates}) == 2 and len(one.candidates) < 6:
             return one
     raise AssertionError("no such draw")
@@ -121,10 +121,10 @@ def _constant(selection: str) -> None:
     report.compare = lambda *_, **__: costs
 
 
-def child(folder: Path, selection: str, *, die_at: int | None = None, chosen: bool = False) -> int:
+def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
     """The process of a search in `folder`/out with the ledger beside it, begun or resumed.
 
-    die_at: see `Deaths`. chosen: the private choice was made, and a second one fails.
+    die_at: see `Deaths`.
     """
     search = replace(ready(selection), ledger=folder / "ledger.db")
     number = os.fork()
@@ -134,8 +134,6 @@ def child(folder: Path, selection: str, *, die_at: int | None = None, chosen: bo
     try:
         _constant(selection)
         _note_reading(folder)
-        if chosen:
-            execution.private_choice = lambda *_, **__: 1 // 0  # type: ignore[assignment]
         if die_at is not None:
             Deaths(die_at, folder / "events")
         carry_out(search, folder / "out", records())

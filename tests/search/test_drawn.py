@@ -92,13 +92,58 @@ def test_the_choice_among_composed_runs_follows_its_law(tmp_path: Path) -> None:
     assert made.choice is not None
     found: Counter[int] = Counter()
     for _ in range(1500):
-        standing = Standing(totals={0: 1, 1: 3}, kept={0: torch.zeros(1), 1: torch.ones(1)})
-        one._choose(standing, made.choice)
+        noise = secret.drawn(made, seed=None).choice
+        standing = Standing(
+            chosen_by={run: total + noise[run] for run, total in enumerate((1, 3))},
+            scored={0: 10, 1: 11},
+            kept={0: torch.zeros(1), 1: torch.ones(1)},
+        )
+        one._choose(standing)
         assert standing.best is not None
+        assert standing.noisy == 10 + standing.best == 10 + float(standing.weights)
         found[standing.best] += 1
     law = closed_form.chosen(np.array([1.0, 3.0]), 2 / made.choice)
     assert law.sum() == pytest.approx(1)
     assert stats.binomtest(found[0], found.total(), law[0]).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("selection", [COMPOSE, COUNTED[0]], ids=["compose", "envelope"])
+def test_a_private_search_leaves_the_noise_to_the_exact_sampler_at_the_charged_scale(
+    selection: Compose | RandomStopping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator would be numpy's rounded normals: those are for a fixed seed, which is NOT PRIVATE."""
+    asked: dict[str, dict[str, object]] = {}
+    for name in ("score_noise", "choice_noise"):
+        monkeypatch.setattr(secret, name, lambda count, _name=name, **how: asked.update({_name: how}) or [0] * count)
+    made = closed_form.designed(selection)
+    drawn = secret.drawn(made, seed=None)
+    assert asked.pop("score_noise") == {"multiplier": made.multiplier, "sensitivity": 1, "generator": None}
+    wanted = (
+        {} if made.choice is None else {"choice_noise": {"epsilon": made.choice, "sensitivity": 1, "generator": None}}
+    )
+    assert asked == wanted
+    assert len(drawn.noise) == len(drawn.candidates)
+    assert len(drawn.choice) == (len(drawn.candidates) if wanted else 0)
+
+
+def test_two_copies_of_a_search_make_the_same_choice_and_keep_no_score_without_noise(tmp_path: Path) -> None:
+    """Whatever is asked of the validation records was drawn before: a copy of the folder is not a second answer."""
+    made = closed_form.designed(COMPOSE)
+    for _ in range(20):
+        drawn = secret.drawn(made, seed=None)
+        standings = []
+        for _ in range(2):
+            one = execution(COMPOSE, tmp_path)
+            one._secret = drawn
+            one._trained = lambda number, batch: [torch.ones(1) * (run + 1) for run in batch]  # type: ignore[method-assign]
+            standings.append(one.finish())
+            (tmp_path / "standing.safetensors").unlink()
+        first, second = standings
+        assert (first.best, first.noisy) == (second.best, second.noisy)
+        assert first.chosen_by == second.chosen_by
+        held = int(drawn.held_out(RECORDS, made.fraction).sum())  # every validation record is right
+        assert first.chosen_by == {run: held + z for run, z in enumerate(drawn.choice)}
+        assert first.scored == {run: held + z for run, z in enumerate(drawn.noise)}
 
 
 def test_equal_scores_are_settled_by_a_coin_and_not_by_the_order_of_the_runs(tmp_path: Path) -> None:

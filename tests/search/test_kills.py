@@ -120,14 +120,6 @@ def test_a_process_that_dies_every_few_changes_comes_to_an_end(tmp_path: Path) -
     assert left(folder) == expected
 
 
-def test_the_private_choice_is_made_once(tmp_path: Path) -> None:
-    """A second one would be a second answer to a question that was paid for once."""
-    events = _events(tmp_path, "compose")
-    folder = world(tmp_path / "chosen")
-    assert ended(child(folder, "compose", die_at=events.index("open .model.safetensors.PID.new"))) == DEAD
-    assert ended(child(folder, "compose", chosen=True)) == 0
-
-
 def test_a_charge_of_another_search_in_between_changes_nothing(tmp_path: Path) -> None:
     """The balance that a search shows is that of its charge, whenever it comes to its end."""
     expected = without_kill(tmp_path / "whole", "envelope")

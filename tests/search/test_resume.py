@@ -73,6 +73,14 @@ def _cosine(step: int) -> float:
     return 1.0
 
 
+def _first(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return output[0].sigmoid()
+
+
+def _last(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return output[-1].sigmoid()
+
+
 def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(output, y, reduction="none")
 
@@ -113,8 +121,8 @@ def test_other_settings_are_refused_by_name(name: str, stopped: Stopped) -> None
     ("first", "second"),
     [
         (ClippedLoss(1.0), ClippedLoss(2.0)),
-        (DeclaredMetric(_loss, 1.0), DeclaredMetric(_loss, 2.0)),  # type: ignore[arg-type]
-        (DeclaredMetric(_loss, 1.0), DeclaredMetric(_cosine, 1.0)),  # type: ignore[arg-type]
+        (DeclaredMetric(_first, low=0, high=1), DeclaredMetric(_first, low=0, high=2)),
+        (DeclaredMetric(_first, low=0, high=1), DeclaredMetric(_last, low=0, high=1)),
     ],
 )
 def test_a_metric_with_another_bound_is_another(first: Any, second: Any, tmp_path: Path) -> None:

@@ -50,6 +50,28 @@ def deaths_named() -> Iterator[None]:
         raise WorkerDied(trouble) from trouble
 
 
+def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
+    """Every record of a Dataset, each read once. seed: of what it draws meanwhile.
+
+    What a record raises is not repeated: its words are the record's.
+    """
+    try:
+        batches = [part.tolist() for part in torch.split(torch.arange(len(dataset)), 4 * _AHEAD)]  # type: ignore[arg-type]
+        loader = loader_of(dataset, seeded_batches(batches, seed), workers=workers)
+        with deaths_named():
+            parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
+        if not parts:
+            return torch.empty(0), torch.empty(0)
+        x, y = (torch.cat(side) for side in zip(*parts, strict=True))
+        return x, y
+    except (WorkerDied, OSError, MemoryError):
+        raise
+    except Exception:
+        pass
+    wanted = "one whose records are pairs (x, y) of one shape, and that fails on none of them"
+    raise InvalidArgument("data", "a Dataset", wanted)
+
+
 class DatasetRecords:
     """A map-style Dataset of (x, y) pairs, decoded by worker processes a block of steps ahead."""
 

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.decoded import loader_of, seeded_batches
+from honestdp.data.decoded import decoded_once
 from honestdp.data.records import prepared, prepared_labels
 from honestdp.seed import Seed
 
-_TOGETHER = 256  # records that a worker decodes together
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -83,13 +82,8 @@ def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: in
     if pair is not None:
         x, y = (torch.as_tensor(part).to(device) for part in pair)
         return prepared(x, dtype), prepared_labels(y, dtype)
-    batches = [list(range(first, min(first + _TOGETHER, len(data)))) for first in range(0, len(data), _TOGETHER)]
-    loader = loader_of(data, seeded_batches(batches, seed), workers=workers)
-    parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
-    if not parts:
-        return torch.empty(0, device=device), torch.empty(0, device=device)
-    x, y = (torch.cat(side).to(device) for side in zip(*parts, strict=True))
-    return prepared(x, dtype), prepared_labels(y, dtype)
+    x, y = decoded_once(data, workers=workers, seed=seed)
+    return prepared(x.to(device), dtype), prepared_labels(y.to(device), dtype)
 
 
 def fingerprint(data: Any) -> str:

@@ -26,7 +26,8 @@ from honestdp.logs import silence
 from honestdp.progress import Spinner
 from honestdp.search import leaving, secret, vault
 from honestdp.search.design import Design
-from honestdp.search.execution import MACHINE, Execution, MachineStopped, SearchFailed, Setting
+from honestdp.search.errors import SearchFailed
+from honestdp.search.execution import MACHINE, Execution, MachineStopped, Setting
 from honestdp.search.folder import LOCK, Lock, make, unwritable
 from honestdp.search.guard import guarded
 from honestdp.search.leaving import TuneResult
@@ -95,7 +96,8 @@ class Search:
             else:
                 key = self._known(known, resume)
                 if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
-                    return self._ended(folder, key)
+                    self._end(folder, key)
+                    return self._over(folder)
                 begun = self._resumed(folder, key, data)
             result = self._go(data, begun, folder, show)
             self._end(folder, begun.key)
@@ -141,11 +143,6 @@ class Search:
             leaving.finish(folder)
         (folder / LOCK).unlink(missing_ok=True)
         leaving.settle(folder)
-
-    def _ended(self, folder: Path, key: str) -> TuneResult:
-        """A search that was killed after all that leaves was on the disk."""
-        self._end(folder, key)
-        return self._over(folder)
 
     def _failed(self, folder: Path | None, key: str) -> None:
         self._tell_the_end(key)

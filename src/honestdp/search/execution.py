@@ -14,6 +14,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,17 @@ from honestdp.logs import silence
 from honestdp.losses import Loss, check_labels, default_loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.parameters import layout_of, load_row
-from honestdp.scores import Validation, private_choice
+from honestdp.rehearsal import rehearse
+from honestdp.scores import best_of
 from honestdp.search.design import Design
-from honestdp.search.secret import CHOICE, Secret
+from honestdp.search.errors import SearchFailed, without_records
+from honestdp.search.secret import Secret
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
 from honestdp.seed import Seed
 from honestdp.space import Candidate
 from honestdp.training import assemble
+from honestdp.validation import Validation
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
@@ -50,10 +54,6 @@ NOT_THE_RUN = (*MACHINE, HonestdpError)
 
 class MachineStopped(HonestdpError):
     """Something outside the runs stops a search; it can be resumed."""
-
-
-class SearchFailed(HonestdpError):
-    """A search that is over without a result: no run has weights that are numbers, or labels are no classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,40 +110,46 @@ class Execution:
         store: Store,
         classes: int | None = None,
     ) -> None:
-        """store: for what a resume needs. classes: how many outputs a label may name, where that is known."""
+        """store: for what a resume needs. classes: how many outputs a label may name, where that is known. Nothing is read yet:
+        that is for `finish`.
+        """
         pair = as_pair(data)
         self._labels = None if pair is None or classes is None or not len(pair[1]) else (pair[1], classes)
         self._design, self._secret, self._setting, self._store = design, secret, setting, store
-        if design.fraction:
-            self._training, held = split(data, secret.held_out(records, design.fraction))
-        else:
-            self._training, held = data, None
-        self._validation = None if held is None or design.metric is None else self._open(held)
+        self._data, self._records = data, records
 
-    def _open(self, held: Any) -> Validation:
-        assert self._design.metric is not None
+    @cached_property
+    def _sides(self) -> tuple[Any, Any]:
+        """(training, validation): two sides of the records, or all of them and None."""
+        if not self._design.fraction:
+            return self._data, None
+        return split(self._data, self._secret.held_out(self._records, self._design.fraction))
+
+    @cached_property
+    def _validation(self) -> Validation | None:
+        held, metric, setting = self._sides[1], self._design.metric, self._setting
+        if held is None or metric is None:
+            return None
         module = self._module(0) if self._secret.candidates else self.untrained()
+        module, seed = module.to(setting.device), self._secret.seed.child("validation")
         dtype = next(module.parameters()).dtype
-        seed = self._secret.seed.child("validation")
-        x, y = gathered(held, dtype=dtype, device=self._setting.device, workers=self._setting.workers, seed=seed)
-        return Validation(x, y, loss=self._setting.loss or default_loss(y.dtype), metric=self._design.metric)
+        x, y = gathered(held, dtype=dtype, device=setting.device, workers=setting.workers, seed=seed)
+        loss = setting.loss or default_loss(y.dtype)
+        if as_pair(self._data) is None and len(x):  # else it was rehearsed before the charge
+            rehearse(metric, module, loss=loss, x=x[:0], y=y[:0])
+        return Validation(x, y, loss=loss, metric=metric)
 
     def finish(self) -> Standing:
         """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
-        unfit = ""
         with silence():
             try:
                 return self._finish()
-            except InvalidArgument as trouble:
-                unfit = trouble.argument
-        # Raised here and not there, so that nothing of it is carried along.
-        if unfit == "labels":
-            raise SearchFailed(
-                "labels of some records are none of the model's classes; which is not said, for it tells of them"
-            )
-        raise HonestdpError(f"its {unfit} cannot be read: this search cannot go on; what it was charged stays charged")
+            except Exception as trouble:
+                error = without_records(trouble)
+        raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
     def _finish(self) -> Standing:
+        _ = self._validation  # opened before the first run, so that what does not fit is found before the training
         if self._labels is not None:
             labels, classes = self._labels
             check_labels(int(labels.min()), int(labels.max()), classes)
@@ -155,8 +161,8 @@ class Execution:
                 self._save(standing)
                 self._forget()
         if self._design.choice is not None and standing.best is None:
-            self._choose(standing, self._design.choice)
-            self._save(standing)  # before anything leaves: a second choice would be a second answer
+            self._choose(standing)
+            self._save(standing)
         if self._secret.candidates and standing.best is None:
             raise SearchFailed(
                 "no run ended with weights that are numbers. Why is not said, since it might tell of the records: try the model "
@@ -179,9 +185,11 @@ class Execution:
             if weights is None or not bool(torch.isfinite(weights).all()):
                 continue
             if self._design.choice is not None:
-                standing.kept[run], standing.totals[run] = weights.cpu(), self._total(run, weights)
+                noise = self._secret.choice[run], self._secret.noise[run]
+                standing.kept[run] = weights.cpu()
+                standing.chosen_by[run], standing.scored[run] = self._score(run, weights, *noise)
                 continue
-            noisy = 0.0 if self._validation is None else float(self._total(run, weights) + self._secret.noise[run])
+            noisy = 0.0 if self._validation is None else float(self._score(run, weights, self._secret.noise[run])[0])
             if standing.best is None or self._rank(run, noisy) > self._rank(standing.best, standing.noisy):
                 standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
 
@@ -247,7 +255,7 @@ class Execution:
         candidates = [self._secret.candidates[run] for run in batch]
         job = assemble(
             [self._module(run) for run in batch],
-            self._training,
+            self._sides[0],
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
@@ -280,23 +288,20 @@ class Execution:
         module = self._module(run)
         return load_row(module, layout_of(module, self._setting.device), weights)
 
-    def _total(self, run: int, weights: Tensor) -> int:
+    def _score(self, run: int, weights: Tensor, *noise: int) -> tuple[int, ...]:
         assert self._validation is not None
-        return self._validation.total(self.model(run, weights).to(self._setting.device))
+        with lent():  # for a model that draws when it is scored
+            seed_all(self._secret.seed.child("score", run).number(63))
+            return self._validation.score(self.model(run, weights).to(self._setting.device), *noise)
 
-    def _choose(self, standing: Standing, epsilon: float) -> None:
-        """The winner of runs that all leave, and its score: two questions, whatever the number of runs."""
-        assert self._design.metric is not None
-        runs = sorted(standing.totals)
-        if not runs:
-            return
-        totals = [standing.totals[run] for run in runs]
-        sensitivity = self._design.metric.sensitivity
-        chosen = private_choice(
-            totals, epsilon=epsilon, sensitivity=sensitivity, generator=self._secret.generator(CHOICE)
-        )
-        standing.best, standing.noisy = runs[chosen], float(totals[chosen] + self._secret.noise[0])
-        standing.weights = standing.kept[runs[chosen]]
+    def _choose(self, standing: Standing) -> None:
+        """The winner of runs that all leave, and its score: two questions, whatever the number of runs.
+
+        The noise of both was drawn before the runs: whoever asks again, from a copy of the folder, gets the same answers.
+        """
+        if standing.chosen_by:
+            best = best_of(standing.chosen_by)
+            standing.best, standing.noisy, standing.weights = best, float(standing.scored[best]), standing.kept[best]
 
     def _save(self, standing: Standing) -> None:
         if not isinstance(self._store, Unkept):

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
 from honestdp.budget import ASSUMPTIONS, Statement, rounded_up
+from honestdp.losses import Loss
 from honestdp.plan import is_one_run, statement
 from honestdp.search.design import Design
 from honestdp.selection import Compose, Winner
+from honestdp.validation import asks_user
 
 LARGE = 0.1  # of delta times the number of records
 CLOCK = (
@@ -18,8 +20,12 @@ CLOCK = (
 )
 
 
-def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
-    """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data."""
+def guarantee(
+    design: Design, *, seeded: bool, declared: bool, loss: Loss | None = None, decoded: bool = False
+) -> Statement:
+    """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
+    loss: the user's own. decoded: the records are those of a Dataset.
+    """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
     if not is_one_run(design.selection):
@@ -40,7 +46,7 @@ def guarantee(design: Design, *, seeded: bool, declared: bool) -> Statement:
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
         uncovered=CLOCK if _drawn(design) else "",
-        assumptions=_assumptions(design, declared),
+        assumptions=_assumptions(design, declared, loss, decoded),
         notes=tuple(notes),
         not_private=(
             *made.not_private,
@@ -84,15 +90,17 @@ def _scores(design: Design) -> str:
     )
 
 
-def _assumptions(design: Design, declared: bool) -> tuple[str, ...]:
+def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: bool) -> tuple[str, ...]:
     first = "the lot, the steps, the noise and the split's fraction are public constants"
     size = f"the number of records, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
-    trust = (
-        []
-        if design.metric is None or design.metric.name in ("accuracy", "loss")
-        else ["one record moves the metric by no more than was declared"]
-    )
-    errors = "the model, its loss and its metric raise an error on no record"
+    trust = []
+    if asks_user(design.metric, loss):
+        trust.append(
+            "what scores a record is the user's function: it was shown one record at a time, and remembers none"
+        )
+    if decoded:
+        trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
+    errors = "the model and its loss raise an error on no record"
     secret = "nobody has read the search's secret state while it lasted: its draws, its losers, its generators"
     return (f"{first}; {size}", *ASSUMPTIONS[1:], *trust, errors, secret)

@@ -24,14 +24,14 @@ import numpy as np
 
 from honestdp.checks import HonestdpError
 from honestdp.data.split import Coins, coins
-from honestdp.scores import score_noise
+from honestdp.scores import choice_noise, score_noise
 from honestdp.search.design import Design
 from honestdp.seed import Seed
 from honestdp.space import Candidate
 
 PLAN = "plan"
 CHOICE = 1
-"""The purpose of the generator of a fixed seed that makes the private choice among composed runs."""
+"""The purpose of the generator of a fixed seed that draws the noise of the private choice among composed runs."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Secret:
     """The draws of one search, and its plan.
 
     candidates: what each run tries, in the order of the runs. noise: of each run's score. ties: breaks equal scores.
+    choice: noise of the private choice among composed runs, one number a run; empty for other selections.
     starts: seeds of the initial weights, which depend on nothing. split: seed of the coins. seed: of everything else.
     fixed: a user's number behind it. memory: bytes that were free for the runs when the search began. together: how many runs of
     each group are trained together at most, where that was measured. code: of all that runs (`identity`).
@@ -51,6 +52,7 @@ class Secret:
     split: int
     seed: Seed
     fixed: int | None = None
+    choice: tuple[int, ...] = ()
     memory: int = 0
     together: tuple[int, ...] = ()
     code: dict[str, str] = field(default_factory=dict)
@@ -90,10 +92,18 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
     noise: list[int] = []
     if design.metric is not None and design.multiplier is not None:
         noise = score_noise(
-            1 if design.choice is not None else len(candidates),
+            len(candidates),
             multiplier=design.multiplier,
             sensitivity=design.metric.sensitivity,
             generator=None if seed is None else generator,
+        )
+    choice: list[int] = []
+    if design.metric is not None and design.choice is not None:
+        choice = choice_noise(
+            len(candidates),
+            epsilon=design.choice,
+            sensitivity=design.metric.sensitivity,
+            generator=None if seed is None else np.random.default_rng([seed, CHOICE]),
         )
     return Secret(
         candidates=tuple(candidates),
@@ -103,6 +113,7 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
         split=int.from_bytes(generator.bytes(16), "big"),
         seed=root,
         fixed=seed,
+        choice=tuple(choice),
     )
 
 
@@ -120,7 +131,8 @@ def read(content: bytes | None) -> Secret:
             )
             for one in kept.pop("candidates")
         )
-        lists: dict[str, Any] = {name: tuple(kept.pop(name)) for name in ("noise", "ties", "starts", "together")}
+        numbers = ("noise", "ties", "starts", "choice", "together")
+        lists: dict[str, Any] = {name: tuple(kept.pop(name)) for name in numbers}
         seed = Seed(bytes.fromhex(kept.pop("seed")), kept["fixed"] is not None)
         return Secret(candidates=candidates, seed=seed, **kept, **lists)
     except (ValueError, KeyError, TypeError, AttributeError) as trouble:

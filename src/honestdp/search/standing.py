@@ -14,8 +14,9 @@ from honestdp.checkpoint import packed, unpacked
 class Standing:
     """Where a search stands. Secret.
 
-    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. kept: the weights of every
-    run and their exact totals, for a selection whose candidates all leave.
+    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. For a selection whose
+    candidates all leave, of every run: kept, the weights; chosen_by, the score with the noise of the choice; scored, the score
+    with the noise that leaves. No score without noise is in here.
     """
 
     done: int = 0
@@ -23,14 +24,16 @@ class Standing:
     noisy: float = -math.inf
     weights: Tensor | None = None
     kept: dict[int, Tensor] = field(default_factory=dict)
-    totals: dict[int, int] = field(default_factory=dict)
+    chosen_by: dict[int, int] = field(default_factory=dict)
+    scored: dict[int, int] = field(default_factory=dict)
 
     def written(self) -> bytes:
         tensors = {f"kept.{run}": weights for run, weights in self.kept.items()}
         if self.weights is not None and self.best not in self.kept:
             tensors["best"] = self.weights
         noisy = None if math.isinf(self.noisy) else self.noisy
-        return packed(tensors, {"done": self.done, "best": self.best, "noisy": noisy, "totals": self.totals})
+        scores = {"chosen_by": self.chosen_by, "scored": self.scored}
+        return packed(tensors, {"done": self.done, "best": self.best, "noisy": noisy, **scores})
 
     @classmethod
     def read(cls, content: bytes | None) -> Standing:
@@ -45,5 +48,6 @@ class Standing:
             noisy=-math.inf if about["noisy"] is None else about["noisy"],
             weights=kept.get(about["best"], tensors.get("best")),
             kept=kept,
-            totals={int(run): total for run, total in about["totals"].items()},
+            chosen_by={int(run): noisy for run, noisy in about["chosen_by"].items()},
+            scored={int(run): noisy for run, noisy in about["scored"].items()},
         )

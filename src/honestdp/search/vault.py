@@ -84,11 +84,12 @@ class Kept:
 class Unreadable(HonestdpError):
     """A secret file that was damaged, cut off, or put in the place of another."""
 
-    def __init__(self, folder: Path, name: str, why: str) -> None:
-        super().__init__(
-            f"the secret state in {folder} cannot be read ({name}: {why}): this search cannot go on; what it was charged "
-            "stays charged"
-        )
+
+def _unreadable(folder: Path, name: str, why: str) -> Unreadable:
+    return Unreadable(
+        f"the secret state in {folder} cannot be read ({name}: {why}): this search cannot go on; what it was charged stays "
+        "charged"
+    )
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,9 @@ class Vault:
             try:
                 key = _bytes_of(handle, KEY)
             except FileNotFoundError:
-                raise Unreadable(folder, KEY, "it is missing, as after an end") from None
+                raise _unreadable(folder, KEY, "it is missing, as after an end") from None
         if len(key) != _KEY_BYTES:
-            raise Unreadable(folder, KEY, "it is cut off")
+            raise _unreadable(folder, KEY, "it is cut off")
         return cls(folder, search, AESGCM(key))
 
     def read(self, name: str) -> bytes | None:
@@ -131,7 +132,7 @@ class Vault:
         try:
             return self._opened(name, sealed)
         except (InvalidTag, ValueError):
-            raise Unreadable(self.folder, name, "it is damaged") from None
+            raise _unreadable(self.folder, name, "it is damaged") from None
 
     def write(self, name: str, content: bytes) -> None:
         if not _NAMES.fullmatch(name):

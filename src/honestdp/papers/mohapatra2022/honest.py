@@ -188,7 +188,7 @@ def _price_tables(designs: dict[str, Design]) -> list[Table]:
 
 
 def _score_noise(design: Design) -> float:
-    """In points; of a composed grid that of the noisy maximum, exponential of scale 2/epsilon. A right answer moves S by 2."""
+    """In points; of a composed grid that of the noisy maximum, geometric of scale 2/epsilon. A right answer moves S by 2."""
     assert design.multiplier is not None
     scale = design.multiplier if design.choice is None else 2 / design.choice
     return 100 * scale / (2 * design.validation_records)

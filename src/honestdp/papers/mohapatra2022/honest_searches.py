@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from honestdp.papers.parts import Array
-from honestdp.scores import private_choice
+from honestdp.scores import best_of
 from honestdp.search.design import Design
-from honestdp.search.secret import CHOICE, Secret
+from honestdp.search.secret import Secret
 
 SEARCHES = 20
 _TRAININGS = 2  # the purpose of the generator that picks among kept trainings
@@ -62,13 +62,7 @@ def played(design: Design, secret: Secret, kept: Kept) -> Training | None:
     if not totals:
         return None
     if design.choice is not None:
-        chosen = private_choice(
-            [*totals.values()],
-            epsilon=design.choice,
-            sensitivity=design.metric.sensitivity,
-            generator=secret.generator(CHOICE),
-        )
-        return tried[[*totals][chosen]]
+        return tried[best_of({run: total + secret.choice[run] for run, total in totals.items()})]
     return tried[max(totals, key=lambda run: secret.rank(run, float(totals[run] + secret.noise[run])))]
 
 
