@@ -16,7 +16,7 @@ from scipy import stats
 from honestdp.search import secret
 from honestdp.search.execution import Execution, MachineStopped
 from honestdp.search.standing import Standing
-from honestdp.search.vault import Vault
+from honestdp.search.vault import Unkept, Vault, erase
 from honestdp.seed import Seed
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of
 
@@ -76,6 +76,7 @@ def test_the_noise_of_scores_is_a_discrete_gaussian_of_its_own_for_each_run() ->
 
 
 def execution(selection: Compose | Winner, folder: Path) -> Execution:
+    erase(folder / ".secret")
     made = closed_form.designed(selection)
     return Execution(
         made,
@@ -134,10 +135,9 @@ def test_two_copies_of_a_search_make_the_same_choice_and_keep_no_score_without_n
         standings = []
         for _ in range(2):
             one = execution(COMPOSE, tmp_path)
-            one._secret = drawn
+            one._secret, one._store = drawn, Unkept()
             one._trained = lambda number, batch: [torch.ones(1) * (run + 1) for run in batch]  # type: ignore[method-assign]
             standings.append(one.finish())
-            (tmp_path / "standing.safetensors").unlink()
         first, second = standings
         assert (first.best, first.noisy) == (second.best, second.noisy)
         assert first.chosen_by == second.chosen_by

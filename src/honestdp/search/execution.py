@@ -153,7 +153,7 @@ class Execution:
         if self._labels is not None:
             labels, classes = self._labels
             check_labels(int(labels.min()), int(labels.max()), classes)
-        standing = Standing.read(self._store.read(STANDING))
+        standing = self._load()
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
                 self._batch(number, batch, standing)
@@ -302,6 +302,9 @@ class Execution:
         if standing.chosen_by:
             best = best_of(standing.chosen_by)
             standing.best, standing.noisy, standing.weights = best, float(standing.scored[best]), standing.kept[best]
+
+    def _load(self) -> Standing:
+        return Standing.read(self._store.read(STANDING))
 
     def _save(self, standing: Standing) -> None:
         if not isinstance(self._store, Unkept):
