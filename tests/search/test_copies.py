@@ -87,6 +87,12 @@ def _small(patch: pytest.MonkeyPatch) -> None:
     honest = planning.planned
     patch.setattr(carrying, "planned", lambda *args: replace(honest(*args), together=(2, 2)))
     patch.setattr(os, "fsync", lambda handle: None)
+    _no_report(patch)
+
+
+def _no_report(patch: pytest.MonkeyPatch) -> None:
+    """It takes longer than the search, and is a function of what else leaves."""
+    patch.setattr(Search, "_report", lambda *_: "")
 
 
 @pytest.mark.parametrize("selection", deaths.SELECTIONS)
@@ -127,6 +133,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
     with pytest.raises(SearchStopped):
         search.carry_out(deaths.records(), tmp_path / "out", resume=False, show=False)
     monkeypatch.undo()
+    _no_report(monkeypatch)
     honest = Job.population
     found = []
     for number in range(2):
@@ -291,14 +298,20 @@ def test_a_folder_belongs_to_one_process_until_it_ends_however_that_is(tmp_path:
 
 
 def test_a_worker_that_outlives_its_search_does_not_hold_the_folder(tmp_path: Path) -> None:
-    with Lock(tmp_path):
-        worker = forked(lambda: time.sleep(60))
+    def search() -> None:
+        with Lock(tmp_path):
+            number = forked(lambda: ((tmp_path / "lives").touch(), time.sleep(60)))
+            (tmp_path / "worker").write_text(str(number))
+            while not (tmp_path / "lives").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert deaths.ended(forked(search)) == -signal.SIGKILL
     try:
         with Lock(tmp_path):
             pass
     finally:
-        os.kill(worker, signal.SIGKILL)
-        deaths.ended(worker)
+        os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
 
 
 def test_who_opened_the_lock_before_it_was_removed_does_not_hold_it(
@@ -322,6 +335,7 @@ def test_who_opened_the_lock_before_it_was_removed_does_not_hold_it(
 
 def test_two_processes_cannot_resume_one_search_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of("winner")
+    _no_report(monkeypatch)
     out, honest = tmp_path / "out", Population.block
 
     def slowly(self: Population) -> None:
@@ -384,7 +398,10 @@ def closed_form_envelope() -> Any:
     return RandomStopping(count=count_of(runs=4.0, shape=1.0))
 
 
-def test_a_whole_search_leaves_the_global_generators_as_they_were(tmp_path: Path) -> None:
+def test_a_whole_search_leaves_the_global_generators_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _no_report(monkeypatch)
     search = search_of("winner")
     _fixed_world()
     before = _states()

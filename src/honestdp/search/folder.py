@@ -80,6 +80,7 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         _held.discard(self._handle)
+        fcntl.flock(self._handle, fcntl.LOCK_UN)  # also for a child that was forked a moment ago
         os.close(self._handle)
 
 
