@@ -24,13 +24,20 @@ _CLEARLY = 1.1
 """A smaller chunk has to be faster by more than this: on a busy machine no measurement is better than that."""
 
 
-def largest_chunk(bytes_per_run: int, device: torch.device) -> int:
-    """How many runs half of the free memory holds, by estimate; out of memory corrects it later."""
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device now."""
     if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, int(free * _MEMORY_SHARE) // bytes_per_run)
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def largest_chunk(bytes_per_run: int, memory: int) -> int:
+    """How many runs half of the memory holds, by estimate; out of memory corrects it later."""
+    return max(1, int(memory * _MEMORY_SHARE) // bytes_per_run)
+
+
+def worth_measuring(runs: int, steps: int) -> bool:
+    return runs >= 2 and runs * steps >= _WORTH_MEASURING
 
 
 def quickest_chunk(rehearse: Callable[[int], Population], *, most: int, runs: int, steps: int) -> int:
@@ -38,7 +45,7 @@ def quickest_chunk(rehearse: Callable[[int], Population], *, most: int, runs: in
     of those that are not clearly slower than the best.
     """
     most = min(most, runs)
-    if most < 2 or runs * steps < _WORTH_MEASURING:
+    if most < 2 or not worth_measuring(runs, steps):
         return most
     sizes = [most]
     least = 16 if torch.cuda.is_available() else 1

@@ -60,7 +60,7 @@ class Intake:
 
     def rehearsal(self, constants: Constants) -> Mechanism:
         """A mechanism over made-up records, for timing."""
-        return Mechanism(self.question, BlankRecords(self._records), constants, seed=Seed.fresh())
+        return Mechanism(self.question, BlankRecords(self._records, constants.records), constants, seed=Seed.fresh())
 
 
 def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:

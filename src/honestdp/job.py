@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import astuple, replace
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -17,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from honestdp import checkpoint as checkpoints
-from honestdp.chunks import largest_chunk, plan_chunks, quickest_chunk
+from honestdp.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
+from honestdp.draws import lent, seed_all
+from honestdp.identity import identity
 from honestdp.intake import Intake
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
@@ -52,22 +53,29 @@ class Job:
         factors: Tensor,
         seed: Seed,
         secure: bool,
-        path: Path | None,
+        place: checkpoints.Place | None,
         seconds: float,
+        together: int = 0,
+        memory: int | None = None,
     ) -> None:
+        """together: the most runs that are trained together. memory: bytes that the runs may take, from which that number
+        follows where it is not given. Where neither is, both are measured now.
+        """
         self.intake, self.modules, self.runs = intake, modules, runs
         self._rules, self._initial = rules, initial
         self._factors, self._seed, self._secure = factors, seed, secure
-        self._path, self._seconds, self._written = path, seconds, monotonic()
+        self._place, self._seconds, self._written = place, seconds, monotonic()
+        self._together, self._memory = together, memory
 
     def work(self, show: bool) -> Tensor:
         """The final weights of all runs, `[runs, d]`."""
-        kept = None if self._path is None else checkpoints.load(self._path, self._identity(), self._initial.device)
-        todo = kept or checkpoints.Progress(self._identity(), self.chunks())
+        kept = self._kept()
+        todo = kept or checkpoints.Progress(self._identity(), self._seed, self.chunks())
+        self._seed = todo.seed
         if kept is not None and len(kept.finished) == len(kept.chunks):
-            _log.info("the training of %s is over; its result is read from there", self._path)
+            _log.info("the training of %s is over; its result is read from there", self._place)
         shown = Bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext()
-        with shown as bar, self._own_draws(), self.intake.decoding():
+        with shown as bar, lent(), self.intake.decoding():
             while len(todo.finished) < len(todo.chunks):
                 self._finish_chunk(todo, bar)
         weights = torch.empty_like(self._initial)
@@ -75,12 +83,10 @@ class Job:
             weights[torch.tensor(chunk, device=weights.device)] = found
         return weights
 
-    def _own_draws(self) -> AbstractContextManager[None]:
-        """With a fixed seed, torch's own generator is seeded too, and is given back as it was."""
-        device = self._initial.device
-        if not self._seed.is_fixed:
-            return nullcontext()
-        return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    def _kept(self) -> checkpoints.Progress | None:
+        if self._place is None:
+            return None
+        return checkpoints.load(self._place, self._identity(), self._seed, self._initial.device)
 
     def _finish_chunk(self, todo: checkpoints.Progress, bar: Bar | None) -> None:
         number = len(todo.finished)
@@ -108,16 +114,19 @@ class Job:
         free_captured()
 
     def _train(self, chunk: list[int], todo: checkpoints.Progress, bar: Bar | None) -> Tensor:
-        """The final weights of some runs of one rule, `[runs, d]`."""
+        """The final weights of some runs of one rule, `[runs, d]`.
+
+        What a model draws, such as dropout, follows from the chunk and the step, whoever resumes it: the same noise on two
+        different masks would betray the difference between them.
+        """
         population = self.population(chunk)
-        if self._seed.is_fixed:  # torch's own generator serves a model's dropout
-            torch.manual_seed(self._seed.child("dropout", *chunk).number(63))
         if todo.current is not None:
             population.restore(todo.current)
         try:
             while population.step < population.total:
                 todo.current = population.snapshot()
                 self._keep(todo, always=population.step == 0)
+                seed_all(self._seed.child("model", *chunk, population.step).number(63))
                 population.block()
                 if bar is not None:
                     bar.advance((population.step - todo.current.step) * len(chunk))
@@ -132,18 +141,18 @@ class Job:
         return Population(mechanism, self._rule(chunk), self._initial[torch.tensor(chunk)])
 
     def _keep(self, todo: checkpoints.Progress, always: bool = False) -> None:
-        if self._path is not None and (always or monotonic() - self._written >= self._seconds):
-            checkpoints.save(self._path, todo)
+        if self._place is not None and (always or monotonic() - self._written >= self._seconds):
+            checkpoints.save(self._place, todo)
             self._written = monotonic()
 
     def _interrupted(self, todo: checkpoints.Progress) -> KeyboardInterrupt:
-        if self._path is None:
+        if self._place is None:
             return KeyboardInterrupt("stopped; nothing was kept, since no checkpoint= was given")
         self._keep(todo, always=True)
         step = 0 if todo.current is None else todo.current.step
         return Interrupted(
-            f"stopped at step {step} of {self.runs[0].steps}; the checkpoint is kept in {self._path}; to resume, call "
-            f"again with the same arguments and checkpoint={str(self._path)!r}"
+            f"stopped at step {step} of {self.runs[0].steps}; the checkpoint is kept in {self._place}; to resume, call "
+            f"again with the same arguments and checkpoint={str(self._place)!r}"
         )
 
     def _constants(self, chunk: list[int]) -> Constants:
@@ -158,11 +167,16 @@ class Job:
 
     def chunks(self) -> list[list[int]]:
         """Which runs to train together, in order."""
-        most = largest_chunk(self.intake.bytes_per_run(self.runs[0]), self._initial.device)
+        return plan_chunks(self._rules, self._together or self.most_together(len(self.runs)))
+
+    def most_together(self, runs: int) -> int:
+        """How many of so many runs are trained together at most."""
+        memory = free_memory(self._initial.device) if self._memory is None else self._memory
+        most = largest_chunk(self.intake.bytes_per_run(self.runs[0]), memory)
         # A measured choice would differ from day to day, and the draws with it: a fixed seed takes the same one always.
-        if not self._seed.is_fixed:
-            most = quickest_chunk(self._rehearse, most=most, runs=len(self.runs), steps=self.runs[0].steps)
-        return plan_chunks(self._rules, most)
+        if self._seed.is_fixed or self._memory is not None:
+            return most
+        return quickest_chunk(self._rehearse, most=most, runs=runs, steps=self.runs[0].steps)
 
     def _rehearse(self, size: int) -> Population:
         """A population of `size` runs over made-up records."""
@@ -198,6 +212,11 @@ class Job:
             "noise_seed": self._seed.key.hex() if self._seed.is_fixed else None,
             "secure": self._secure,
             "strict": self.intake.question.strict,
+            "code": {
+                "the model's code": identity(model).digest,
+                "the loss's code": identity(self.intake.question.loss, values=True).digest,
+                "the optimizers' code": identity(*{type(rule): 0 for rule in self._rules}).digest,
+            },
         }
 
 

@@ -1,17 +1,33 @@
-"""Loggers that fall silent while a search runs.
+"""What falls silent while a search runs: loggers, warnings, and whatever a user's code prints.
 
 How often a line is logged tells how many populations were trained, and a line on memory tells how many runs were in one: under
 random stopping both are secret. So whatever the package logs goes through loggers made here, and a search silences them, together
 with warnings, which come from the same places. What is worth saying is said before, when model and rules are rehearsed.
+
+A model, loss, metric or Dataset that prints is heard once per run and step. So standard output and standard error lead nowhere
+meanwhile, for Python's streams and for the descriptors 1 and 2, which libraries in other languages and worker processes write
+to. That holds for the whole process, other threads included: there is no such thing as one thread's output.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
+import sys
+import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from contextvars import ContextVar
+from typing import Any, TextIO
 
 _silent: ContextVar[bool] = ContextVar("honestdp_silent", default=False)
 
@@ -29,11 +45,69 @@ def logger(name: str) -> logging.Logger:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Within, the package logs nothing and no warning is shown or raised."""
+    """Within, the package logs nothing, no warning is shown or raised, and what is printed goes nowhere."""
     before = _silent.set(True)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), muted:
             warnings.simplefilter("ignore")
             yield
     finally:
         _silent.reset(before)
+
+
+class Shared:
+    """A state of the whole process that several threads may ask for: the first that enters makes it, the last ends it."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make, self._lock = make, threading.RLock()
+        self._inside, self._made = 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._made.enter_context(self._make())
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._made.close()
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+    _flush(streams)
+    with open(os.devnull, "w") as nowhere, ExitStack() as back:
+        for number in (1, 2):
+            with suppress(OSError):  # a process may have closed them
+                kept = os.dup(number)
+                back.callback(os.close, kept)
+                back.callback(os.dup2, kept, number)
+                os.dup2(nowhere.fileno(), number)
+        # What code that kept a stream has written into its buffer goes nowhere too: flushed before the way back is open.
+        back.callback(_flush, streams)
+        with redirect_stdout(nowhere), redirect_stderr(nowhere):
+            yield
+
+
+def _flush(streams: list[TextIO | None]) -> None:
+    for stream in streams:
+        with suppress(Exception):  # closed, or a stand-in without it
+            if stream is not None:
+                stream.flush()
+    with suppress(Exception):  # what C and C++ have buffered
+        ctypes.CDLL(None).fflush(None)
+
+
+muted = Shared(_muted)
+"""A context in which nothing that is written to standard output or standard error is heard."""
+
+
+def heard_stream() -> TextIO:
+    """A stream to where standard error leads now, also while it is muted. For words that tell nothing of the runs."""
+    try:
+        return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
+    except (OSError, AttributeError, ValueError):  # a notebook's, which has no descriptor
+        return sys.stderr

@@ -18,6 +18,7 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -221,6 +222,7 @@ class Mechanism:
         self._rate = constants.lot / constants.records
         self._noise = noise_source(device, seed.child("noise"), secure=secure)
         self._choice = torch_generator(device, seed.child("lots"))
+        self._decoding = seed.child("decoding")
         self._pending: PendingLots | None = None
         self.block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
         x, y = records.blank()
@@ -248,9 +250,13 @@ class Mechanism:
         """The lots begun with `start`."""
         if self._pending is None:
             raise RuntimeError("start() comes before lots()")
-        lots, self._pending = self._pending.finish(), None
+        pending, self._pending = self._pending, None
+        lots = pending.finish()
         if not self.records.resident:
-            self.records.expect([i for step in range(len(lots.longest)) for i, _ in self._pieces(lots, step)])
+            # Named by the state from which these lots were drawn, which no other block has and a resumed one has again.
+            name = hashlib.sha256(pending.before.cpu().numpy().tobytes()).hexdigest()
+            pieces = [i for step in range(len(lots.longest)) for i, _ in self._pieces(lots, step)]
+            self.records.expect(pieces, self._decoding.child(name))
         return lots
 
     def _pieces(self, lots: Lots, step: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import sys
+from typing import Any, Self, TextIO
+
+from honestdp.logs import heard_stream
 
 
 class Bar:
@@ -42,6 +45,7 @@ class Spinner:
     def __init__(self, words: str) -> None:
         self._words = words
         self._shown: Any = None
+        self._stream: TextIO
 
     def __enter__(self) -> Self:
         try:
@@ -50,7 +54,10 @@ class Spinner:
         except ImportError:
             return self
         columns = (SpinnerColumn(), TextColumn(self._words), TimeElapsedColumn())
-        self._shown = Progress(*columns, console=Console(stderr=True), transient=True)
+        # A stream of its own, for standard error is muted meanwhile; nothing that is printed is taken in and shown.
+        self._stream = heard_stream()
+        console = Console(file=self._stream)
+        self._shown = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._shown.add_task(self._words, total=None)
         self._shown.start()
         return self
@@ -58,3 +65,5 @@ class Spinner:
     def __exit__(self, *_: object) -> None:
         if self._shown is not None:
             self._shown.stop()
+            if self._stream is not sys.stderr:
+                self._stream.close()

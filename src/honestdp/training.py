@@ -17,6 +17,7 @@ import torch
 
 from honestdp import checks
 from honestdp.budget import Budget
+from honestdp.checkpoint import File, Place
 from honestdp.checks import InvalidArgument
 from honestdp.intake import Model, check_alike, modules_of, take_in
 from honestdp.job import Interrupted, Job
@@ -156,10 +157,15 @@ def assemble(
     workers: int = 2,
     by_coin: bool = False,
     strict: bool = False,
+    seed: Seed | None = None,
+    keep: Place | None = None,
+    together: int = 0,
+    memory: int | None = None,
 ) -> Job:
     """Check everything and make the job that `train_population` does. Nothing is released yet.
 
-    by_coin: see `take_in`.
+    by_coin: see `take_in`. seed: in the place of noise_seed. keep: in the place of checkpoint, for a caller who compares the
+    data by itself. together, memory: see `Job`.
     """
     _check_kinds(run, optimizers, loss=loss, budget=budget, schedule=schedule, checkpoint=checkpoint)
     checks.whole(least=0, workers=workers)
@@ -189,10 +195,12 @@ def assemble(
         rules=list(optimizers),
         initial=stack(modules, intake.layout, place),
         factors=torch.tensor(factors(schedule, runs[0]), dtype=intake.dtype, device=place),
-        seed=Seed.fresh() if noise_seed is None else Seed.fixed(_whole_seed(noise_seed)),
+        seed=seed or (Seed.fresh() if noise_seed is None else Seed.fixed(_whole_seed(noise_seed))),
         secure=secure,
-        path=None if checkpoint is None else Path(checkpoint),
+        place=keep if checkpoint is None else File(Path(checkpoint)),
         seconds=checkpoint_seconds,
+        together=together,
+        memory=memory,
     )
 
 

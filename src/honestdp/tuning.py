@@ -1,16 +1,14 @@
 """The front door to a search: tune a model under one budget, and stand behind the epsilon.
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
-random is drawn (`search.secret`). Then the ledger is charged, durably. Only then is a record read, split by its coin, and
-trained on or scored (`search.execution`). At the end the winner and the statement leave (`search.leaving`) and what was
-secret is erased. `search.carrying` keeps that order.
+random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only
+then is a record read, split by its coin, and trained on or scored (`search.execution`). At the end the winner and the statement
+leave (`search.leaving`) and what was secret is erased (`search.vault`). `search.carrying` keeps that order.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,8 +156,7 @@ def tune(
         strict=strict,
     )
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
-    with tempfile.TemporaryDirectory(prefix="honestdp-") if out is None else nullcontext(str(out)) as folder:
-        return search.carry_out(data, Path(folder), kept=out is not None, resume=resume, show=progress)
+    return search.carry_out(data, None if out is None else Path(out), resume=resume, show=progress)
 
 
 def _lot(lot: float | None, records: int, validation: float) -> float:
@@ -199,7 +196,16 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     return classes
 
 
+WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many
+
+
 def _together(made: Design, x: Tensor) -> int:
-    """How many examples of all runs may go through a model at once: as many as a population of the search can have."""
+    """How many examples to try a model with before the charge: as many as a lot of one run, or more where populations are wider.
+
+    A population that is wider still is tried before its first step.
+    """
     runs = min(TOGETHER, made.count) if isinstance(made.selection, Compose | Winner) else TOGETHER
-    return max(runs * width_of(x, runs=runs, records=run.records, lot=run.lot) for run in made.runs)
+    alone, all_runs = (
+        max(some * width_of(x, runs=some, records=run.records, lot=run.lot) for run in made.runs) for some in (1, runs)
+    )
+    return max(alone, min(all_runs, WIDELY))

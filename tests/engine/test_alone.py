@@ -10,7 +10,8 @@ import importlib.abc, sys
 
 class Without(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"dp_accounting", "scipy", "rich", "typer", "safetensors", "randomgen", "matplotlib", "opacus"}:
+        heavy = {"opendp", "cryptography", "dp_accounting"}
+        if name.split(".")[0] in heavy | {"scipy", "rich", "typer", "safetensors", "randomgen", "matplotlib", "opacus"}:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Without())

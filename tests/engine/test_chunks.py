@@ -7,7 +7,7 @@ import torch
 
 from honestdp import Run, chunks
 from honestdp import optimizers as rules
-from honestdp.chunks import largest_chunk, plan_chunks, quickest_chunk
+from honestdp.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
 from honestdp.mechanism import Mechanism
 from honestdp.training import assemble, train_population
 
@@ -32,8 +32,8 @@ def test_chunks_of_one_kind_are_nearly_equal() -> None:
 
 
 def test_memory_bounds_a_chunk() -> None:
-    assert largest_chunk(1 << 60, CPU) == 1
-    assert largest_chunk(1 << 10, CPU) > 1000
+    assert largest_chunk(1 << 60, free_memory(CPU)) == 1
+    assert largest_chunk(1 << 10, free_memory(CPU)) > 1000
 
 
 class Timed:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from honestdp.search.design import Design, design
 from honestdp.search.execution import Execution, Setting, Standing
 from honestdp.search.guarantee import guarantee
 from honestdp.search.secret import Secret
+from honestdp.search.vault import Unkept
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner
 from honestdp.selection.counts import Poisson, TruncatedNegativeBinomial
 from honestdp.selection.liu_talwar import DELTA2
@@ -256,7 +256,7 @@ class Outcome:
     held: int
 
 
-def searches(made: Design, start: float, *, blocks: int, each: int, folder: Path) -> list[Outcome]:
+def searches(made: Design, start: float, *, blocks: int, each: int) -> list[Outcome]:
     """Searches by the real code, with the operating system's randomness.
 
     The runs of `each` searches are trained as one population, which is what a population is for; all else every search does by
@@ -272,18 +272,16 @@ def searches(made: Design, start: float, *, blocks: int, each: int, folder: Path
             candidates=sum((one.candidates for one in drawn), ()),
             starts=sum((one.starts for one in drawn), ()),
         )
-        pool = Execution(made, together, setting(start), (x, y), records=RECORDS, folder=folder)
+        pool = Execution(made, together, setting(start), (x, y), records=RECORDS, store=Unkept())
         weights = []
-        for batch in pool.batches():
-            weights += pool._trained(0, batch)
-            pool._forget()
+        for number, batch in enumerate(pool.batches()):
+            weights += pool._trained(number, batch)
         coins = drawn[0].held_out(RECORDS, made.fraction)
         for one in drawn:
             mine, weights = weights[: len(one.candidates)], weights[len(one.candidates) :]
-            own = Execution(made, one, setting(start), (x, y), records=RECORDS, folder=folder)
+            own = Execution(made, one, setting(start), (x, y), records=RECORDS, store=Unkept())
             own._trained = lambda number, batch, mine=mine: [mine[run] for run in batch]  # type: ignore[method-assign]
             standing = own.finish()
-            (folder / "standing.safetensors").unlink(missing_ok=True)
             signal = int(x[torch.from_numpy(~coins)].sum())
             found.append(Outcome(standing, one, signal, int(coins.sum())))
     return found

@@ -1,8 +1,8 @@
 """A small search, ready to be carried out, and processes in which it dies.
 
 A child is forked from a process that has everything imported and the search's public side computed, so that hundreds of deaths
-are quick. Its operating system's randomness, its key and its clock are made constant: then nothing but a fault can make one
-child's result differ from another's, a ledger's charge included.
+are quick. Its draws, its key and its clock are made constant: then nothing but a fault can make one child's result differ from
+another's, a ledger's charge included. The draws are a seed of the operating system's, so that all noise is drawn as it truly is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from honestdp import Budget
 from honestdp.ledger import Ledger, store
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import carrying, secret
+from honestdp.search import carrying, planning, secret
 from honestdp.search.carrying import Search
 from honestdp.search.design import Design
 from honestdp.spending import total_epsilon
@@ -38,7 +38,7 @@ DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")
 DEAD, FAILED = 77, 78
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-SEED, KEY = 32, "5" * 32
+KEY = "5" * 32
 
 
 def records() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -83,12 +83,23 @@ def ready(selection: str) -> Search:
         noise=made.design.runs[0].noise,
     )
     _COMPUTED[selection] = plan, costs
+    _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):
         html._templates().get_template(template)
     return made  # type: ignore[no-any-return]
 
 
 _COMPUTED: dict[str, Any] = {}
+_DRAWN: dict[str, secret.Secret] = {}
+
+
+def _draw(design: Design) -> secret.Secret:
+    """Draws of the operating system's randomness: few runs, of both widths."""
+    for _ in range(1000):
+        one = secret.drawn(design, seed=None)
+        if len({candidate.width for candidate in one.candidates}) == 2 and len(one.candidates) < 6:
+            return one
+    raise AssertionError("no such draw")
 
 
 class _Clock(datetime):
@@ -101,8 +112,8 @@ def _constant(selection: str) -> None:
     """Everything that differs from one process to the next, made constant. In a child alone: nothing is put back."""
     torch.set_num_threads(1)
     os.fsync = lambda _: None  # a killed process loses nothing that the system has taken; the ledger keeps its own
-    honest = secret.drawn
-    secret.drawn = lambda design, *, seed: honest(design, seed=SEED)  # type: ignore[assignment]
+    secret.drawn = lambda design, *, seed: _DRAWN[selection]  # type: ignore[assignment]
+    planning.free_memory = lambda device: 1 << 30  # type: ignore[assignment]
     uuid.uuid4 = lambda: uuid.UUID(KEY)
     store.datetime = _Clock  # type: ignore[misc]
     plan, costs = _COMPUTED[selection]
@@ -134,7 +145,7 @@ def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
 
 
 def carry_out(search: Search, out: Path, data: Any) -> Any:
-    return search.carry_out(data, out, kept=True, resume=(out / "search.json").exists(), show=False)
+    return search.carry_out(data, out, resume=(out / "search.json").exists(), show=False)
 
 
 def _note_reading(folder: Path) -> None:
@@ -212,7 +223,12 @@ def check_ledger(folder: Path) -> int:
     out = folder / "out"
     if charges:
         assert json.loads((out / "search.json").read_text())["key"] == charges[0], "it could be charged again"
-        assert (out / ".secret" / "state.json").exists() or (out / "result.json").exists(), "what was paid for is lost"
+        whole = (out / ".secret" / "key").exists() and (out / ".secret" / "plan").exists()
+        assert whole or (out / ".result.json.pending").exists() or (out / "result.json").exists(), (
+            "what was paid for is lost"
+        )
+    if (out / "result.json").exists():
+        assert not (out / ".secret").exists(), "a search that looks finished has secrets left"
     return len(charges)
 
 
@@ -222,8 +238,10 @@ def left(folder: Path) -> dict[str, bytes]:
     found = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
     times = {path.stat().st_mtime_ns for path in (out, *out.rglob("*"))}
     assert len(times) == 1, "files tell how long the search took"
-    entries = Ledger(folder / "ledger.db").entries()
-    return {**found, "ledger": repr(entries).encode()}
+    entries = [entry for entry in Ledger(folder / "ledger.db").entries() if entry.kind != "resume"]
+    told = [(one.dataset, one.kind, one.time, one.key, one.what, one.content) for one in entries]
+    assert [one.kind for one in entries if one.key == str(uuid.UUID(KEY).hex)] == ["charge", "over"]
+    return {**found, "ledger": repr(told).encode()}
 
 
 def without_kill(folder: Path, selection: str) -> dict[str, bytes]:

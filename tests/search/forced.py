@@ -64,15 +64,16 @@ def force(patch: pytest.MonkeyPatch, how: Forced) -> None:
         starts = [100 + run for run in range(how.runs)]
         candidates[how.place], noise[how.place], starts[how.place] = made.candidates[1], WINNER_NOISE, 1
         own = tuple((run + 0.5) / how.runs for run in range(how.runs))
-        return replace(one, candidates=tuple(candidates), noise=tuple(noise), ties=own, starts=tuple(starts), seed=seed)
+        forced = {"candidates": tuple(candidates), "noise": tuple(noise), "ties": own, "starts": tuple(starts)}
+        return replace(one, **forced, seed=real_draws(made, seed=seed).seed, fixed=seed)
 
-    def population(self: Execution, batch: list[int], name: str, attempt: int = 0) -> list[Any]:
+    def population(self: Execution, batch: list[int], name: str, seed: Any) -> list[Any]:
         if next(batches) == how.stop:
             raise KeyboardInterrupt
         failing = [run for run in batch if how.everybody or run != how.place]
         if failing and isinstance(how.trouble, Exception):
             raise how.trouble
-        weights = real_population(self, batch, name, attempt)
+        weights = real_population(self, batch, name, seed)
         for place, run in enumerate(batch):
             if run in failing and how.trouble == "diverged":
                 weights[place] = torch.full_like(weights[place], float("nan"))
@@ -196,7 +197,10 @@ def files(out: Path) -> dict[str, Any]:
             continue
         about = path.stat()
         content = path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(out))] = (stat.filemode(about.st_mode), about.st_mtime_ns - begun, content)
+        later = about.st_mtime_ns - begun
+        if path.name == ".lock":  # made before the search's public side, in a folder that is not settled
+            later = min(0, later) and -1
+        found[str(path.relative_to(out))] = (stat.filemode(about.st_mode), later, content)
     return {"files": found, "secret": (out / ".secret").exists()}
 
 

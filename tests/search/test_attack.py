@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,9 +169,9 @@ def test_scores_without_noise_would_break_the_statement() -> None:
 
 
 @pytest.mark.parametrize("selection", [COMPOSE, *best_of(4.0)], ids=named)
-def test_what_leaves_real_searches_follows_the_exact_law(selection: Selection, tmp_path: Path) -> None:
+def test_what_leaves_real_searches_follows_the_exact_law(selection: Selection) -> None:
     made = closed_form.designed(selection)
-    outcomes = closed_form.searches(made, START, blocks=5, each=75, folder=tmp_path)
+    outcomes = closed_form.searches(made, START, blocks=5, each=75)
     none = sum(one.standing.best is None for one in outcomes)
     empty = math.exp(-4.0) if getattr(selection, "count", None) == count_of(runs=4.0, shape="poisson") else 0.0
     assert stats.binomtest(none, len(outcomes), empty).pvalue > FALSE_ALARM
@@ -194,7 +193,7 @@ def test_the_split_is_a_fair_coin_for_each_record_whatever_it_holds() -> None:
     assert stats.chisquare(pairs, expected).pvalue > FALSE_ALARM
 
 
-def whole_searches(made: Design, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Array:
+def whole_searches(made: Design, count: int, monkeypatch: pytest.MonkeyPatch) -> Array:
     """The same numbers from what `tune` hands to its user: model, hyperparameters and the score, which it clips to 0 and 1."""
     seen: list[secret.Secret] = []
     drawn = secret.drawn
@@ -203,9 +202,8 @@ def whole_searches(made: Design, count: int, folder: Path, monkeypatch: pytest.M
     search = Search(made, closed_form.setting(START), {}, said, None, None, None, None)
     x, y = closed_form.records()
     blur, found = np.random.default_rng(1), []
-    for number in range(count):
-        own = folder / str(number)
-        result = search.carry_out((x, y), own, kept=False, resume=False, show=False)
+    for _ in range(count):
+        result = search.carry_out((x, y), None, resume=False, show=False)
         coins = seen[-1].held_out(RECORDS, made.fraction)
         law = closed_form.world(made, START, signal=int(x[torch.from_numpy(~coins)].sum()), held=int(coins.sum()))
         found.append(_told(made, law, result, blur))
@@ -226,10 +224,8 @@ def _told(made: Design, law: World, result: TuneResult, blur: np.random.Generato
     return placed_in(law, np.arange(-most, most + 1), clipped, noisy, RATES.index(rate), weight, blur)
 
 
-def test_what_a_user_of_a_whole_search_gets_follows_the_exact_law(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = whole_searches(closed_form.designed(ENVELOPE), 150, tmp_path, monkeypatch)
+def test_what_a_user_of_a_whole_search_gets_follows_the_exact_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = whole_searches(closed_form.designed(ENVELOPE), 150, monkeypatch)
     assert surprise(found) > FALSE_ALARM
 
 
@@ -314,9 +310,9 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Selection]] = [
     ("plant", "selection"), FAULTS, ids=[f"{plant.__name__[1:]}-{selection.name}" for plant, selection in FAULTS]
 )
 def test_a_planted_fault_is_noticed(
-    plant: Callable[[pytest.MonkeyPatch], None], selection: Selection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], selection: Selection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = closed_form.designed(selection)
     plant(monkeypatch)
-    outcomes = closed_form.searches(made, START, blocks=8, each=75, folder=tmp_path)
+    outcomes = closed_form.searches(made, START, blocks=8, each=75)
     assert surprise(uniforms(selection, made, outcomes)) < FALSE_ALARM

@@ -1,13 +1,19 @@
 """A search is charged before it reads a record, and one that is refused reads none; a fixed seed is NOT PRIVATE.
 
-Records of three kinds (a Dataset, tensors, memory-mapped arrays) note, whenever they are read, what the ledger holds by then.
+Records of several kinds note, whenever they are read, what the ledger holds by then; those in memory are also put where the
+processor refuses to read them before the charge.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
+import signal
+import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +26,7 @@ from honestdp import tuning
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BudgetExceeded, Ledger, NoBudget
 from honestdp.search.carrying import Search
+from honestdp.search.vault import Unkept
 from honestdp.selection import RandomStopping, count_of
 
 from . import closed_form
@@ -160,14 +167,14 @@ def test_a_fixed_seed_is_refused_with_a_ledger_before_anything_is_read(tmp_path:
 
 @pytest.mark.parametrize("home", HOMES)
 def test_a_charge_after_reading_is_noticed(home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    charge, result = Search._charge, Search._result
-    keys: list[str] = []
+    pay, result = Search._paid, Search._result
+    begun: list[Any] = []
 
     def late(self: Search, *rest: Any) -> Any:
-        charge(self, keys[0], tmp_path / "nothing read")  # as told the truth it would refuse
+        pay(self, replace(begun[0], store=Unkept()))  # as told the truth, that records were read, it would refuse
         return result(self, *rest)
 
-    monkeypatch.setattr(Search, "_charge", lambda self, key, hidden: keys.append(key))
+    monkeypatch.setattr(Search, "_paid", lambda self, one: begun.append(one))
     monkeypatch.setattr(Search, "_result", late)
     assert 0 in reads(tmp_path, home)
 
@@ -176,3 +183,81 @@ def test_reading_before_the_charge_is_noticed(tmp_path: Path, monkeypatch: pytes
     real = tuning.count
     monkeypatch.setattr(tuning, "count", lambda data: (data[0], real(data))[1])
     assert 0 in reads(tmp_path, noting_dataset)
+
+
+PEEKS: dict[str, Callable[[Any], Any]] = {
+    "the least label": lambda data: data[1].min(),
+    "the largest label": lambda data: data[1].max(),
+    "a label": lambda data: data[1][0].item(),
+    "the labels as a list": lambda data: data[1].tolist(),
+    "the labels as an array": lambda data: np.asarray(data[1]).copy(),
+    "how many labels there are of a kind": lambda data: np.unique(np.asarray(data[1])),
+    "a sum of the records": lambda data: data[0].sum(),
+    "the labels as numbers of another kind": lambda data: (
+        data[1].astype(float) if hasattr(data[1], "astype") else data[1].double()
+    ),
+}
+
+
+class Unreadable:
+    """Arrays in memory that the processor itself refuses to read, until it is allowed: a process that tries is killed."""
+
+    def __init__(self) -> None:
+        self._regions, self.parts = [], []
+        for part in closed_form.records():
+            array = part.numpy()
+            region = mmap.mmap(-1, max(mmap.PAGESIZE, -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE))
+            own = np.frombuffer(region, dtype=array.dtype, count=array.size).reshape(array.shape)
+            own[:] = array
+            self._regions.append((own.ctypes.data, len(region)))
+            self.parts.append(own)
+        self._protect(0)
+
+    def _protect(self, allowed: int) -> None:
+        for address, length in self._regions:
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(length), allowed) == 0
+
+    def allow(self) -> None:
+        self._protect(mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def ending(folder: Path, *, tensors: bool, peek: Callable[[Any], Any] | None = None) -> int:
+    """How the process of a search ends whose records can be read from the charge on. peek: what it does before."""
+    number = os.fork()
+    if number:
+        return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+    code = 1
+    try:
+        torch.set_num_threads(1)
+        kept = Unreadable()
+        data: Any = tuple(torch.from_numpy(part) for part in kept.parts) if tensors else tuple(kept.parts)
+        charge = Ledger.charge
+
+        def charged(self: Ledger, *args: Any, **named: Any) -> Any:
+            found = charge(self, *args, **named)
+            kept.allow()
+            return found
+
+        Ledger.charge = charged  # type: ignore[method-assign]
+        if peek is not None:
+            real = tuning.count
+            tuning.count = lambda data: (peek(data), real(data))[1]  # type: ignore[assignment]
+        tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), workers=0)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_a_search_ends_well_whose_records_cannot_be_read_before_the_charge(tensors: bool, tmp_path: Path) -> None:
+    assert ending(tmp_path, tensors=tensors) == 0
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize("peek", PEEKS)
+def test_whatever_looks_at_records_in_memory_before_the_charge_is_noticed(
+    peek: str, tensors: bool, tmp_path: Path
+) -> None:
+    assert ending(tmp_path, tensors=tensors, peek=PEEKS[peek]) == -signal.SIGSEGV

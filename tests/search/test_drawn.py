@@ -14,7 +14,10 @@ import torch
 from scipy import stats
 
 from honestdp.search import secret
-from honestdp.search.execution import Execution, Standing
+from honestdp.search.execution import Execution, MachineStopped
+from honestdp.search.standing import Standing
+from honestdp.search.vault import Unkept, Vault, erase
+from honestdp.seed import Seed
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of
 
 from . import closed_form
@@ -73,6 +76,7 @@ def test_the_noise_of_scores_is_a_discrete_gaussian_of_its_own_for_each_run() ->
 
 
 def execution(selection: Compose | Winner, folder: Path) -> Execution:
+    erase(folder / ".secret")
     made = closed_form.designed(selection)
     return Execution(
         made,
@@ -80,7 +84,7 @@ def execution(selection: Compose | Winner, folder: Path) -> Execution:
         closed_form.setting(0.0),
         closed_form.records(),
         records=RECORDS,
-        folder=folder,
+        store=Vault.make(folder / ".secret", "a search"),
     )
 
 
@@ -131,10 +135,9 @@ def test_two_copies_of_a_search_make_the_same_choice_and_keep_no_score_without_n
         standings = []
         for _ in range(2):
             one = execution(COMPOSE, tmp_path)
-            one._secret = drawn
+            one._secret, one._store = drawn, Unkept()
             one._trained = lambda number, batch: [torch.ones(1) * (run + 1) for run in batch]  # type: ignore[method-assign]
             standings.append(one.finish())
-            (tmp_path / "standing.safetensors").unlink()
         first, second = standings
         assert (first.best, first.noisy) == (second.best, second.noisy)
         assert first.chosen_by == second.chosen_by
@@ -155,35 +158,42 @@ def test_equal_scores_are_settled_by_a_coin_and_not_by_the_order_of_the_runs(tmp
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_runs_that_fail_by_chance_have_one_chance_each(killed: bool, tmp_path: Path) -> None:
-    """Each of two runs fails with probability 0.3, and takes the whole population with it; also if a kill comes in between."""
-    one, generator = execution(Winner(candidates=len(RATES)), tmp_path), np.random.default_rng(5)
-    deaths = 0
+    """Each of two runs fails with probability 0.3, and takes the whole population with it; also if a kill comes in between.
 
-    def population(batch: list[int], name: str, attempt: int = 0) -> list[torch.Tensor]:
+    A failure follows from the seed. Where the search stops, since no run fails by itself, it is resumed.
+    """
+    one = execution(Winner(candidates=len(RATES)), tmp_path)
+    deaths, stops = 0, 0
+
+    def population(batch: list[int], name: str, seed: Seed) -> list[torch.Tensor]:
         nonlocal deaths
-        if deaths and attempt:
+        if deaths and "-" in name:
             deaths -= 1
             raise KeyboardInterrupt
-        if (generator.random(len(batch)) < 0.3).any():
+        if (np.random.default_rng(seed.number(128)).random(len(batch)) < 0.3).any():
             raise RuntimeError
         return [torch.ones(1) for _ in batch]
 
     one._population = population  # type: ignore[method-assign, assignment]
     found: Counter[int] = Counter()
     for number in range(DRAWS):
-        deaths = int(killed)
-        try:
-            weights = one._trained(number, [0, 1])
-        except KeyboardInterrupt:
-            weights = one._trained(number, [0, 1])
+        deaths, weights = int(killed), []
+        while not weights:
+            try:
+                weights = one._trained(number, [0, 1])
+            except KeyboardInterrupt:
+                assert not deaths
+            except MachineStopped:
+                stops += 1
         found[2 * (weights[0] is None) + (weights[1] is None)] += 1
+    assert stops > 0.03 * DRAWS
     expected = np.array([0.49, 0.21, 0.21, 0.09]) * DRAWS
     assert stats.chisquare([found[k] for k in range(4)], expected).pvalue > FALSE_ALARM
 
 
 def test_a_run_that_failed_by_itself_is_not_tried_again_after_a_kill(tmp_path: Path) -> None:
     one = execution(Winner(candidates=len(RATES)), tmp_path)
-    outcomes = [RuntimeError()]
+    outcomes = [RuntimeError(), RuntimeError()]
 
     def population(*_: object) -> list[torch.Tensor]:
         raise outcomes.pop()

@@ -23,7 +23,7 @@ import torch
 
 import honestdp
 from honestdp.ledger import Ledger
-from honestdp.search import leaving, secret
+from honestdp.search import leaving, vault
 from honestdp.search.carrying import Search, SearchStopped
 from honestdp.search.execution import Execution, SearchFailed
 from honestdp.selection import LiuTalwar, RandomStopping, Selection, Winner, count_of
@@ -40,6 +40,7 @@ SELECTIONS: list[Selection] = [
     LiuTalwar(gamma=0.25),
 ]
 ONE_RUN = Forced(runs=1)
+BATCHES = 1000
 OTHERS = {
     "two runs": Forced(runs=2, place=1),
     "five runs": Forced(runs=5, place=3),
@@ -208,22 +209,30 @@ def test_the_secret_state_is_its_owners_alone_and_gone_at_the_end(
 
     def save(self: Execution, standing: Any) -> None:
         real(self, standing)
-        for path in (self._folder, *self._folder.rglob("*")):
-            seen.add((path.name.split(".")[0] or ".secret", stat.S_IMODE(path.stat().st_mode)))
+        assert list((tmp_path / "temporary").iterdir()) == []
+        for path in (tmp_path / "deep" / "out").rglob("*"):
+            seen.add((path.name, stat.S_IMODE(path.stat().st_mode)))
 
     monkeypatch.setattr(Execution, "_save", save)
-    os.umask(os.umask(0))
-    tune(tmp_path, ENVELOPE)
-    tune(tmp_path, ENVELOPE, out=None)
+    before = os.umask(0)
+    try:
+        tune(tmp_path, ENVELOPE, out=tmp_path / "deep" / "out")
+        tune(tmp_path, ENVELOPE, out=None)
+    finally:
+        os.umask(before)
     assert seen == {
+        (".lock", 0o600),
+        ("search.json", 0o644),
         (".secret", 0o700),
-        ("state", 0o600),
+        ("key", 0o600),
+        ("plan", 0o600),
+        ("weights", 0o600),
         ("data", 0o600),
         ("standing", 0o600),
-        ("model", 0o600),
-        ("batch0", 0o600),
+        *((f"batch{number}", 0o600) for number in range(BATCHES) if (f"batch{number}", 0o600) in seen),
     }
-    assert not (tmp_path / "out" / ".secret").exists()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "deep", tmp_path / "deep" / "out")} == {0o755}
+    assert not (tmp_path / "deep" / "out" / ".secret").exists()
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".new")]
 
@@ -271,19 +280,18 @@ def _files_by_the_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def _secrets_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(secret, "erase", lambda folder: None)
+    patch.setattr(vault, "erase", lambda folder: None)
 
 
 def _count_in_the_ledger(patch: pytest.MonkeyPatch) -> None:
-    real = Search._charge
+    real = Search._paid
 
-    def charge(self: Search, key: str, hidden: Path) -> Any:
-        drawn = secret.drawn(self.design, seed=None)
+    def paid(self: Search, begun: Any) -> Any:
         object.__setattr__(self, "design", replace(self.design, reason="as asked"))
-        patch.setattr(type(self.design.selection), "name", f"best of {len(drawn.candidates)}", raising=False)
-        return real(self, key, hidden)
+        patch.setattr(type(self.design.selection), "name", f"best of {len(begun.plan.candidates)}", raising=False)
+        return real(self, begun)
 
-    patch.setattr(Search, "_charge", charge)
+    patch.setattr(Search, "_paid", paid)
 
 
 LEAKS = [

@@ -18,6 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from honestdp.checks import InvalidArgument
 from honestdp.data.records import Fetched, Pair, as_tensor, shaped, two_blanks
+from honestdp.draws import lent, seed_all
+from honestdp.seed import Seed
 
 _AHEAD = 64  # records that a worker decodes together when all are read once
 _PATIENCE = 1.0  # seconds in which a worker whose connection broke is found dead
@@ -48,11 +50,14 @@ def deaths_named() -> Iterator[None]:
         raise WorkerDied(trouble) from trouble
 
 
-def decoded_once(dataset: Dataset[Any], *, workers: int) -> Pair:
-    """Every record of a Dataset, each read once. What a record raises is not repeated: its words are the record's."""
-    own = torch.Generator().manual_seed(torch.initial_seed())
-    loader: DataLoader[Any] = DataLoader(dataset, batch_size=4 * _AHEAD, num_workers=workers, generator=own)
+def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
+    """Every record of a Dataset, each read once. seed: of what it draws meanwhile.
+
+    What a record raises is not repeated: its words are the record's.
+    """
     try:
+        batches = [part.tolist() for part in torch.split(torch.arange(len(dataset)), 4 * _AHEAD)]  # type: ignore[arg-type]
+        loader = loader_of(dataset, seeded_batches(batches, seed), workers=workers)
         with deaths_named():
             parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
         if not parts:
@@ -76,19 +81,14 @@ class DatasetRecords:
     def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
         self._dataset, self._device, self._dtype = dataset, device, dtype
         self._order = _Order()
-        # A generator of its own, for what a Dataset draws: from torch's it would take a number at the first fetch of a process,
-        # and a resumed training would then draw otherwise than an uninterrupted one.
-        own = torch.Generator().manual_seed(torch.initial_seed())
-        self._loader: DataLoader[Any] = DataLoader(
-            dataset, batch_sampler=self._order, num_workers=workers, persistent_workers=workers > 0, generator=own
-        )
+        self._loader = loader_of(dataset, self._order, workers=workers, persistent=True)
         self._coming: Iterator[Any] | None = None
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
 
-    def expect(self, lots: list[Tensor]) -> None:
-        self._order.batches = [lot.reshape(-1).tolist() for lot in lots]
+    def expect(self, lots: list[Tensor], seed: Seed) -> None:
+        self._order.batches = seeded_batches([lot.reshape(-1).tolist() for lot in lots], seed)
         self._coming = self._asked(lambda: iter(self._loader))
 
     def fetch(self, indices: Tensor) -> Fetched:
@@ -118,7 +118,7 @@ class DatasetRecords:
     def label_range(self) -> tuple[int, int] | None:
         every = torch.split(torch.arange(len(self)), _AHEAD)
         try:
-            self.expect(list(every))
+            self.expect(list(every), Seed.fixed(0))  # for their labels alone
             labels = [torch.as_tensor(self._next()[1]) for _ in every]
         finally:
             self.close()
@@ -165,6 +165,43 @@ class DatasetRecords:
         with suppress(Exception):
             if iterator is not None:
                 iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+class _Seeded(Dataset[Any]):
+    """A Dataset whose batches come with a seed for what is drawn while they are decoded.
+
+    A batch is then the same in whichever process it is decoded and whatever was decoded before it, so that a training that is
+    resumed, or resumed twice, sees the same records. Of a Dataset that has none, generators of its own are not reached.
+    """
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def __getitems__(self, batch: list[int]) -> list[Any]:
+        seed, *numbers = batch
+        with lent():
+            seed_all(seed)
+            together = getattr(self._dataset, "__getitems__", None)
+            return list(together(numbers)) if together else [self._dataset[number] for number in numbers]
+
+
+def seeded_batches(batches: list[list[int]], seed: Seed) -> list[list[int]]:
+    """Batches of record numbers as `loader_of` takes them, each with its seed before it."""
+    return [[seed.child(number).number(63), *batch] for number, batch in enumerate(batches)]
+
+
+def loader_of(dataset: Any, batches: Any, *, workers: int, persistent: bool = False) -> DataLoader[Any]:
+    """A DataLoader of `seeded_batches`. Its own generator, which seeds its workers, decides nothing and spares torch's."""
+    return DataLoader(
+        _Seeded(dataset),
+        batch_sampler=batches,
+        num_workers=workers,
+        persistent_workers=persistent and workers > 0,
+        generator=torch.Generator(),
+    )
 
 
 class _Order:

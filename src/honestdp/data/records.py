@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
+from honestdp.seed import Seed
 
 Pair = tuple[Tensor, Tensor]
 PIXEL = 1 / 255
@@ -50,8 +51,8 @@ class Records(Protocol):
     def label_range(self) -> tuple[int, int] | None:
         """The lowest and the highest of labels that are classes, or None where there is none. It may read every record."""
 
-    def expect(self, lots: list[Tensor]) -> None:
-        """The indices of coming fetches, in order, so that workers can decode ahead."""
+    def expect(self, lots: list[Tensor], seed: Seed) -> None:
+        """The indices of coming fetches, in order, so that workers can decode ahead. seed: of what a Dataset draws meanwhile."""
 
     def close(self) -> None:
         """End the worker processes, if there are any. What is asked for later starts new ones."""
@@ -102,7 +103,7 @@ class DeviceRecords:
     def label_range(self) -> tuple[int, int] | None:
         return (int(self._y.min()), int(self._y.max())) if self._y.numel() else None
 
-    def expect(self, lots: list[Tensor]) -> None:
+    def expect(self, lots: list[Tensor], seed: Seed) -> None:
         """Nothing to do: a fetch is immediate."""
 
     def close(self) -> None:
@@ -133,7 +134,7 @@ class HostRecords:
     def label_range(self) -> tuple[int, int] | None:
         return (int(self._y.min()), int(self._y.max())) if self._y.size else None
 
-    def expect(self, lots: list[Tensor]) -> None:
+    def expect(self, lots: list[Tensor], seed: Seed) -> None:
         """Nothing to do: a fetch is immediate."""
 
     def close(self) -> None:
@@ -174,12 +175,13 @@ class BlankRecords:
 
     resident = True
 
-    def __init__(self, like: Records) -> None:
-        self._like, (self._x, self._y) = like, like.blank()
+    def __init__(self, like: Records, count: int) -> None:
+        """count: how many there are to be, the declared number."""
+        self._count, (self._x, self._y) = count, like.blank()
         self.finite = like.finite
 
     def __len__(self) -> int:
-        return len(self._like)
+        return self._count
 
     def fetch(self, indices: Tensor) -> Fetched:
         x, y = (
@@ -194,7 +196,7 @@ class BlankRecords:
     def label_range(self) -> tuple[int, int] | None:
         return None
 
-    def expect(self, lots: list[Tensor]) -> None:
+    def expect(self, lots: list[Tensor], seed: Seed) -> None:
         """Nothing to do."""
 
     def close(self) -> None:

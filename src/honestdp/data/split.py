@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from honestdp.checks import InvalidArgument
 from honestdp.data.decoded import decoded_once
 from honestdp.data.records import prepared, prepared_labels
+from honestdp.seed import Seed
 
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -75,13 +76,13 @@ def _rows(values: Any, side: np.ndarray[Any, Any]) -> Any:
     return values[torch.from_numpy(side).to(values.device)] if isinstance(values, Tensor) else values[side]
 
 
-def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: int) -> tuple[Tensor, Tensor]:
-    """All records of one side as a model reads them, on the device."""
+def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> tuple[Tensor, Tensor]:
+    """All records of one side as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
     pair = as_pair(data)
     if pair is not None:
         x, y = (torch.as_tensor(part).to(device) for part in pair)
         return prepared(x, dtype), prepared_labels(y, dtype)
-    x, y = decoded_once(data, workers=workers)
+    x, y = decoded_once(data, workers=workers, seed=seed)
     return prepared(x.to(device), dtype), prepared_labels(y.to(device), dtype)
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import os
 import uuid
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,34 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.split import fingerprint
 from honestdp.files import replace_file
 from honestdp.ledger import Balance, Ledger, LedgerError, NotALedger
+from honestdp.logs import silence
 from honestdp.progress import Spinner
-from honestdp.scores import score_of
-from honestdp.search import leaving, secret
+from honestdp.search import leaving, secret, vault
 from honestdp.search.design import Design
 from honestdp.search.errors import SearchFailed
-from honestdp.search.execution import Execution, Setting, Standing, fresh
-from honestdp.search.leaving import Trained, TuneResult
-from honestdp.space import Candidate
+from honestdp.search.execution import MACHINE, Execution, MachineStopped, Setting
+from honestdp.search.folder import LOCK, Lock, make, unwritable
+from honestdp.search.guard import guarded
+from honestdp.search.leaving import TuneResult
+from honestdp.search.paying import Account
+from honestdp.search.planning import planned
+from honestdp.search.public import code_of, values_of
+from honestdp.search.secret import Secret
+from honestdp.search.standing import Standing
+from honestdp.search.vault import Store, Unkept, Vault
 
-DATA = "data.sha256"
+DATA, WEIGHTS = "data", "weights"
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A search whose draws are made. new: not resumed. made: the folders that were made for it."""
+
+    key: str
+    store: Store
+    plan: Secret
+    new: bool = False
+    made: list[Path] = field(default_factory=list)
 
 
 class SearchStopped(KeyboardInterrupt):
@@ -52,79 +69,146 @@ class Search:
     dataset: str | None
     seed: int | None
 
-    def carry_out(self, data: Any, folder: Path, *, kept: bool, resume: bool, show: bool) -> TuneResult:
-        hidden, known = folder / secret.FOLDER, folder / leaving.SEARCH
-        made: list[Path] | None = None
-        if known.exists():
-            key = self._known(known, resume)
-            if (folder / leaving.RESULT).exists() or not hidden.exists():
-                return self._over(folder)
-        else:
-            key, made = self._begin(folder, resume=resume)
+    def carry_out(self, data: Any, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
+        """folder: None for a search that keeps nothing on a disk and cannot be resumed."""
+        with guarded(), ExitStack() as lasting:
+            if folder is None:
+                begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
+                result = self._go(data, begun, None, show)
+                self._tell_the_end(begun.key)
+                return result
+            known, made = folder / leaving.SEARCH, list[Path]()
+            if known.exists():
+                self._known(known, resume)
+                if (folder / leaving.RESULT).exists() and not (folder / LOCK).exists():
+                    with suppress(OSError):  # a copy that cannot be written to can be read
+                        leaving.settle(folder)
+                    return self._over(folder)
+                if not any(os.path.lexists(folder / name) for name in _GOES_ON):
+                    return self._over(folder)  # which says what is missing
+            else:
+                self._check_new(folder, resume)
+                made = make(folder)
+            lasting.enter_context(Lock(folder))
+            # Once more: another process may have begun or ended the search before the lock was ours.
+            if not known.exists():
+                begun = self._begin(folder, made, data)
+            else:
+                key = self._known(known, resume)
+                if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
+                    self._end(folder, key)
+                    return self._over(folder)
+                begun = self._resumed(folder, key, data)
+            result = self._go(data, begun, folder, show)
+            self._end(folder, begun.key)
+            return result
+
+    def _go(self, data: Any, begun: _Begun, folder: Path | None, show: bool) -> TuneResult:
+        """Charge and run. What goes wrong is said without a word of the runs or of the records."""
         stopped, broken = False, ""
         try:
-            balance = self._charge(key, hidden)
-            with Spinner("searching") if show else nullcontext():
-                result = self._run(data, folder, key, balance, kept)
+            balance = self._paid(begun)
+            with Spinner("searching") if show else nullcontext(), silence():
+                return self._run(data, begun, balance, folder)
         except KeyboardInterrupt:
             stopped = True
+        except MachineStopped:
+            broken = "an error that passed"
+        except (
+            MACHINE
+        ) as trouble:  # its file may be a record's, its words may tell which run it was or how many there are
+            number = trouble.errno if isinstance(trouble, OSError) else None
+            broken = os.strerror(number) if number else type(trouble).__name__
         except SearchFailed:
-            self._end(folder, hidden)
+            self._failed(folder, begun.key)
             raise
-        except OSError as trouble:  # its file may be a record's, or tell which run it was
-            broken = os.strerror(trouble.errno) if trouble.errno else type(trouble).__name__
         except LedgerError as refusal:
             # Not for an error of the file that leaves open whether it was written: then the search stays, and its key with it.
-            if made is not None and not isinstance(refusal, NotALedger):
-                _undo(folder, made)
+            if begun.new and folder is not None and not isinstance(refusal, NotALedger):
+                _undo(folder, begun.made)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
-        way = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})" if kept else ""
-        if broken:
-            raise HonestdpError(f"the machine stopped the search ({broken}); what it was charged stays charged{way}")
+        way = ""
+        if folder is not None:
+            way = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})"
         if stopped:
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
-        self._end(folder, hidden)
-        return result
+        raise HonestdpError(f"the machine stopped the search ({broken}); what it was charged stays charged{way}")
 
-    def _end(self, folder: Path, hidden: Path) -> None:
-        secret.erase(hidden)
+    def _end(self, folder: Path, key: str) -> None:
+        """What is left to do when all that leaves is on the disk. Each step may be made again, so that a kill is no harm."""
+        self._tell_the_end(key)
+        vault.erase(folder / vault.FOLDER)
+        if (folder / leaving.PENDING).exists():
+            leaving.finish(folder)
+        (folder / LOCK).unlink(missing_ok=True)
         leaving.settle(folder)
 
-    def _begin(self, folder: Path, *, resume: bool) -> tuple[str, list[Path]]:
-        """(key, new folders), after the search's public side and its secrets are on the disk, the former last.
+    def _failed(self, folder: Path | None, key: str) -> None:
+        self._tell_the_end(key)
+        if folder is not None:
+            vault.erase(folder / vault.FOLDER)
+            (folder / LOCK).unlink(missing_ok=True)
+            leaving.settle(folder)
 
-        Without it nothing was charged, so that a search killed in here is begun anew.
-        """
+    def _tell_the_end(self, key: str) -> None:
+        if self.ledger is not None:
+            Ledger(self.ledger).end(str(self.dataset), key=key)
+
+    def _check_new(self, folder: Path, resume: bool) -> None:
+        """Whether a search can begin here; nothing is made yet."""
         try:
             found = sorted(folder.iterdir()) if folder.exists() else []
         except OSError as trouble:
-            raise _unwritable(folder, trouble) from trouble
+            raise unwritable(folder, trouble) from trouble
         others = [path.name for path in found if path.name not in _OWN and not path.name.endswith(".new")]
-        if (folder / secret.FOLDER / DATA).exists():
-            wanted = f"the folder of a search with its {leaving.SEARCH}, which is missing: this search cannot go on"
-            raise InvalidArgument("out", str(folder), wanted)
         if resume and (others or not found):
             wanted = "the folder of a search that was begun: there is none in it, so leave out resume to begin one"
             raise InvalidArgument("out", str(folder), wanted)
         if others:
             raise InvalidArgument("out", str(folder), f"a new or an empty folder; this one has {others[0]}")
+        if (folder / vault.FOLDER / DATA).exists():
+            wanted = f"the folder of a search with its {leaving.SEARCH}, which is missing: this search cannot go on"
+            raise InvalidArgument("out", str(folder), wanted)
         if self.ledger is not None:
             Ledger(self.ledger).balance(str(self.dataset))  # no folder for a dataset that has no budget
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
+
+    def _planned(self, data: Any) -> Secret:
+        """All draws, and the plan. Silently: how long and how often something is tried tells of the number of runs."""
+        with silence():
+            drawn = replace(secret.drawn(self.design, seed=self.seed), code=code_of(self.design, self.setting, data))
+            return planned(drawn, self.design, self.setting, data)
+
+    def _begin(self, folder: Path, made: list[Path], data: Any) -> _Begun:
+        """After the search's secrets and its public side are on the disk, the latter last: without it nothing was charged, so
+        that a search killed in here is begun anew.
+        """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            secret.erase(folder / secret.FOLDER)
-            secret.save(folder / secret.FOLDER, secret.drawn(self.design, seed=self.seed))
-            if isinstance(self.setting.model, torch.nn.Module):
-                replace_file(folder / secret.FOLDER / leaving.MODEL, leaving.serialised(self.setting.model))
+            vault.erase(folder / vault.FOLDER)
             key = uuid.uuid4().hex
+            store = Vault.make(folder / vault.FOLDER, key)
+            plan = self._planned(data)
+            store.write(secret.PLAN, secret.written(plan))
+            if isinstance(self.setting.model, torch.nn.Module):
+                store.write(WEIGHTS, leaving.serialised(self.setting.model))
             content = json.dumps({"key": key, **self.public}, indent=2) + "\n"
             replace_file(folder / leaving.SEARCH, content.encode(), mode=0o644)
         except OSError as trouble:
             _undo(folder, made)
-            raise _unwritable(folder, trouble) from trouble
-        return key, made
+            raise unwritable(folder, trouble) from trouble
+        except BaseException:
+            _undo(folder, made)
+            raise
+        return _Begun(key, store, plan, new=True, made=made)
+
+    def _resumed(self, folder: Path, key: str, data: Any) -> _Begun:
+        store = Vault.open(folder / vault.FOLDER, key)
+        plan = secret.read(store.read(secret.PLAN))
+        found = code_of(self.design, self.setting, data)
+        differing = sorted(name for name in {*found, *plan.code} if found.get(name) != plan.code.get(name))
+        if differing:
+            raise _other_settings(folder, differing)
+        return _Begun(key, store, plan)
 
     def _known(self, path: Path, resume: bool) -> str:
         if not resume:
@@ -139,100 +223,60 @@ class Search:
             ) from trouble
         differing = sorted(name for name in {*known, *self.public} if known.get(name) != self.public.get(name))
         if differing:
-            raise InvalidArgument(
-                "resume", str(path.parent), f"a search with the same settings; it differs in {', '.join(differing)}"
-            )
+            raise _other_settings(path.parent, differing)
         return key
 
-    def _charge(self, key: str, hidden: Path) -> Balance | None:
-        """Durably, before a record is read. The same key is charged once, however often the search is resumed."""
+    def _paid(self, begun: _Begun) -> Balance | None:
+        """Durably, before a record is read."""
         if self.ledger is None:
             return None
-        ledger, dataset = Ledger(self.ledger), str(self.dataset)
-        read = (hidden / DATA).exists()
-        if read and not any(charge.entry.key == key for charge in ledger.charges(dataset)):
-            wanted = "the one that this search was charged to: in this one its charge is missing"
-            raise InvalidArgument("ledger", str(self.ledger), wanted)
+        account = Account(Ledger(self.ledger), str(self.dataset), begun.key)
         what = f"honestdp tune, {self.design.selection.name}"
-        balance = ledger.charge(dataset, self.design.spending, key=key, what=what)
-        return replace(balance, charged=True)  # by the search, if not by this call: a resumed one says no other thing
+        balance = account.charge(self.design.spending, what=what, read=begun.store.read(DATA) is not None)
+        if not begun.new:
+            account.resume(begun.store)
+        return balance
 
-    def _run(self, data: Any, folder: Path, key: str, balance: Balance | None, kept: bool) -> TuneResult:
-        hidden = folder / secret.FOLDER
-        self._check_data(data, hidden)
-        drawn, setting = secret.load(hidden), self._as_begun(hidden)
+    def _run(self, data: Any, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
+        self._check_data(data, begun.store)
         execution = Execution(
-            self.design, drawn, setting, data, records=self.design.records, folder=hidden, classes=self.classes
+            self.design,
+            begun.plan,
+            self._as_begun(begun.store),
+            data,
+            records=self.design.records,
+            store=begun.store,
+            classes=self.classes,
         )
         standing = execution.finish()
-        result = self._result(execution, drawn, standing, balance)
-        if kept:
+        result = self._result(execution, begun.plan, standing, balance)
+        if folder is not None:
             result = replace(result, report=folder / leaving.REPORT)
-            result.write(folder, self._report(result, key))
+            result.write(folder, self._report(result, begun.key))
         return result
 
-    def _as_begun(self, hidden: Path) -> Setting:
+    def _as_begun(self, store: Store) -> Setting:
         """The setting with the initial weights that the search began with: a module made anew may well have others."""
-        from safetensors import SafetensorError
-
-        model, path = self.setting.model, hidden / leaving.MODEL
-        if not isinstance(model, torch.nn.Module):
+        model, weights = self.setting.model, store.read(WEIGHTS)
+        if not isinstance(model, torch.nn.Module) or weights is None:
             return self.setting
-        try:
-            return replace(self.setting, model=leaving.load_weights(copy.deepcopy(model), path))
-        except (OSError, SafetensorError, RuntimeError) as trouble:
-            raise HonestdpError(
-                f"the initial weights in {path} cannot be read ({type(trouble).__name__}): this search cannot go on; what it "
-                f"was charged stays charged"
-            ) from trouble
+        return replace(self.setting, model=leaving.load_weights(copy.deepcopy(model), weights))
 
-    def _check_data(self, data: Any, hidden: Path) -> None:
-        """The same records as before."""
-        found, path = fingerprint(data), hidden / DATA
-        if path.exists() and path.read_text() != found:
+    def _check_data(self, data: Any, store: Store) -> None:
+        """The same records as before, and the same numbers in the code."""
+        found = {"records": fingerprint(data), "values": values_of(self.design, self.setting)}
+        content = store.read(DATA)
+        known = found if content is None else json.loads(content)
+        if known["records"] != found["records"]:
             raise InvalidArgument("data", "others", "the records that this search was begun with")
-        replace_file(path, found.encode())
+        if known["values"] != found["values"]:
+            wanted = "a search with the same numbers in its code: weights of the loss, what the factory makes, or the like differ"
+            raise InvalidArgument("resume", True, wanted)
+        if content is None:
+            store.write(DATA, json.dumps(found).encode())
 
-    def _result(
-        self, execution: Execution, drawn: secret.Secret, standing: Standing, balance: Balance | None
-    ) -> TuneResult:
-        if standing.best is None or standing.weights is None:  # a count that may be zero was zero
-            untrained = fresh(self.setting.model, width=None, start=0)
-            return self._leaving(untrained, None, standing.noisy, balance, ())
-        every = tuple(
-            Trained(hyperparameters=drawn.candidates[run].hyperparameters, model=execution.model(run, weights))
-            for run, weights in sorted(standing.kept.items())
-        )
-        winner = drawn.candidates[standing.best]
-        return self._leaving(execution.model(standing.best, standing.weights), winner, standing.noisy, balance, every)
-
-    def _leaving(
-        self,
-        model: torch.nn.Module,
-        winner: Candidate | None,
-        noisy: float,
-        balance: Balance | None,
-        every: tuple[Trained, ...],
-    ) -> TuneResult:
-        plan, score = self.design, None
-        if plan.metric is not None and plan.multiplier is not None and math.isfinite(noisy):
-            score = score_of(
-                plan.metric,
-                int(noisy),
-                multiplier=plan.multiplier,
-                records=plan.validation_records,
-                fraction=plan.fraction,
-            )
-        return TuneResult(
-            model=model.eval(),
-            hyperparameters={} if winner is None else winner.hyperparameters,
-            score=score,
-            budget=plan.budget,
-            run=plan.runs[0] if winner is None else plan.run_of(winner),
-            statement=self.said,
-            candidates=every,
-            balance=balance,
-        )
+    def _result(self, execution: Execution, plan: Secret, standing: Standing, balance: Balance | None) -> TuneResult:
+        return leaving.result_of(self.design, self.said, execution, plan, standing, balance)
 
     def _report(self, result: TuneResult, key: str) -> str:
         from honestdp.report.search import report_of
@@ -240,10 +284,7 @@ class Search:
         return report_of(result, self.design, self.public, dataset=self.dataset, key=key)
 
     def _over(self, folder: Path) -> TuneResult:
-        """The result of a search that is over, from its files. Nothing is charged, trained or read.
-
-        One that was killed between its result and its end is ended here.
-        """
+        """The result of a search that is over, from its files. Nothing is charged, trained or read."""
         from safetensors import SafetensorError
 
         try:
@@ -254,22 +295,23 @@ class Search:
                 f"({type(trouble).__name__})"
             )
             raise InvalidArgument("out", str(folder), wanted) from trouble
-        self._end(folder, folder / secret.FOLDER)
         return result
 
 
-_OWN = (secret.FOLDER, secret.ERASED)
+_OWN = (vault.FOLDER, LOCK)
+_GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
 
-def _unwritable(folder: Path, trouble: OSError) -> InvalidArgument:
-    return InvalidArgument("out", str(folder), f"a folder that can be made and written ({trouble.strerror})")
+def _other_settings(folder: Path, differing: list[str]) -> InvalidArgument:
+    return InvalidArgument(
+        "resume", str(folder), f"a search with the same settings; it differs in {', '.join(differing)}"
+    )
 
 
 def _undo(folder: Path, made: list[Path]) -> None:
     """Take back a search to which nothing was charged. made: the folders that it made."""
-    if folder.is_dir():
-        (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
-        secret.erase(folder / secret.FOLDER)
+    (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
+    vault.erase(folder / vault.FOLDER)
+    (folder / LOCK).unlink(missing_ok=True)
     for path in made:
-        if path.exists():
-            path.rmdir()
+        path.rmdir()

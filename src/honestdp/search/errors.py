@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import torch
 
@@ -24,10 +23,10 @@ class SearchFailed(HonestdpError):
     """A search that is over without a result: no run has weights that are numbers, or labels do not fit model or metric."""
 
 
-def without_records(trouble: Exception, folder: Path) -> Exception:
+def without_records(trouble: Exception) -> Exception:
     """The error that leaves in the place of `trouble`. To be raised where `trouble` is not being handled any more."""
     if isinstance(trouble, InvalidArgument):
-        return _unfit(trouble.argument, folder)
+        return _unfit(trouble.argument)
     if isinstance(trouble, HonestdpError):
         return type(trouble)(str(trouble))  # words of this package, about its own files
     if isinstance(trouble, WorkerDied):
@@ -48,7 +47,7 @@ def without_records(trouble: Exception, folder: Path) -> Exception:
     )
 
 
-def _unfit(argument: str, folder: Path) -> HonestdpError:
+def _unfit(argument: str) -> HonestdpError:
     if argument == "labels":
         return SearchFailed(
             f"labels of some records are none of the model's classes; which is not said, for it tells of them; {_CHARGED}"
@@ -59,7 +58,7 @@ def _unfit(argument: str, folder: Path) -> HonestdpError:
             "record once, outside a search, to find it; where `out` was given the search then goes on with resume=True"
         )
     if argument == "checkpoint":
-        return HonestdpError(f"a checkpoint in {folder} cannot be read: this search cannot go on; {_CHARGED}")
+        return HonestdpError(f"a checkpoint of this search cannot be read: it cannot go on; {_CHARGED}")
     if argument in ("metric", "loss", "model") or argument.startswith("the "):
         return SearchFailed(
             f"{argument} does not fit the records and their labels; {_CHARGED}. Try it on made-up records of their shapes; for "

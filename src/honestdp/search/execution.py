@@ -2,7 +2,8 @@
 
 Runs of one (lot, steps, width) are trained in batches, each a population. After a batch its runs are scored, the best run so far
 is kept, and the rest is dropped. All of that is in the secret folder, written atomically, so that a search that was killed at any
-moment goes on from the last batch and, within it, from the last checkpoint.
+moment goes on from the last batch and, within it, from the last checkpoint. Every batch and every attempt at it has a seed of its
+own, a child of the plan's, so that whoever goes on draws the same numbers.
 
 A run whose training fails, or whose weights are no numbers, scores minus infinity and counts: that a run failed must not be seen.
 """
@@ -10,21 +11,19 @@ A run whose training fails, or whose weights are no numbers, scores minus infini
 from __future__ import annotations
 
 import inspect
-import json
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
 from honestdp.data.split import as_pair, gathered, split
-from honestdp.files import replace_file
+from honestdp.draws import lent, seed_all
 from honestdp.intake import Model, own_copy
 from honestdp.logs import silence
 from honestdp.losses import Loss, check_labels, default_loss
@@ -35,15 +34,25 @@ from honestdp.scores import best_of
 from honestdp.search.design import Design
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.secret import Secret
+from honestdp.search.standing import Standing
+from honestdp.search.vault import Kept, Store, Unkept
+from honestdp.seed import Seed
 from honestdp.space import Candidate
 from honestdp.training import assemble
 from honestdp.validation import Validation
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
-NOT_THE_RUN = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, HonestdpError)
+ROUNDS = 3  # in which the runs of a batch that fails are trained one by one, before the search stops
+STANDING = "standing"
+MACHINE = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, torch.AcceleratorError)
+"""The machine failed; after an error of an accelerator nothing can be computed on it in this process."""
+NOT_THE_RUN = (*MACHINE, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
-_BATCH_SEEDS, _ATTEMPT_SEEDS = 1000, 1 << 40
+
+
+class MachineStopped(HonestdpError):
+    """Something outside the runs stops a search; it can be resumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,28 +82,16 @@ def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
     if width is not None and "width" not in inspect.signature(model).parameters:
         raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(start)
+    with lent():
+        seed_all(start)
         made = model() if width is None else model(width=width)
     return own_copy(made)
 
 
-@dataclass
-class Standing:
-    """Where a search stands. Secret.
-
-    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. For a selection whose
-    candidates all leave, of every run: kept, the weights; chosen_by, the score with the noise of the choice; scored, the score
-    with the noise that leaves. No score without noise is in here.
-    """
-
-    done: int = 0
-    best: int | None = None
-    noisy: float = -math.inf
-    weights: Tensor | None = None
-    kept: dict[int, Tensor] = field(default_factory=dict)
-    chosen_by: dict[int, int] = field(default_factory=dict)
-    scored: dict[int, int] = field(default_factory=dict)
+def first_width(design: Design) -> int | None:
+    """The width of a model that stands for none: a count that may be zero was zero."""
+    some = design.candidates[0] if design.candidates else design.space.draw(np.random.default_rng(0))
+    return some.width
 
 
 class Execution:
@@ -108,13 +105,15 @@ class Execution:
         data: Any,
         *,
         records: int,
-        folder: Path,
+        store: Store,
         classes: int | None = None,
     ) -> None:
-        """classes: how many outputs a label may name, where that is known. Nothing is read yet: that is for `finish`."""
+        """store: for what a resume needs. classes: how many outputs a label may name, where that is known. Nothing is read yet:
+        that is for `finish`.
+        """
         pair = as_pair(data)
         self._labels = None if pair is None or classes is None or not len(pair[1]) else (pair[1], classes)
-        self._design, self._secret, self._setting, self._folder = design, secret, setting, folder
+        self._design, self._secret, self._setting, self._store = design, secret, setting, store
         self._data, self._records = data, records
 
     @cached_property
@@ -129,9 +128,10 @@ class Execution:
         held, metric, setting = self._sides[1], self._design.metric, self._setting
         if held is None or metric is None:
             return None
-        module = self._module(0) if self._secret.candidates else fresh(setting.model, width=None, start=0)
-        module = module.to(setting.device)
-        x, y = gathered(held, dtype=next(module.parameters()).dtype, device=setting.device, workers=setting.workers)
+        module = self._module(0) if self._secret.candidates else self.untrained()
+        module, seed = module.to(setting.device), self._secret.seed.child("validation")
+        dtype = next(module.parameters()).dtype
+        x, y = gathered(held, dtype=dtype, device=setting.device, workers=setting.workers, seed=seed)
         loss = setting.loss or default_loss(y.dtype)
         # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
         forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=setting.strict)
@@ -143,7 +143,7 @@ class Execution:
             try:
                 return self._finish()
             except Exception as trouble:
-                error = without_records(trouble, self._folder)
+                error = without_records(trouble)
         raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
     def _finish(self) -> Standing:
@@ -170,17 +170,13 @@ class Execution:
 
     def batches(self) -> Iterator[list[int]]:
         """The runs that are trained together, in order: of one (lot, steps, width), at most BATCH."""
-        groups: dict[tuple[float, int, int | None], list[int]] = {}
-        for run, candidate in enumerate(self._secret.candidates):
-            groups.setdefault((candidate.lot, candidate.steps, candidate.width), []).append(run)
-        for group in groups.values():
+        for group in self._secret.groups():
             for first in range(0, len(group), BATCH):
                 yield group[first : first + BATCH]
 
     def _forget(self) -> None:
         """Remove the checkpoints of trainings that are over."""
-        for path in self._folder.glob("batch*"):
-            path.unlink()
+        self._store.remove(*(name for name in self._store.names() if name.startswith("batch")))
 
     def _batch(self, number: int, batch: list[int], standing: Standing) -> None:
         for run, weights in zip(batch, self._trained(number, batch), strict=True):
@@ -203,40 +199,57 @@ class Execution:
 
         Checkpoints carry the batch's number: one of an earlier batch, left by a kill, must not be taken for this one's.
 
-        A failure ends the whole batch, so its runs are trained anew, one by one. With Q the law of all of them, a failure
-        being an outcome, the first attempt is kept where none fails; what is put in its place must then be Q given that
-        one fails, or runs that fail by chance would have a second one. So the new attempts are kept where one fails,
-        as it nearly always does again, and all are made anew where none does. What is returned has the law Q.
+        A failure ends the whole batch. It is tried once more with the same seed: that draws no number anew and so is no second
+        chance. What follows from draws and records fails again; what came from the machine and has passed does not. A batch
+        that fails twice is trained anew, run by run. With Q the law of all of them, a failure being an outcome, the first
+        attempt is kept where none fails; what is put in its place must then be Q given that one fails, or runs that fail by
+        chance would have a second one. So the new attempts are kept where one fails, as it nearly always does again, and all
+        are made anew where none does. What is returned has the law Q. But not without end: after `ROUNDS` of that in which no
+        run failed, the search stops and says that it was the machine. A resume begins with the whole batch and its seed,
+        and then makes further rounds, with seeds of their own: what a search that ends returns still has the law Q.
         """
-        failed = self._folder / f"failed{number}"
-        try:
-            if not failed.exists():
-                return self._population(batch, f"batch{number}.safetensors")
-        except NOT_THE_RUN:
-            raise
-        except Exception:  # whatever it is: its kind and its words may come from the records, or tell which run it was
-            pass
-        replace_file(failed, b"")  # a search that is killed from here on does not try the batch as a whole again
+        rounds = self._store.read(f"failed{number}")
+        if rounds is None or rounds.endswith(b"stopped"):
+            found = self._whole(number, batch)
+            if found is not None:
+                return found
+        made = int((rounds or b"0").split()[0])
+        self._store.write(
+            f"failed{number}", f"{made}".encode()
+        )  # who is killed from here on does not try the whole again
         if len(batch) == 1:
             return [None]
-        attempt = 0
-        while True:
-            attempt += 1
+        for attempt in range(made + 1, made + 1 + ROUNDS):
             self._forget()
             found = [self._alone(number, run, attempt) for run in batch]
             if any(weights is None for weights in found):
                 return found
+            self._store.write(f"failed{number}", f"{attempt}".encode())
+        self._store.write(f"failed{number}", f"{made + ROUNDS} stopped".encode())
+        raise MachineStopped("runs that failed together did not fail one by one")
+
+    def _whole(self, number: int, batch: list[int]) -> list[Tensor | None] | None:
+        for _ in range(2):
+            try:
+                return self._population(batch, f"batch{number}", self._secret.seed.child("batch", number))
+            except NOT_THE_RUN:
+                raise
+            except (
+                Exception
+            ):  # whatever it is: its kind and its words may come from the records, or tell which run it was
+                self._forget()
+        return None
 
     def _alone(self, number: int, run: int, attempt: int) -> Tensor | None:
+        seed = self._secret.seed.child("alone", number, run, attempt)
         try:
-            return self._population([run], f"batch{number}-{run}.safetensors", attempt)[0]
+            return self._population([run], f"batch{number}-{run}", seed)[0]
         except NOT_THE_RUN:
             raise
         except Exception:
             return None
 
-    def _population(self, batch: list[int], name: str, attempt: int = 0) -> list[Tensor | None]:
-        seed = self._secret.seed
+    def _population(self, batch: list[int], name: str, seed: Seed) -> list[Tensor | None]:
         candidates = [self._secret.candidates[run] for run in batch]
         job = assemble(
             [self._module(run) for run in batch],
@@ -245,19 +258,29 @@ class Execution:
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
             device=self._setting.device,
-            noise_seed=None if seed is None else seed * 1_000_003 + _BATCH_SEEDS + batch[0] + attempt * _ATTEMPT_SEEDS,
             secure=self._setting.secure,
             schedule=self._setting.schedule,
-            checkpoint=self._folder / name,
             checkpoint_seconds=CHECKPOINT_SECONDS,
             workers=self._setting.workers,
             by_coin=self._design.fraction > 0,
             strict=self._setting.strict,
+            seed=seed,
+            keep=None if isinstance(self._store, Unkept) else Kept(self._store, name),
+            together=self._together(batch[0]),
+            memory=self._secret.memory or None,
         )
         return [*job.work(False)]
 
+    def _together(self, run: int) -> int:
+        """The plan's word on how many runs of this one's group are trained together; 0 where it has none."""
+        sizes = zip(self._secret.groups(), self._secret.together, strict=False)
+        return next((size for group, size in sizes if run in group), 0)
+
     def _module(self, run: int) -> nn.Module:
         return self._setting.module(self._secret.candidates[run], self._secret.starts[run])
+
+    def untrained(self) -> nn.Module:
+        return fresh(self._setting.model, width=first_width(self._design), start=0)
 
     def model(self, run: int, weights: Tensor) -> nn.Module:
         """The module of a run with its final weights `[d]`."""
@@ -266,7 +289,9 @@ class Execution:
 
     def _score(self, run: int, weights: Tensor, *noise: int) -> tuple[int, ...]:
         assert self._validation is not None
-        return self._validation.score(self.model(run, weights).to(self._setting.device), *noise)
+        with lent():  # for a model that draws when it is scored
+            seed_all(self._secret.seed.child("score", run).number(63))
+            return self._validation.score(self.model(run, weights).to(self._setting.device), *noise)
 
     def _choose(self, standing: Standing) -> None:
         """The winner of runs that all leave, and its score: two questions, whatever the number of runs.
@@ -277,43 +302,9 @@ class Execution:
             best = best_of(standing.chosen_by)
             standing.best, standing.noisy, standing.weights = best, float(standing.scored[best]), standing.kept[best]
 
-    def _save(self, standing: Standing) -> None:
-        from safetensors.torch import save as serialise
-
-        tensors = {f"kept.{run}": weights for run, weights in standing.kept.items()}
-        if standing.weights is not None and standing.best not in standing.kept:
-            tensors["best"] = standing.weights
-        about = {
-            "done": standing.done,
-            "best": standing.best,
-            "noisy": None if math.isinf(standing.noisy) else standing.noisy,
-            "chosen_by": standing.chosen_by,
-            "scored": standing.scored,
-        }
-        replace_file(self._folder / "standing.safetensors", serialise(tensors, {"honestdp": json.dumps(about)}))
-
     def _load(self) -> Standing:
-        from safetensors import SafetensorError, safe_open
+        return Standing.read(self._store.read(STANDING))
 
-        path = self._folder / "standing.safetensors"
-        if not path.exists():
-            return Standing()
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = json.loads((file.metadata() or {})["honestdp"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            kept = {int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")}
-            return Standing(
-                done=about["done"],
-                best=about["best"],
-                noisy=-math.inf if about["noisy"] is None else about["noisy"],
-                weights=kept.get(about["best"], tensors.get("best")),
-                kept=kept,
-                chosen_by={int(run): noisy for run, noisy in about["chosen_by"].items()},
-                scored={int(run): noisy for run, noisy in about["scored"].items()},
-            )
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as trouble:
-            raise HonestdpError(
-                f"what this search had reached cannot be read from {path} ({type(trouble).__name__}): it cannot go on; what it "
-                f"was charged stays charged"
-            ) from trouble
+    def _save(self, standing: Standing) -> None:
+        if not isinstance(self._store, Unkept):
+            self._store.write(STANDING, standing.written())

@@ -1,14 +1,17 @@
 """What leaves a search, and nothing else: the winner, its noisy score, the statement, the public design.
 
 Everything written here is a function of the public design and of what the selection lets out. For a selection whose candidates
-all leave, that is every model. Files are replaced whole, the last of them says that the search is over, and only then is
-what was secret erased: a search that is killed in between writes the same files again.
+all leave, that is every model. Files are replaced whole. The result is first written under a name that is not its own; then
+the ledger is told and what was secret is erased; only then has the result its name, which says that the search is over. A
+search that is killed in between writes the same files again, or ends what is left to do.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +20,17 @@ from typing import Any
 from torch import nn
 
 from honestdp.budget import Budget, Statement, number
-from honestdp.files import replace_file
+from honestdp.files import opened, replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
-from honestdp.scores import Score
-from honestdp.search import secret
+from honestdp.scores import Score, score_of
+from honestdp.search import vault
 from honestdp.search.design import Design
-from honestdp.search.execution import fresh
+from honestdp.search.execution import Execution, first_width, fresh
+from honestdp.search.secret import Secret
+from honestdp.search.standing import Standing
 
-SEARCH = "search.json"
+SEARCH, PENDING = "search.json", ".result.json.pending"
 MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
     "model.safetensors",
     "statement.json",
@@ -86,27 +91,71 @@ class TuneResult:
         return (json.dumps(self.as_dict(), indent=2) + "\n").encode()
 
     def write(self, folder: Path, report: str) -> None:
-        """Everything that leaves, into a folder; `result.json` last."""
+        """Everything that leaves, into a folder, the result last and under another name than its own; see `finish`."""
         replace_file(folder / MODEL, serialised(self.model), mode=0o644)
         for i, one in enumerate(self.candidates):
-            (folder / CANDIDATES).mkdir(exist_ok=True)
+            (folder / CANDIDATES).mkdir(mode=0o755, exist_ok=True)
             replace_file(folder / CANDIDATES / f"{i:04d}.safetensors", serialised(one.model), mode=0o644)
         replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
         replace_file(folder / REPORT, report.encode(), mode=0o644)
-        replace_file(folder / RESULT, self._text, mode=0o644)
-        settle(folder)
+        replace_file(folder / PENDING, self._text, mode=0o644)
+
+
+def result_of(
+    design: Design,
+    said: Statement,
+    execution: Execution,
+    plan: Secret,
+    standing: Standing,
+    balance: Balance | None,
+) -> TuneResult:
+    """What leaves a search that stands there: the winner, and every run where all leave."""
+    if standing.best is None or standing.weights is None:  # a count that may be zero was zero
+        model, winner = execution.untrained(), None
+    else:
+        model, winner = execution.model(standing.best, standing.weights), plan.candidates[standing.best]
+    score = None
+    if design.metric is not None and design.multiplier is not None and math.isfinite(standing.noisy):
+        score = score_of(
+            design.metric,
+            int(standing.noisy),
+            multiplier=design.multiplier,
+            records=design.validation_records,
+            fraction=design.fraction,
+        )
+    return TuneResult(
+        model=model.eval(),
+        hyperparameters={} if winner is None else winner.hyperparameters,
+        score=score,
+        budget=design.budget,
+        run=design.runs[0] if winner is None else design.run_of(winner),
+        statement=said,
+        candidates=tuple(
+            Trained(hyperparameters=plan.candidates[run].hyperparameters, model=execution.model(run, weights))
+            for run, weights in sorted(standing.kept.items())
+        ),
+        balance=balance,
+    )
+
+
+def finish(folder: Path) -> None:
+    """Give the result its name: from here on the search is over."""
+    with opened(folder) as handle:
+        os.replace(PENDING, RESULT, src_dir_fd=handle, dst_dir_fd=handle)
+        os.fsync(handle)
 
 
 def settle(folder: Path) -> None:
     """What a kill left half written goes, and folder and files get the time at which the search began: files that travel do not
-    say how long it took.
+    say how long it took. (On the disk that they were written to, the time of their last change of status does.)
     """
     for path in folder.rglob(".*.new"):
-        if secret.FOLDER not in path.parts:
+        if vault.FOLDER not in path.parts:
             path.unlink()
     begun = (folder / SEARCH).stat().st_mtime_ns
     for path in (*sorted(folder.rglob("*")), folder):
-        if secret.FOLDER not in path.parts and path.stat().st_mtime_ns != begun:
+        about = path.lstat()
+        if vault.FOLDER not in path.parts and about.st_mtime_ns != begun and not stat.S_ISLNK(about.st_mode):
             os.utime(path, ns=(begun, begun))
 
 
@@ -120,10 +169,10 @@ def serialised(model: nn.Module) -> bytes:
     )
 
 
-def load_weights(model: nn.Module, path: Path) -> nn.Module:
-    from safetensors.torch import load_file
+def load_weights(model: nn.Module, content: bytes) -> nn.Module:
+    from safetensors.torch import load
 
-    model.load_state_dict(load_file(path))
+    model.load_state_dict(load(content))
     return model
 
 
@@ -139,7 +188,8 @@ def read(folder: Path, model: Any, statement: Statement, design: Design) -> Tune
         }
 
     def made(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
-        return load_weights(fresh(model, width=hyperparameters.get("width"), start=0), path).eval()
+        width = hyperparameters.get("width") if hyperparameters else first_width(design)
+        return load_weights(fresh(model, width=width, start=0), path.read_bytes()).eval()
 
     every = tuple(
         Trained(hyperparameters=one, model=made(one, folder / CANDIDATES / f"{i:04d}.safetensors"))

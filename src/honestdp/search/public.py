@@ -1,8 +1,13 @@
-"""A search's public configuration: what is compared when it is resumed, and shown in its report."""
+"""What a search is, for comparison when it is resumed: its public configuration, which is also shown in its report, and its code.
+
+The code of the model, the loss and the rest is compared by what runs (`identity`), not by name. Its digests are kept among
+the secrets and not in `search.json`: what a function closes over may be of the records.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import platform
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -10,9 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 import honestdp
 from honestdp.data.split import as_pair
+from honestdp.identity import Identity, identity
+from honestdp.optimizers import BY_NAME
 from honestdp.search.design import Design
 from honestdp.search.execution import Setting
 
@@ -26,6 +34,7 @@ def configuration(
     return {
         "honestdp": honestdp.__version__,
         "code": _code(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
         "torch": torch.__version__,
         "dataset": dataset,
         "records": made.records,
@@ -43,7 +52,58 @@ def configuration(
         "secure": setting.secure,
         "strict": setting.strict,
         "noise_seed": seed,
+        "unseen code": sorted({name for one in _identities(made, setting, data).values() for name in one.unseen}),
     }
+
+
+def code_of(made: Design, setting: Setting, data: Any) -> dict[str, str]:
+    """Digests of what runs, by whose it is. No array or tensor is read."""
+    return {name: one.digest for name, one in _identities(made, setting, data).items()}
+
+
+def values_of(made: Design, setting: Setting) -> str:
+    """A digest of the numbers that the code brings with it: weights of a loss, what a factory makes of one seed. After the
+    charge alone: nobody knows where they are from.
+    """
+    fixed: list[Any] = [made.metric, setting.loss, setting.schedule]
+    if isinstance(
+        setting.model, torch.nn.Module
+    ):  # its weights are kept from the beginning, but for buffers that are not saved
+        saved = setting.model.state_dict()
+        fixed += [value for name, value in setting.model.named_buffers() if name not in saved]
+    else:
+        fixed += _modules(made, setting)
+    return identity(*fixed, values=True).digest
+
+
+def _identities(made: Design, setting: Setting, data: Any) -> dict[str, Identity]:
+    return {
+        "the model's code": identity(setting.model, *_modules(made, setting)),
+        "the loss's code": identity(setting.loss),
+        "the metric's code": identity(made.metric),
+        "the schedule's code": identity(setting.schedule),
+        "the optimizers' code": identity(*(BY_NAME[name] for name, _ in made.space.dimensions)),
+        "the Dataset's code": identity(*_decoding(data)),
+    }
+
+
+def _modules(made: Design, setting: Setting) -> list[torch.nn.Module]:
+    """A module of each width."""
+    some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
+    return [setting.module(one, 0) for one in {candidate.width: candidate for candidate in some}.values()]
+
+
+def _decoding(data: Any) -> list[Any]:
+    """What decodes the records of a Dataset: its class, and the functions and plain settings that it was given."""
+    if as_pair(data) is not None:
+        return []
+    found: list[Any] = [type(data)]
+    for _, value in sorted(vars(data).items()) if hasattr(data, "__dict__") else []:
+        if isinstance(value, Dataset):
+            found += _decoding(value)
+        elif callable(value) or isinstance(value, bool | int | float | str):
+            found.append(value)
+    return found
 
 
 def _words(value: Any) -> str:
@@ -61,11 +121,17 @@ def _words(value: Any) -> str:
     return repr(value)
 
 
+_OTHERS = ("papers", "report", "cli.py", "ledger_cli.py", "papers_cli.py", "tune_cli.py", "options.py", "__main__.py")
+"""Parts of this package that decide nothing in a search."""
+
+
 @lru_cache(maxsize=1)
 def _code() -> str:
     """A hash of this package's source, so that a search does not go on with other code."""
     root = Path(honestdp.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+        name = path.relative_to(root)
+        if name.parts[0] not in _OTHERS:
+            digest.update(name.as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]

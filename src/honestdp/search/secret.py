@@ -1,43 +1,48 @@
 """The secret side of a search: every random number of it, drawn before the first run and before a record is read.
 
 How many runs there are, which candidates they try, how the records are split, what noise the scores get: none of it depends on a
-record, and none of it may be known to whoever sees the winner. It is kept in a folder of its owner alone while the search
-lasts, so that a search that was killed goes on with the same draws, and is erased at the end. Whoever has read it knows the
-number of runs and can subtract the scores' noise: the guarantee of the search is then lost, that of a single run as well
-(the trainings' generators are beside it).
+record, and none of it may be known to whoever sees the winner.
+
+All of it follows from one seed of 256 bits, with one exception: the scores' noise is drawn by an exact sampler that cannot
+be seeded, and is kept beside the seed. So is what a machine decides and other machines would decide otherwise: how many runs are
+trained together. That is the plan of the search. It is on the disk before the charge and is never changed, so that a
+search that was killed goes on with the same draws, and two copies of its folder say the same thing: the same noise on the same
+function of the same records. Different draws in two copies would be two answers for the price of one; the same noise
+on different functions would betray their difference.
+
+It is encrypted in a folder of its owner alone while the search lasts, and is erased at the end (`vault`). Whoever has read it
+knows the number of runs and can subtract all noise: the guarantee is then lost, that of a single run as well.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
 from honestdp.checks import HonestdpError
 from honestdp.data.split import Coins, coins
-from honestdp.files import replace_file
 from honestdp.scores import choice_noise, score_noise
 from honestdp.search.design import Design
+from honestdp.seed import Seed
 from honestdp.space import Candidate
 
-FOLDER, ERASED = ".secret", ".secret-erased"
-STATE = "state.json"
+PLAN = "plan"
 CHOICE = 1
 """The purpose of the generator of a fixed seed that draws the noise of the private choice among composed runs."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """The draws of one search.
+    """The draws of one search, and its plan.
 
     candidates: what each run tries, in the order of the runs. noise: of each run's score. ties: breaks equal scores.
     choice: noise of the private choice among composed runs, one number a run; empty for other selections.
-    starts: seeds of the initial weights, which depend on nothing. split: seed of the coins.
+    starts: seeds of the initial weights, which depend on nothing. split: seed of the coins. seed: of everything else.
+    fixed: a user's number behind it. memory: bytes that were free for the runs when the search began. together: how many runs of
+    each group are trained together at most, where that was measured. code: of all that runs (`identity`).
     """
 
     candidates: tuple[Candidate, ...]
@@ -45,8 +50,12 @@ class Secret:
     ties: tuple[float, ...]
     starts: tuple[int, ...]
     split: int
-    seed: int | None
+    seed: Seed
+    fixed: int | None = None
     choice: tuple[int, ...] = ()
+    memory: int = 0
+    together: tuple[int, ...] = ()
+    code: dict[str, str] = field(default_factory=dict)
 
     def held_out(self, records: int, fraction: float) -> Coins:
         """For each record whether the coin puts it on the validation side."""
@@ -58,12 +67,26 @@ class Secret:
 
     def generator(self, purpose: int) -> np.random.Generator | None:
         """A generator of a user's fixed seed, or None, which is the operating system's randomness."""
-        return None if self.seed is None else np.random.default_rng([self.seed, purpose])
+        return None if self.fixed is None else np.random.default_rng([self.fixed, purpose])
+
+    def groups(self) -> list[list[int]]:
+        """The runs that may be trained together, of one (lot, steps, width) each, in order."""
+        found: dict[tuple[float, int, int | None], list[int]] = {}
+        for run, candidate in enumerate(self.candidates):
+            found.setdefault((candidate.lot, candidate.steps, candidate.width), []).append(run)
+        return list(found.values())
+
+
+def _generator(seed: Seed) -> np.random.Generator:
+    """With a pool of as many bits as the seed has: numpy's usual one has 128."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.number(256), pool_size=8)))
 
 
 def drawn(design: Design, *, seed: int | None) -> Secret:
     """Draw everything. seed: a user's, whose result is NOT PRIVATE; None takes the operating system's randomness."""
-    generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
+    root = Seed.fresh() if seed is None else Seed.fixed(seed)
+    # The committed tables of the papers were drawn from users' numbers as they are.
+    generator = _generator(root.child("draws")) if seed is None else np.random.default_rng(seed)
     numbers = design.selection.draws(generator, design.count)
     candidates = [design.candidates[i] if design.candidates else design.space.draw(generator) for i in numbers]
     noise: list[int] = []
@@ -88,54 +111,32 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
         ties=tuple(generator.random(len(candidates)).tolist()),
         starts=tuple(int(i) for i in generator.integers(2**62, size=len(candidates))),
         split=int.from_bytes(generator.bytes(16), "big"),
-        seed=seed,
+        seed=root,
+        fixed=seed,
         choice=tuple(choice),
     )
 
 
-def save(folder: Path, secret: Secret) -> None:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    os.chmod(folder, 0o700)
-    replace_file(folder / STATE, json.dumps(asdict(secret)).encode())
+def written(secret: Secret) -> bytes:
+    return json.dumps(asdict(secret) | {"seed": secret.seed.key.hex()}).encode()
 
 
-def load(folder: Path) -> Secret:
+def read(content: bytes | None) -> Secret:
+    """The plan that was written, or an error: it is there, or the search never began."""
     try:
-        kept = json.loads((folder / STATE).read_text())
+        kept = json.loads(content or b"")
         candidates = tuple(
             Candidate(
                 one["optimizer"], tuple((n, v) for n, v in one["numbers"]), one["lot"], one["steps"], one["width"]
             )
             for one in kept.pop("candidates")
         )
-        lists = {name: tuple(kept[name]) for name in ("noise", "ties", "starts", "choice")}
-        return Secret(candidates=candidates, split=kept["split"], seed=kept["seed"], **lists)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
+        numbers = ("noise", "ties", "starts", "choice", "together")
+        lists: dict[str, Any] = {name: tuple(kept.pop(name)) for name in numbers}
+        seed = Seed(bytes.fromhex(kept.pop("seed")), kept["fixed"] is not None)
+        return Secret(candidates=candidates, seed=seed, **kept, **lists)
+    except (ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(
-            f"the secret state in {folder} cannot be read ({type(trouble).__name__}): this search cannot go on; what it was "
-            f"charged stays charged"
+            f"the plan of this search cannot be read ({type(trouble).__name__}): it cannot go on; what it was charged stays "
+            "charged"
         ) from trouble
-
-
-def erase(folder: Path) -> None:
-    """Overwrite and remove what was secret. On disks that copy behind one's back this is the best that a program can do.
-
-    It is renamed first, so that a search killed in here is not taken for one that can go on; the next call ends the work.
-    """
-    doomed = folder.with_name(ERASED)
-    _wipe(doomed)
-    if folder.exists():
-        folder.rename(doomed)
-        _wipe(doomed)
-
-
-def _wipe(folder: Path) -> None:
-    if not folder.exists():
-        return
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            with path.open("r+b") as file:
-                file.write(b"\0" * path.stat().st_size)
-                file.flush()
-                os.fsync(file.fileno())
-    shutil.rmtree(folder)

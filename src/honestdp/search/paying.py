@@ -1,0 +1,44 @@
+"""What a search tells the ledger: its charge, each resume, its end. One charge pays for one search, however it is interrupted.
+
+Every resume puts a new token into the folder and then into the ledger, where each must follow on the one before. A copy of
+the folder that was made earlier has an older token and is refused; a kill between the two is made good by the next resume.
+When all that leaves is on the disk the key is ended, and no copy can go on at all.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+
+from honestdp.checks import InvalidArgument
+from honestdp.ledger import Balance, Ledger
+from honestdp.search.vault import Store
+from honestdp.spending import Spending
+
+RESUMES = "resumes"
+
+
+@dataclass(frozen=True)
+class Account:
+    """The charge of the search with this key."""
+
+    ledger: Ledger
+    dataset: str
+    key: str
+
+    def charge(self, spending: Spending, *, what: str, read: bool) -> Balance:
+        """Once, however often the search is resumed. read: whether records have been read, so that there must be a charge."""
+        if read and not any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset)):
+            wanted = "the one that this search was charged to: in this one its charge is missing"
+            raise InvalidArgument("ledger", str(self.ledger.path), wanted)
+        balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what)
+        return replace(balance, charged=True)  # by the search, if not by this call: a resumed one says no other thing
+
+    def resume(self, store: Store) -> None:
+        last = json.loads(store.read(RESUMES) or b'{"token": "", "after": ""}')
+        if last["token"]:
+            self.ledger.resume(self.dataset, key=self.key, **last)
+        mine = {"token": secrets.token_hex(16), "after": last["token"]}
+        store.write(RESUMES, json.dumps(mine).encode())
+        self.ledger.resume(self.dataset, key=self.key, **mine)

@@ -1,0 +1,64 @@
+"""How many runs of a search are trained together: decided once, before the charge, and kept in its plan.
+
+A population draws its noise as one stream, so that which runs are in it decides what each of them draws. A choice by speed made
+anew in every copy of a folder would make the copies differ. It is measured on made-up records in the shape of the true
+ones, where that shape is known without a record (arrays and tensors); a Dataset's is not, and the number follows from the
+memory that was free when the search began.
+
+What a machine does out of memory, to split a population, is the one thing that no plan foresees: the halves are named by their
+runs and draw anew (`Job`), and a copy on a smaller machine then ends otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from honestdp.chunks import free_memory, worth_measuring
+from honestdp.data.split import as_pair
+from honestdp.search.design import Design
+from honestdp.search.execution import BATCH, Setting
+from honestdp.search.secret import Secret
+from honestdp.training import assemble
+
+
+def planned(drawn: Secret, design: Design, setting: Setting, data: Any) -> Secret:
+    """The draws with the plan of this machine. No record is read."""
+    memory, pair = free_memory(setting.device), as_pair(data)
+    if pair is None or drawn.seed.is_fixed:  # a fixed seed gives the same on every machine with enough memory
+        return replace(drawn, memory=memory)
+    blanks = tuple(_two_blanks(part) for part in pair)
+    together = tuple(_together(drawn, group, design, setting, blanks) for group in drawn.groups())
+    return replace(drawn, memory=memory, together=together)
+
+
+def _together(drawn: Secret, group: list[int], design: Design, setting: Setting, blanks: Any) -> int:
+    """The most runs of a group to train together; 0 where no measurement is worth its time."""
+    first, runs = drawn.candidates[group[0]], min(len(group), BATCH)
+    if not worth_measuring(runs, first.steps):
+        return 0
+    job = assemble(
+        setting.module(first, drawn.starts[group[0]]),
+        blanks,
+        run=design.run_of(first),
+        optimizers=[first.rule()],
+        loss=setting.loss,
+        device=setting.device,
+        secure=setting.secure,
+        schedule=setting.schedule,
+        workers=0,
+        by_coin=True,
+        strict=setting.strict,
+    )
+    return job.most_together(runs)
+
+
+def _two_blanks(values: Any) -> Any:
+    """Two rows of zeros in the shape and kind of an array or a tensor."""
+    if isinstance(values, Tensor):
+        return torch.zeros(2, *values.shape[1:], dtype=values.dtype)
+    return np.zeros((2, *values.shape[1:]), dtype=values.dtype)
