@@ -95,7 +95,7 @@ class RandomStopping:
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
         published = self._published_epsilon(event, delta)
-        pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=2e-5)
+        pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
         found = math.inf
         if pair is not None:
@@ -122,7 +122,7 @@ class RandomStopping:
                 published = repeated_curve(accounting.renyi_curve(event), self.count)
             if published is not None and self.bound == "papernot-steinke":
                 return of_curve(published, delta=delta)
-            pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=2e-5)
+            pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
         if pair is None:
             return constant(1.0) if published is None else of_curve(published, delta=delta)
         theorem = profile_delta if self.bound == "profile" else envelope_delta

@@ -73,7 +73,7 @@ class Winner:
         return min(composed, own)
 
     def _own_epsilon(self, event: DpEvent, delta: float) -> float:
-        pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
+        pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=1e-4)
         if pair is None:
             return math.inf
         bound = identical_epsilon if self.identical else different_epsilon
@@ -84,7 +84,7 @@ class Winner:
         composed = of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)
         if self.candidates == 1 or accounting.at_once(event) is not None:
             return composed
-        pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=5e-5)
+        pair = base_pair(event, delta=delta / self.candidates * 1e-3, tolerance=1e-4)
         if pair is None:
             return composed
         own = [
