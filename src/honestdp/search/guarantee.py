@@ -15,8 +15,8 @@ from honestdp.validation import asks_user
 
 LARGE = 0.1  # of delta times the number of records
 CLOCK = (
-    "how long the search took, and what else the operator of the machine sees of it, such as the times at which its disk says that "
-    "files were changed: that tells of the number of runs, and is for the operator alone"
+    "how long the search took, and what else the operator of the machine sees of it, such as the times at which its disk says "
+    "that files were changed: that tells of the number of runs, and is for the operator alone"
 )
 
 
