@@ -21,7 +21,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -161,13 +161,15 @@ class _Walk:
                     self.see(value)
 
     def _object(self, thing: Any) -> None:
-        """An object: its class, and its attributes where the class is the user's or where it is called like a function. What
-        else belongs to a package (a logger, a table) is no code, and differs from one process to the next.
+        """An object: its class, and its attributes where the class is the user's, or where it is called like a function or holds
+        what it was given and no more. What else belongs to a package (a logger, a table) is no code, and differs from one
+        process to the next.
         """
         if isinstance(thing, torch.jit.ScriptModule | torch.jit.ScriptFunction):
             return self._note("script", str(thing.code))
         own = not _installed(type(thing).__module__, _file_of(type(thing)))
-        if inspect.isroutine(thing) or not hasattr(thing, "__dict__") or not (own or callable(thing)):
+        given = own or callable(thing) or is_dataclass(thing)
+        if inspect.isroutine(thing) or not hasattr(thing, "__dict__") or not given:
             return self._named(thing)
         self._class(type(thing))
         self._note("object", type(thing).__qualname__)

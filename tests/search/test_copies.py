@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
+from honestdp.checkpoint import packed, unpacked
 from honestdp.checks import InvalidArgument
 from honestdp.data.decoded import decoded_once
 from honestdp.job import Job
@@ -153,15 +154,11 @@ def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_draw
     run = honestdp.Run(records=100, lot=100, steps=1, noise=1.0)
     job_of = honestdp.training.assemble
     job = job_of(linear(), (x, y), run=run, optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4, device="cpu")
-    drawn = {}
-    for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0]):
-        population = job.population(chunk)
-        population.block()
-        drawn[tuple(chunk)] = population.params[0]
-    assert not any(torch.equal(drawn[0, 1, 2, 3], other) for name, other in drawn.items() if len(name) < 4)
-    again = job.population([0, 1])
-    again.block()
-    assert torch.equal(again.params[0], drawn[0, 1])
+    states = [job.population(chunk)._mechanism.state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
+    for place in (0, 2):  # of the lots, of the noise
+        every = [state[place].tolist() for state in states]
+        assert all(one != other for i, one in enumerate(every) for other in every[:i])
+        assert job.population([0, 1])._mechanism.state()[place].tolist() == every[1]
 
 
 def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
@@ -197,6 +194,27 @@ def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
     shutil.copy(tmp_path / "one", tmp_path / "two")
     assert go(tmp_path / "one").equal(go(tmp_path / "two"))
     assert not go(tmp_path / "one").equal(go(tmp_path / "new"))
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_seed_and_gets_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept"
+    run = honestdp.Run(records=80, lot=20, steps=150, noise=1.0)
+
+    def go() -> None:
+        rules = [honestdp.optimizers.SGD(lr=0.1, clip=1.0)]
+        train_population(Noisy(4), deaths.records(), run=run, optimizers=rules, checkpoint=path, device="cpu")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            go()
+    tensors, about = unpacked(path.read_bytes())
+    del about["seed"], about["identity"]["code"]
+    path.write_bytes(packed(tensors, about))
+    go()
+    assert len(unpacked(path.read_bytes())[1]["seed"]) == 64
 
 
 class Cropped(Dataset[Any]):
