@@ -140,7 +140,7 @@ def test_a_server_that_drips_is_given_up(site: str, cache: Path, monkeypatch: py
 
 
 def test_a_disk_that_fails_leaves_nothing(site: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(sources.os, "replace", full)

@@ -318,9 +318,9 @@ def test_numbers_beyond_all_numbers_are_no_crash(ledger: Ledger) -> None:
     huge = spending().as_dict()
     huge["runs"][0]["steps"] = 10**400
     forged(ledger, kind="charge", key="9", content=canonical(huge))
-    with pytest.raises(LedgerError):
-        ledger.charge("a", spending(), key="new")
-    assert ledger.balance("a").spent == float("inf")
+    for ask in (lambda: ledger.charge("a", spending(), key="new"), lambda: ledger.balance("a")):
+        with pytest.raises(LedgerError, match="entry 7 cannot be read"):
+            ask()
 
 
 def test_flipped_bits_are_an_error_in_words_or_change_nothing(ledger: Ledger, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from honestdp.scores import Accuracy
 from honestdp.search.design import Design
 from honestdp.search.execution import Execution, Setting
 from honestdp.search.secret import Secret, drawn
+from honestdp.search.vault import Unkept
 from honestdp.space import space_of
 from honestdp.validation import Validation
 from tests.papers.test_curves import linear, toy
@@ -63,14 +64,19 @@ def test_every_search_has_its_price_and_no_price_is_left_over() -> None:
     ids=lambda one: one.key,
 )
 def test_kept_noises_are_what_the_product_calibrates_and_within_the_budget(one: Search) -> None:
+    """The kept noises are of an earlier accountant. Its grid was coarser, so they are larger than the least by a part in 10^4, and its
+    envelope of scores, of few outcomes, was cut less finely: theirs are larger by up to a tenth. None is smaller.
+    """
     fresh, kept = honest_noise.calibrated(one), honest_noise.kept(one)
-    assert kept.selection == fresh.selection
-    assert kept.runs[0].noise == pytest.approx(fresh.runs[0].noise, rel=1e-6)
-    for ours, theirs in ((kept.multiplier, fresh.multiplier), (kept.choice, fresh.choice)):
-        assert ours is theirs or ours == pytest.approx(theirs, rel=1e-6)
-    assert replace(kept, runs=fresh.runs, multiplier=fresh.multiplier, choice=fresh.choice, reason="") == replace(
-        fresh, reason=""
-    )
+    assert type(kept.selection) is type(fresh.selection)
+    assert kept.selection.runs == pytest.approx(fresh.selection.runs, rel=1e-12)
+    assert kept.runs[0].noise == pytest.approx(fresh.runs[0].noise, rel=1e-4)
+    assert kept.runs[0].noise >= (1 - 1e-6) * fresh.runs[0].noise
+    assert kept.choice is fresh.choice or kept.choice == pytest.approx(fresh.choice, rel=1e-4)
+    if fresh.multiplier is not None:
+        assert (1 - 1e-6) * fresh.multiplier <= kept.multiplier <= 1.1 * fresh.multiplier
+    same = {name: getattr(fresh, name) for name in ("selection", "runs", "multiplier", "choice", "reason")}
+    assert replace(kept, **same) == fresh
     assert one.run == kept.runs[0]
     assert 0.998 * one.epsilon < kept.spending.epsilon(delta=1e-6) <= one.epsilon
 
@@ -111,21 +117,20 @@ class FromPool(Execution):
         return tuple(self._kept.total(self._tried[run]) + z for z in noise)
 
 
-def product_winner(design: Design, secret: Secret, kept: Kept, folder: Path) -> tuple[int, int]:
+def product_winner(design: Design, secret: Secret, kept: Kept) -> tuple[int, int]:
     place = {candidate: number for number, candidate in enumerate(design.candidates)}
     tried = trainings(
-        [place[one] for one in secret.candidates], len(kept.right), np.random.default_rng([secret.seed, 2])
+        [place[one] for one in secret.candidates], len(kept.right), np.random.default_rng([secret.fixed, 2])
     )
     x, y = clouds(40)
     cpu = Setting(model=small, loss=None, schedule="constant", device=torch.device("cpu"), secure=False, workers=0)
-    folder.mkdir()
-    best = FromPool(design, secret, cpu, (x, y), records=len(x), folder=folder).pooled(kept, tried)
+    best = FromPool(design, secret, cpu, (x, y), records=len(x), store=Unkept()).pooled(kept, tried)
     assert best is not None
     return tried[best]
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-def test_a_played_search_has_the_winner_of_the_products_search(selection: str, tmp_path: Path) -> None:
+def test_a_played_search_has_the_winner_of_the_products_search(selection: str) -> None:
     design = honest_noise.kept(search("DPSGD", selection))
     rng = np.random.default_rng(0)
     right = rng.integers(9980, 10020, size=(3, 40))
@@ -134,7 +139,7 @@ def test_a_played_search_has_the_winner_of_the_products_search(selection: str, t
     for seed in range(12):
         secret = drawn(design, seed=seed)
         found.append(played(design, secret, kept))
-        assert found[-1] == product_winner(design, secret, kept, tmp_path / str(seed))
+        assert found[-1] == product_winner(design, secret, kept)
     assert len(set(found)) > 1
 
 

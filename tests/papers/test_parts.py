@@ -67,7 +67,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     work = Work()
     make_all([work.part("a")], tmp_path, "cpu")
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(module.os, "replace", full)

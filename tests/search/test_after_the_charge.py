@@ -266,7 +266,7 @@ def test_no_error_keeps_its_words(
 
 @pytest.mark.parametrize("trouble", TROUBLE, ids=lambda trouble: f"{type(trouble).__name__}")
 def test_no_word_of_an_error_is_left_in_the_one_that_takes_its_place(trouble: Exception) -> None:
-    found = without_records(trouble, Path("folder"))
+    found = without_records(trouble)
     assert SECRET not in everything_in(found)
     assert "4711" not in everything_in(found)
 
