@@ -64,8 +64,8 @@ def test_every_search_has_its_price_and_no_price_is_left_over() -> None:
     ids=lambda one: one.key,
 )
 def test_kept_noises_are_what_the_product_calibrates_and_within_the_budget(one: Search) -> None:
-    """The kept noises are of an earlier accountant. Its grid was coarser, so they are larger than the least by a part in 10^4, and its
-    envelope of scores, of few outcomes, was cut less finely: theirs are larger by up to a tenth.
+    """The kept noises are of an earlier accountant. Its grid was coarser, so they are larger than the least by a part in 10^4,
+    and its envelope of scores, of few outcomes, was cut less finely: theirs are larger by up to a tenth.
     """
     fresh, kept = honest_noise.calibrated(one), honest_noise.kept(one)
     assert type(kept.selection) is type(fresh.selection)
