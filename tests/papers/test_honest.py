@@ -24,6 +24,7 @@ from honestdp.scores import Accuracy
 from honestdp.search.design import Design
 from honestdp.search.execution import Execution, Setting
 from honestdp.search.secret import Secret, drawn
+from honestdp.search.vault import Unkept
 from honestdp.space import space_of
 from honestdp.validation import Validation
 from tests.papers.test_curves import linear, toy
@@ -111,21 +112,20 @@ class FromPool(Execution):
         return tuple(self._kept.total(self._tried[run]) + z for z in noise)
 
 
-def product_winner(design: Design, secret: Secret, kept: Kept, folder: Path) -> tuple[int, int]:
+def product_winner(design: Design, secret: Secret, kept: Kept) -> tuple[int, int]:
     place = {candidate: number for number, candidate in enumerate(design.candidates)}
     tried = trainings(
-        [place[one] for one in secret.candidates], len(kept.right), np.random.default_rng([secret.seed, 2])
+        [place[one] for one in secret.candidates], len(kept.right), np.random.default_rng([secret.fixed, 2])
     )
     x, y = clouds(40)
     cpu = Setting(model=small, loss=None, schedule="constant", device=torch.device("cpu"), secure=False, workers=0)
-    folder.mkdir()
-    best = FromPool(design, secret, cpu, (x, y), records=len(x), folder=folder).pooled(kept, tried)
+    best = FromPool(design, secret, cpu, (x, y), records=len(x), store=Unkept()).pooled(kept, tried)
     assert best is not None
     return tried[best]
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-def test_a_played_search_has_the_winner_of_the_products_search(selection: str, tmp_path: Path) -> None:
+def test_a_played_search_has_the_winner_of_the_products_search(selection: str) -> None:
     design = honest_noise.kept(search("DPSGD", selection))
     rng = np.random.default_rng(0)
     right = rng.integers(9980, 10020, size=(3, 40))
@@ -134,7 +134,7 @@ def test_a_played_search_has_the_winner_of_the_products_search(selection: str, t
     for seed in range(12):
         secret = drawn(design, seed=seed)
         found.append(played(design, secret, kept))
-        assert found[-1] == product_winner(design, secret, kept, tmp_path / str(seed))
+        assert found[-1] == product_winner(design, secret, kept)
     assert len(set(found)) > 1
 
 
