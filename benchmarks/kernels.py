@@ -41,6 +41,7 @@ def compare(device: torch.device) -> str:
         for shift in (False, True):
             _multiplies(fused, width, shift, device)
         _rounds(fused, width, device)
+        _compares(fused, width, device)
     return (
         "gathered rows, labels and norms, norms of products, weighted rows, rounded sums, NaN and infinity among them"
     )
@@ -81,6 +82,18 @@ def _rounds(fused, width: int, device: torch.device) -> None:
     assert (found == plain.float()).float().mean() > 0.999
     assert (found[:1].double() / cells[:1]).frac().eq(0).all()
     assert torch.equal(found[2], total[2])
+
+
+def _compares(fused, width: int, device: torch.device) -> None:
+    one = torch.randint(0, 2**31 - 1, (3, width), dtype=torch.int32, device=device)
+    flag, other = torch.zeros((), dtype=torch.bool, device=device), one.clone()
+    fused.differs(one, other, flag)
+    assert not flag.item()
+    other[2, width - 1] ^= 1
+    fused.differs(one, other, flag)
+    assert flag.item()
+    fused.differs(one, one, flag)
+    assert flag.item()
 
 
 def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:

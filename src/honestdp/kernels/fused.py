@@ -2,9 +2,9 @@
 
 `gather` fetches records and labels, scales the records and takes their norms while they are in registers.
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their
-weights, where a weight of 0 makes zeros of anything. `noisy` adds noise to a sum and rounds it (honestdp.rounding). Sums are
-float32, as those of the operations they stand for. NaN stays NaN in a norm: comparisons are written such that it never
-passes for a small one.
+weights, where a weight of 0 makes zeros of anything. `noisy` adds noise to a sum and rounds it (honestdp.rounding).
+`differs` looks for a bit that changed. Sums are float32, as those of the operations they stand for. NaN stays NaN in a norm:
+comparisons are written such that it never passes for a small one.
 """
 
 from __future__ import annotations
@@ -76,6 +76,15 @@ def _weigh(rows, weights, out, numbers, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 
 
 @triton.jit
+def _differs(one, other, flag, numbers, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < numbers
+    apart = tl.load(one + place, mask=inside, other=0) != tl.load(other + place, mask=inside, other=0)
+    if tl.max(apart.to(tl.int32), 0) > 0:
+        tl.store(flag, 1)
+
+
+@triton.jit
 def _noisy(drawn, total, deviation, out, width, shift, BLOCK: tl.constexpr):
     run = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -122,6 +131,12 @@ def weigh(rows: Tensor, weights: Tensor) -> Tensor:
     out = torch.empty_like(rows)
     _weigh[(triton.cdiv(rows.numel(), _FLAT),)](rows, weights, out, rows.numel(), WIDTH=rows.shape[2], BLOCK=_FLAT)
     return out
+
+
+def differs(one: Tensor, other: Tensor, flag: Tensor) -> None:
+    """Set the bool `flag` `[]` where two arrays of whole numbers differ anywhere; else leave it as it is."""
+    numbers = one.numel()
+    _differs[(triton.cdiv(numbers, _FLAT),)](one, other, flag.view(torch.uint8), numbers, BLOCK=_FLAT)
 
 
 def noisy(drawn: Tensor, total: Tensor, deviation: Tensor, *, shift: float) -> Tensor:
