@@ -4,7 +4,7 @@ How often a line is logged tells how many populations were trained, and a line o
 random stopping both are secret. So whatever the package logs goes through loggers made here, and a search silences them, together
 with warnings, which come from the same places. What is worth saying is said before, when model and rules are rehearsed.
 
-A model, loss, metric or Dataset that prints is heard once per run and step. So standard output and standard error lead nowhere
+A user's code may log and print as well, and is heard once per run and step. So standard output and standard error lead nowhere
 meanwhile, for Python's streams and for the descriptors 1 and 2, which libraries in other languages and worker processes write
 to. That holds for the whole process, other threads included: there is no such thing as one thread's output.
 """
@@ -45,10 +45,10 @@ def logger(name: str) -> logging.Logger:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Within, the package logs nothing, no warning is shown or raised, and what is printed goes nowhere."""
+    """Within, nobody logs anything, no warning is shown or raised, and what is printed goes nowhere."""
     before = _silent.set(True)
     try:
-        with warnings.catch_warnings(), muted:
+        with warnings.catch_warnings(), muted, unlogged:
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -92,6 +92,17 @@ def _muted() -> Iterator[None]:
             yield
 
 
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """No logger of anybody's is heard: a handler may write where no descriptor leads, as a notebook's does."""
+    before = logging.root.manager.disable
+    logging.disable(sys.maxsize)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def _flush(streams: list[TextIO | None]) -> None:
     for stream in streams:
         with suppress(Exception):  # closed, or a stand-in without it
@@ -103,6 +114,9 @@ def _flush(streams: list[TextIO | None]) -> None:
 
 muted = Shared(_muted)
 """A context in which nothing that is written to standard output or standard error is heard."""
+
+
+unlogged = Shared(_unlogged)
 
 
 def heard_stream() -> TextIO:

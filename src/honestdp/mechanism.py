@@ -45,6 +45,8 @@ __all__ = ["Examples", "Lots", "Mechanism", "Question", "presence", "release"]
 
 PIECE = 4096
 """Examples of a run that go through the model and into one sum together, at most."""
+_MOST_MARGIN = 1 / 64
+"""Of the clip, that rounding in float32 may take: enough for lots of 256."""
 
 _USUAL = 5
 """Standard deviations that a captured lot has room for. A wider one makes eight steps run eagerly, ten times slower; at 4
@@ -109,7 +111,8 @@ def release(
     lot: in as many pieces as it takes, of at most `width` examples of each run; that number is public.
     """
     query = _within_bounds(query, len(params))
-    share = (1 - _margin(params, width)) / constants.lot
+    terms = _terms(constants, width)
+    share, dtype = (1 - _margin(params, terms)) / constants.lot, _summed_in(params, terms)
     gradient: Tensor | None = None
     direction: Tensor | None = None
     count = torch.zeros_like(query.clip)
@@ -123,10 +126,10 @@ def release(
                     views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
                 )
                 weights = clipping_weights(found.norms, examples.present, query).mul_(share)
-                gradient = _plus(gradient, _sum(found, weights, params, constants))
+                gradient = _plus(gradient, _sum(found, weights, params, constants, dtype))
                 if query.extra == "direction":
                     weights = direction_weights(found.norms, examples.present, query).mul_(share)
-                    direction = _plus(direction, _sum(found, weights, params, constants))
+                    direction = _plus(direction, _sum(found, weights, params, constants, dtype))
                 elif query.extra == "quantile":
                     count += centred_count(found.norms, examples.present, query)
     deviation = gradient_multiplier(constants.noise, query) * query.clip
@@ -137,25 +140,39 @@ def release(
     )
 
 
-def _margin(params: Tensor, width: int) -> float:
+def _margin(params: Tensor, terms: int) -> float:
     """The part of a record's weight that is held back, for what rounding may add to it in the sum.
 
-    In a sum of n numbers of precision u every partial sum is rounded to u of itself, at most n u clips, and one record more
-    or less moves that rounding by a few such units where the partial sum passes a power of two: 1.007 clips were
-    seen for 10^5 records in float32, 1.07 for 10^6. Pieces are therefore narrow, sums of pieces are taken in float64, and
-    4 n u are held back for the rest.
+    A sum of n numbers of at most one clip is off by n u of the sum of their sizes at most, n^2 u clips, in whatever order it
+    is made (u half of eps: Higham 2002, section 4.2; tensor cores may cut where others round, which doubles it). One record
+    more or less moves every later partial sum, so that two such errors count: n^2 eps clips, which data made for it do reach
+    within a factor of four. In pieces of w it is n w eps. That much is held back where it is small; wider lots are summed in
+    float64.
 
-    On a GPU products are taken in TensorFloat-32, which keeps 11 digits of each factor. That may enlarge a record's part
-    of the sum by a factor of (1 + 2^-11)^2 at most, while its norm was taken with all digits: more than that is held back.
-    The model itself may be computed with any precision, for any function of a record alone may be clipped.
+    Norms of up to 1024 numbers are summed in float32 and may come out too small by 512 eps. On a GPU products are taken in
+    TensorFloat-32, which keeps 11 digits of each factor. That may enlarge a record's part of the sum by a factor of
+    (1 + 2^-11)^2 at most, while its norm was taken with all digits: more than that is held back. The model itself may be
+    computed with any precision, for any function of a record alone may be clipped.
     """
-    rounding = 2 * width * torch.finfo(params.dtype).eps
-    return rounding + (SHORT if params.is_cuda else 0.0)
+    norms = 512 * torch.finfo(params.dtype).eps
+    rounding = (2 if params.is_cuda else 1) * terms * torch.finfo(_summed_in(params, terms)).eps
+    return rounding + norms + (SHORT if params.is_cuda else 0.0)
 
 
-def _sum(found: PerExample, weights: Tensor, params: Tensor, constants: Constants) -> Tensor:
+def _terms(constants: Constants, width: int) -> int:
+    """n w: the examples of a lot, at most but for one in 10^15 lots, times those of a piece. Public."""
+    rate = constants.lot / constants.records
+    return width * max(width, expected_width(records=constants.records, rate=rate, deviations=8))
+
+
+def _summed_in(params: Tensor, terms: int) -> torch.dtype:
+    """The precision in which lots are summed: the model's own while that costs little of the clip."""
+    return params.dtype if terms * torch.finfo(params.dtype).eps <= _MOST_MARGIN else torch.float64
+
+
+def _sum(found: PerExample, weights: Tensor, params: Tensor, constants: Constants, dtype: torch.dtype) -> Tensor:
     """The weighted sum over a piece of a lot, in the shape of `params`."""
-    total = torch.zeros_like(params)
+    total = torch.zeros_like(params, dtype=dtype)
     found.add_weighted_sum(constants.layout.views(total), weights)
     return total
 

@@ -7,9 +7,9 @@ epsilon says. So noise is drawn and added in float64, and the result is rounded 
     grid = 2^k,  2^-13 deviation < grid <= 2^-12 deviation,
 
 of the noise's own deviation, a public number. A cell of the grid holds about 2^40 values of the noise near its centre, so every
-multiple is reached from every sum, with the probability that the normal law gives it but for a relative 2^-24 or less
-(`noise`). Rounding after the noise is post-processing: it costs no privacy, and adds less than a part in 10^8 to the
-variance. Where there is no noise there is no grid.
+multiple is reached from every sum, with the probability that the normal law gives it, very nearly (`noise`). Rounding after
+the noise is post-processing: it costs no privacy, and adds less than a part in 10^8 to the variance. Where there is no noise
+there is no grid.
 
 What comes after, the conversion to the model's precision included, sees multiples of the grid only.
 """
@@ -46,7 +46,7 @@ def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch
 
     total: `[runs, width]`, float32 or float64, private. deviation: `[runs]`, public.
     """
-    fused = kernels.on(total.device) if dtype == total.dtype == deviation.dtype == torch.float32 else None
+    fused = kernels.on(total.device) if dtype == deviation.dtype == torch.float32 else None
     if fused is not None:
         drawn = source.normal(tuple(total.shape))
         return fused.noisy(drawn, total, deviation, shift=2 * FINENESS * _TO_WHOLE)

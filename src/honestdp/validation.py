@@ -8,9 +8,8 @@ comes back, or NaN where something failed, `Metric.units` makes a whole number f
 record more or less moves the sum by at most D if the model gives a record the same row in any company; that the model does is
 tried before the charge (`rehearsal`), or holds by construction where `forward` maps the model over single records.
 
-A model that writes into its input, which is found out on blank records, is given copies of the records, and one that does so
-only at times stops the search: a record must be the same for every run, and the second time it is tried. Users' functions
-get copies.
+The model and users' functions get copies of the records. A model that writes to its own weights or buffers, which would carry
+something of a record to the others, stops the search.
 
 A batch on which the model or a mapped function fails is halved, each half filled up to the same width, until the failing record
 is alone: it must not take the others with it, for then it alone would move the sum by all of theirs.
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.untouched import Kept, ModelWritten, tensors_of, versions_of
 from honestdp.losses import Loss, cross_entropy, squared_error
 from honestdp.scores import BATCH, Accuracy, DeclaredMetric, Metric, check_metric
 
@@ -34,10 +34,6 @@ Numbers = Callable[[Tensor, Tensor], Tensor]
 """output `[n, ...]` and y `[n, ...]` -> one number a record, `[n]`."""
 MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
 """What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
-
-
-class Altered(RuntimeError):
-    """A model changed the records that it was given."""
 
 
 def batched(model: nn.Module, x: Tensor) -> Any:
@@ -61,7 +57,6 @@ class Validation:
         self._numbers = numbers_of(metric, loss)
         pairs = zip(torch.split(x, width), torch.split(y, width), strict=True)
         self._batches = [(self._filled(a), self._filled(b), len(a)) for a, b in pairs if len(a)]
-        self._writes: bool | None = None
 
     def score(self, model: nn.Module, *noise: int) -> tuple[int, ...]:
         """S + z for each z of the noise: the sum without noise stays in here."""
@@ -71,17 +66,18 @@ class Validation:
     @torch.no_grad()
     def _total(self, model: nn.Module) -> int:
         model.eval()
-        if self._writes is None and self._batches:
-            self._writes = self._does_write(model)
+        tensors = tensors_of(model)
+        before, versions = Kept(tensors), versions_of(tensors)
         found = [self._one_each(model, x, y)[:count] for x, y, count in self._batches]
+        if before.written(tensors_of(model), versions) is not None:
+            raise ModelWritten
         return int(self._metric.units(torch.cat(found)).sum()) if found else 0
 
     def _one_each(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """One number a record, NaN for those that fail. x, y: at most `width` records."""
-        given = self._filled(x).clone() if self._writes else self._filled(x)
-        before = given._version
         try:
-            output = rows(self._forward(model, given), self._width)
+            # A copy: a model may write into its input, and a record must be the same for every run, and if it is tried again.
+            output = rows(self._forward(model, self._filled(x).clone()), self._width)
             found = self._numbers(output, self._filled(y))
             if found.shape == (self._width,):
                 return found[: len(x)]
@@ -89,25 +85,10 @@ class Validation:
             raise
         except Exception:  # its words may be a record's
             pass
-        finally:
-            if given._version != before and not self._writes:
-                raise Altered
         if len(x) == 1:
             return torch.full((1,), torch.nan, dtype=torch.float64, device=x.device)
         half = len(x) // 2
         return torch.cat([self._one_each(model, x[:half], y[:half]), self._one_each(model, x[half:], y[half:])])
-
-    def _does_write(self, model: nn.Module) -> bool:
-        """Whether the model changes its input, found out on blank records."""
-        blank = torch.zeros_like(self._batches[0][0])
-        before = blank._version
-        try:
-            self._forward(model, blank)
-        except MACHINE:
-            raise
-        except Exception:
-            return True
-        return blank._version != before
 
     def _filled(self, part: Tensor) -> Tensor:
         """As many records as the width, blank ones after those that are given."""

@@ -222,8 +222,63 @@ def test_no_record_moves_a_long_sum_by_more_than_its_clip(records: int, monkeypa
 def test_one_long_sum_in_float32_would_move_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
     one = torch.randn(8, generator=torch.Generator().manual_seed(3)) * 3
     monkeypatch.setattr(mechanism, "_plus", lambda total, piece: piece if total is None else total.add_(piece))
-    monkeypatch.setattr(mechanism, "_margin", lambda params, width: 0.0)
+    monkeypatch.setattr(mechanism, "_margin", lambda params, terms: 0.0)
+    monkeypatch.setattr(mechanism, "_summed_in", lambda params, terms: torch.float32)
     assert moved_by_the_last(one.expand(1_000_000, 8).contiguous(), monkeypatch) > 1.001
+
+
+def drifting(n: int, held_back: float) -> Tensor:
+    """Gradients `[n, 1]` whose partial sums, with the first record, lie just above a power of two, and without it just below:
+    every later one is then rounded otherwise. Made for weights of (1 - held_back) / n.
+    """
+    share, unit = (1 - held_back) / n, 2.0**-25
+    many = int(0.5 / share)
+    x = torch.zeros(n, 1, dtype=torch.float64)
+    x[1 : many + 1] = 1
+    x[many + 1] = (0.5 - many * share - 8 * unit) / share
+    rest = torch.tensor([1.2, -0.8], dtype=torch.float64).repeat(n)[: n - many - 2]
+    x[many + 2 :, 0] = rest * unit / share
+    return x.float()
+
+
+@pytest.mark.parametrize("n", [100, 200, 330, 400, 1000, 4096])
+def test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a layer with a rule and through one without; with the margin in force, and made for it."""
+    monkeypatch.setattr(mechanism, "noisy", lambda total, deviation, source, dtype: total.double())
+    plain_layer = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(plain_layer.weight)
+    for model in (plain_layer, Linear(1)):
+        layout = layout_of(model, CPU)
+        constants = Constants(n, float(n), 1, torch.tensor([0.0]), layout, torch.ones(1))
+        params = stack([model], layout, CPU)
+        terms = mechanism._terms(constants, n)
+        without = drifting(n, mechanism._margin(params, terms))
+        whole = without.clone()
+        whole[0] = 1
+        sums = []
+        for x in (whole, without):
+            lot = [Examples(x[None], torch.zeros(1, n), torch.ones(1, n))]
+            question = Question(model, lambda output, y: output.reshape(len(y)))
+            found = release(
+                lot,
+                params,
+                Query(torch.tensor([1.0])),
+                question=question,
+                constants=constants,
+                noise=Silence(),
+                width=n,
+            )
+            sums.append(found.gradient * n)
+        assert (sums[0] - sums[1]).norm().item() <= 1.0
+
+
+def test_a_float32_sum_of_many_without_a_margin_does_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanism, "_margin", lambda params, terms: 0.0)
+    monkeypatch.setattr(mechanism, "_summed_in", lambda params, terms: torch.float32)
+    with pytest.raises(AssertionError):
+        test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(4096, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(20))

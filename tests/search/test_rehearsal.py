@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import honestdp
-from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, LogUniform, rehearsal
+from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, LogUniform, rehearsal, validation
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
@@ -326,3 +326,19 @@ def test_a_model_that_reads_numbers_to_choose_its_way_is_shown_one_record_at_a_t
     forward = rehearse(Accuracy(), model, loss=cross_entropy, x=x, y=y)
     forward(model, torch.ones(5, 3))
     assert model.seen == {1}
+
+
+def test_a_model_that_draws_in_eval_is_shown_one_record_at_a_time_and_none_that_looks_at_the_last() -> None:
+    class Drawing(nn.Module):
+        def __init__(self, looks: bool) -> None:
+            super().__init__()
+            self.linear, self.looks = nn.Linear(3, 2), looks
+
+        def forward(self, x: Tensor) -> Tensor:
+            made = self.linear(x) + 0.01 * torch.randn(len(x), 2)
+            return made - 100 * made[-1:] if self.looks else made
+
+    x, y = torch.zeros(2, 3), torch.zeros(2, dtype=torch.long)
+    assert rehearse(Accuracy(), Drawing(False), loss=cross_entropy, x=x, y=y) is validation.one_by_one
+    with pytest.raises(InvalidArgument, match="mix"):
+        rehearse(Accuracy(), Drawing(True), loss=cross_entropy, x=x, y=y)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from honestdp.checks import InvalidArgument
+from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.records import Fetched, Pair, as_tensor, shaped, two_blanks
 from honestdp.draws import lent, seed_all
 from honestdp.seed import Seed
@@ -34,6 +34,29 @@ class WorkerDied(RuntimeError):
             f"a worker process of the Dataset died while decoding records ({trouble}); no step was released from them; "
             "run again, from a checkpoint if there is one, with workers=0 to see the error in this process"
         )
+
+
+class RecordFailed(HonestdpError):
+    """A Dataset failed on a record of a search. Its words may be the record's: nothing of them may be shown."""
+
+
+class Guarded(Dataset[Any]):
+    """A Dataset whose failures are no run's own: the search stops, whichever side the record is on."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self._dataset[index]
+        except (OSError, MemoryError):
+            raise
+        except Exception:
+            pass
+        raise RecordFailed("the Dataset failed on a record")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MethodType
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from honestdp.gradients.chain import hooked
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.loss_trial import refuse_mixing_loss
 from honestdp.gradients.mapped import try_mapped, try_mapped_loss
-from honestdp.gradients.trial import LOT, Reads, Trial
+from honestdp.gradients.trial import LOT, Reads, Trial, flat
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.precision import products
 
@@ -147,7 +148,8 @@ def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples:
     """Try a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
 
     x, y: two made-up examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
-    is also the answer, or 1 for a model that reads numbers to choose its way: it would choose for all of them together.
+    is also the answer, or 1 for a model that reads numbers to choose its way, for it would choose for all of them together, and
+    for one that draws random numbers, which cannot be compared between lots of different sizes.
     strict: only whether each example can be mapped, for which see `mapped_outputs`.
     """
     refuse_by_name(model)
@@ -161,8 +163,9 @@ def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples:
         refuse_mixing_in_eval(trial, examples=examples)
         refuse_mixing_loss(trial, loss, y[None], examples=examples)
         with Reads() as reads:
-            trial.output(trial.x.flatten(0, 1))
-        return 1 if reads.seen else examples
+            output = flat(trial.output(trial.x.flatten(0, 1)))
+        draws = not torch.equal(output, flat(trial.output(trial.x.flatten(0, 1), seed=1)))
+        return 1 if reads.seen or draws else examples
 
 
 def _vetted(
@@ -175,8 +178,7 @@ def _vetted(
     _check(trainable, params, x, y)
     known = _known(model, tuple(trainable), params, x, strict)
     known.vet(loss, y, examples=examples)
-    assert known.plan is not None
-    return known.plan
+    return known.plan_with(loss)
 
 
 class _Known:
@@ -189,6 +191,7 @@ class _Known:
         self._x = x.new_empty(1).expand(x.shape)
         self._widest = 0
         self._losses: dict[object, int] = {}
+        self._choosing: set[object] = set()
 
     def vet(self, loss: Loss, y: Tensor, *, examples: int) -> None:
         same = _identity(loss)
@@ -204,9 +207,16 @@ class _Known:
                 self._vet_model(trial, examples)
             if self._strict:
                 try_mapped_loss(trial, loss, y)
-            else:
-                refuse_mixing_loss(trial, loss, y, examples=examples)
+            elif refuse_mixing_loss(trial, loss, y, examples=examples):
+                self._choosing.add(same)
         self._losses[same] = examples
+
+    def plan_with(self, loss: Loss) -> plan.Plan:
+        """A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot."""
+        assert self.plan is not None
+        if _identity(loss) not in self._choosing:
+            return self.plan
+        return replace(self.plan, layers=None, mapped=materialised.WAYS[-1])
 
     def _vet_model(self, trial: Trial, examples: int) -> None:
         refuse_by_name(trial.model)

@@ -140,7 +140,8 @@ def _refuse_mixing(ask: Asked) -> None:
     base = ask(everyone)
     for extra in range(n, n + 3):
         _refuse_moving(ask, base, everyone, extra)
-    moved = _with_first(everyone, n)
+    _refuse_moving(ask, base, everyone, n + 1, first=False)
+    moved = _with(everyone, 0, n)
     if not same(base, ask(everyone, after=moved)):
         why = "the output for a lot changed because another lot was seen before it; keep nothing from call to call"
         raise _refusal(ask, why, everyone, everyone, after=moved)
@@ -153,15 +154,15 @@ def _refuse_mixing(ask: Asked) -> None:
     _refuse_size(ask, base, everyone, everyone[-1:].expand(n), slice(n - 1, None), slice(None))
 
 
-def _with_first(rows: Tensor, first: int) -> Tensor:
+def _with(rows: Tensor, place: int, other: int) -> Tensor:
     moved = rows.clone()
-    moved[0] = first
+    moved[place] = other
     return moved
 
 
-def _refuse_moving(ask: Asked, base: Tensor, rows: Tensor, other: int) -> None:
-    """Refuse the model if outputs of the others change where the first example becomes `other`, a row of the pool."""
-    moved, rest = _with_first(rows, other), slice(1, None)
+def _refuse_moving(ask: Asked, base: Tensor, rows: Tensor, other: int, *, first: bool = True) -> None:
+    """Refuse the model if outputs of the others change where the first or the last example becomes `other`, a row of the pool."""
+    moved, rest = _with(rows, 0 if first else -1, other), slice(1, None) if first else slice(None, -1)
     if not same(base[rest], ask(moved)[rest]):
         why = f"the output for one example changed when another example did. {_FIRST_DIMENSION}"
         raise _refusal(ask, why, rows, moved, rest, rest)

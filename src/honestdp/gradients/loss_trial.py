@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.independence import same, with_rows
-from honestdp.gradients.trial import LOT, Trial, flat, without_dropout
+from honestdp.gradients.trial import LOT, Reads, Trial, flat, without_dropout
 from honestdp.losses import one_each
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -20,13 +20,14 @@ _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
 
 
-def refuse_mixing_loss(trial: Trial, loss: Loss, y: Tensor, *, examples: int) -> None:
-    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels.
+def refuse_mixing_loss(trial: Trial, loss: Loss, y: Tensor, *, examples: int) -> bool:
+    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels. Otherwise whether it
+    reads numbers of a tensor to choose its way, so that it may be shown no more than one example at a time.
 
     Its number and its gradient for an example among others have to be those that it has alone, whatever the others are, and
     the same when they are asked for again.
     """
-    n = max(examples, trial.runs * LOT)
+    n, choosing = max(examples, trial.runs * LOT), False
     for scale, whole in ((1, False), (30, True)):
         x, own = trial.pool(n, huge=30), trial.fresh()
         with without_dropout(own.model):
@@ -39,6 +40,10 @@ def refuse_mixing_loss(trial: Trial, loss: Loss, y: Tensor, *, examples: int) ->
                 "counted in the lot, no statistics over it, no ranking within it, nothing kept from call to call"
             )
             raise InvalidArgument("loss", "a loss that mixes examples", wanted)
+        with Reads() as reads:
+            _fresh(loss)(output, labels)
+        choosing = choosing or reads.seen
+    return choosing
 
 
 def _pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:

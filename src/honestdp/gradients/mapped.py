@@ -69,7 +69,10 @@ def try_mapped_loss(trial: Trial, loss: Loss, y: Tensor) -> None:
     """Refuse a loss that torch.func cannot map, or that fails on the model's outputs."""
     trial = trial.fresh()
     with without_dropout(trial.model):
-        output = mapped_outputs(trial.model, trial.x[0])
+        try:
+            output = mapped_outputs(trial.model, trial.x[0])
+        except RuntimeError as trouble:
+            raise unmapped(trial.model, trouble) from trouble
         labels = accepted(loss, output, trial, y, whole=not y.is_floating_point())
 
     def one(output: Any, label: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
     return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)) != 0, values, 0)
 
 
-_MANY = 1 << 16
+_MANY = 1 << 10
 CANCELS = 32
 SHORT = 2.0**-9
 """Above what TensorFloat-32 may add to a product of two rounded factors, as a part of it."""
@@ -180,7 +180,7 @@ def _add_rows_of(scaled: Tensor, total: Tensor, *, ones: Tensor | None) -> None:
         ones = scaled.new_ones(scaled.shape[:2]) if ones is None else ones
         _add_product(total, ones.unsqueeze(1), scaled)
     else:
-        total.add_(scaled.sum(1))
+        total.add_(scaled.sum(1, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,10 @@ class Outer:
         if single is not None:
             return single.add_weighted_sum(totals, weights, counted=counted)
         right = self.right if self.right_finite else silenced(self.right, counted)
-        scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2)
-        _add_product(totals[0], scaled.mT, right.flatten(1, 2))
+        # In float64: an example's terms may be far larger than their sum, and would round what others have given.
+        scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2).double()
+        product = torch.matmul(scaled.mT, right.flatten(1, 2).double())
+        totals[0].add_(product.view(totals[0].shape))
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=None)
         return None
@@ -295,8 +297,8 @@ class Rows:
         index, rows = self._added
         scaled = silenced(rows, counted) * weights[..., None, None]
         offset = torch.arange(runs, device=index.device)[:, None, None] * self.rows
-        table = scaled.new_zeros(runs * self.rows, width)
-        add_rows(table, (index + offset).flatten(), scaled.reshape(-1, width))
+        table = scaled.new_zeros(runs * self.rows, width, dtype=totals[0].dtype)
+        add_rows(table, (index + offset).flatten(), scaled.reshape(-1, width).to(table.dtype))
         totals[0].add_(table.view(totals[0].shape))
 
     def dense(self) -> tuple[Tensor, ...]:

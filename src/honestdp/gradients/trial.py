@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.untouched import Kept, tensors_of
@@ -188,25 +189,58 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-_READS = {
-    "item",
-    "tolist",
+_OUT = {
     "numpy",
-    "__bool__",
-    "__int__",
-    "__float__",
-    "__index__",
+    "tolist",
+    "__array__",
+    "__dlpack__",
+    "untyped_storage",
+    "storage",
+    "data_ptr",
     "__contains__",
-    "is_nonzero",
-    "equal",
+    "__format__",
 }
+_INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default}
+_NUMBER, _SHAPE = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 
 
-class Reads(TorchFunctionMode):
-    """Notes whether a number was read from a tensor into Python."""
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes operations whose result is a number of Python's, or has a shape, that depends on what a tensor holds."""
 
     seen = False
 
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = (
+            self.seen or _NUMBER in func.tags or (_SHAPE in func.tags and (func not in _INDEXED or _masked(args)))
+        )
+        return func(*args, **(kwargs or {}))
+
+
+def _masked(args: Any) -> bool:
+    """Whether an indexing takes what a mask of True and False says."""
+    return any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+
+
+class Reads(TorchFunctionMode):
+    """Notes whether numbers of a tensor decided something in Python: a branch, a shape, what is computed elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._operations, self._out = _Operations(), False  # type: ignore[no-untyped-call]
+
+    @property
+    def seen(self) -> bool:
+        return self._out or self._operations.seen
+
+    def __enter__(self) -> Reads:
+        self._operations.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *trouble: Any) -> None:
+        super().__exit__(*trouble)  # type: ignore[no-untyped-call]
+        self._operations.__exit__(*trouble)  # type: ignore[no-untyped-call]
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = self.seen or getattr(func, "__name__", "") in _READS
+        self._out = self._out or getattr(func, "__name__", "") in _OUT
         return func(*args, **(kwargs or {}))

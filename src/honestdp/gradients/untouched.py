@@ -78,7 +78,7 @@ class Untouched:
         tensors = tensors_of(model)
         self._versions = versions_of(tensors)
         self._marks = _marks(tensors)
-        self._flag = torch.zeros_like(self._marks[0], dtype=torch.bool) if self._marks.is_cuda else None
+        self._flag = torch.zeros((), dtype=torch.bool, device=self._marks.device) if self._marks.is_cuda else None
         self._arriving: tuple[Tensor, torch.cuda.Event] | None = None
 
     @contextmanager
@@ -130,7 +130,19 @@ class Untouched:
         self._arriving = news, event
 
 
+_WEIGHTS = 2 * torch.randint(2**62, (2, 1 << 16), generator=torch.Generator().manual_seed(20261115)) + 1
+"""Odd whole numbers by which bits are multiplied before they are summed, so that no two can change places unseen."""
+
+
 def _marks(tensors: Mapping[str, Tensor]) -> Tensor:
-    """Two sums of the bits of every tensor, `[2 tensors]`: frozen parts can be too large to keep a copy of each."""
-    sums = [bits(value)[first::2].sum(dtype=torch.int64) for value in tensors.values() for first in (0, 1)]
-    return torch.stack([one.to(sums[0].device) for one in sums])
+    """Two sums of the weighted bits of every tensor, `[tensors, 2]`: frozen parts can be too large to keep a copy of each."""
+    first = next(iter(tensors.values()))
+    weights = _WEIGHTS.to(first.device)
+    return torch.stack([_mark(bits(value), weights.to(value.device)).to(first.device) for value in tensors.values()])
+
+
+def _mark(numbers: Tensor, weights: Tensor) -> Tensor:
+    total = torch.zeros(2, dtype=torch.int64, device=numbers.device)
+    for place, part in enumerate(torch.split(numbers, weights.shape[1])):
+        total += (2 * place + 1) * (part.long() * weights[:, : len(part)]).sum(1)
+    return total

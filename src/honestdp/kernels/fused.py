@@ -142,9 +142,10 @@ def differs(one: Tensor, other: Tensor, flag: Tensor) -> None:
 def noisy(drawn: Tensor, total: Tensor, deviation: Tensor, *, shift: float) -> Tensor:
     """total + drawn * deviation, rounded by adding and taking away `shift` times the power of two at or below the deviation.
 
-    drawn `[runs, width]` float64; total `[runs, width]` and deviation `[runs]` float32 -> `[runs, width]` float32.
+    drawn `[runs, width]` float64; total `[runs, width]` of either precision; deviation `[runs]` float32 -> `[runs, width]`
+    float32.
     """
-    out = torch.empty_like(total)
+    out = torch.empty(total.shape, dtype=torch.float32, device=total.device)
     runs, width = total.shape
     _noisy[(runs, triton.cdiv(width, _FLAT))](drawn, total, deviation, out, width, shift, BLOCK=_FLAT)
     return out

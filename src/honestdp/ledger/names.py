@@ -2,7 +2,8 @@
 
 A dataset charged under two names is two datasets to a ledger, each with a budget of its own. So a new name is written in one
 form (composed characters, single spaces, none at the ends), what cannot be seen is refused, and so is a name that differs from
-a known one only in case, width, spaces or the kind of dash. Names in files from before this rule are found letter by letter.
+a known one only in case, width, spaces or the kind of dash, quote, colon, stroke or stop. Names in files from before this rule
+are found letter by letter.
 Letters of different alphabets that share a shape are beyond this: they make different names.
 """
 
@@ -60,9 +61,22 @@ def canonical_name(dataset: str) -> str:
     return " ".join(unicodedata.normalize("NFC", dataset).split())
 
 
+_SIGNS = str.maketrans(
+    dict.fromkeys("\u2212\u02d7\u2043\u00af\u02c9\u2796", "-")
+    | dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\u02b9\u2032\u00b4`", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"')
+    | dict.fromkeys("\u2236\u02d0\ua789", ":")
+    | dict.fromkeys("\u2215\u2044\u29f8", "/")
+    | dict.fromkeys("\u2024\u00b7\u2027\u2219\u22c5", ".")
+    | dict.fromkeys("\u02cd\u2017", "_")
+)
+"""Signs that are taken for a dash, a quote, a colon, a stroke, a full stop or an underscore."""
+
+
 def skeleton(dataset: str) -> str:
     """What two names have in common that a reader would take for one."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
+    folded = unicodedata.normalize("NFKC", dataset.translate(_SIGNS)).casefold()
+    folded = unicodedata.normalize("NFKC", folded).translate(_SIGNS)
     seen = ("-" if unicodedata.category(c) == "Pd" else c for c in folded if c.isprintable() and c not in UNSEEN)
     return " ".join("".join(" " if c.isspace() else c for c in seen).split())
 

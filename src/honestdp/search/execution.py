@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
+from honestdp.data.decoded import Guarded
 from honestdp.data.split import as_pair, gathered, split
 from honestdp.draws import lent, seed_all
 from honestdp.intake import Model, own_copy
@@ -119,9 +120,10 @@ class Execution:
     @cached_property
     def _sides(self) -> tuple[Any, Any]:
         """(training, validation): two sides of the records, or all of them and None."""
+        data = self._data if as_pair(self._data) is not None else Guarded(self._data)
         if not self._design.fraction:
-            return self._data, None
-        return split(self._data, self._secret.held_out(self._records, self._design.fraction))
+            return data, None
+        return split(data, self._secret.held_out(self._records, self._design.fraction))
 
     @cached_property
     def _validation(self) -> Validation | None:

@@ -116,6 +116,10 @@ def _words(value: Any) -> str:
         return f"partial({', '.join([*own, *(f'{name}={_words(one)}' for name, one in value.keywords.items())])})"
     if isinstance(value, str):
         return value
+    if isinstance(
+        value, torch.Tensor | np.ndarray
+    ):  # its numbers may be counts of labels: they are compared, not shown
+        return f"{type(value).__name__} {list(value.shape)} {value.dtype}"
     if callable(value) and not isinstance(value, torch.nn.Module):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
