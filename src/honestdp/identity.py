@@ -3,51 +3,59 @@
 A search or a training that goes on with other code would put the noise it has drawn on another function of the records, and two
 copies of it would betray the difference without any noise. So what is compared is not a name but what runs: the byte code
 of a function with its constants, its defaults, what it closes over, and the functions, classes and constants of the user's own
-that it names; of a module, the classes of all its layers and their plain attributes. Byte code is at hand where no source
+that it names; of a module, the classes of all its layers and their attributes. Byte code is at hand where no source
 is (a notebook, an interactive session), and is the same for a changed comment. It differs between versions of Python, which
 are compared by name.
 
-Installed packages are taken by name and version. What is written in another language has no byte code: it is listed as unseen.
+An object of any other kind is its class and its state: attributes, slots, and what pickle would write of it; without such a
+state it is listed as unseen, and so is what is written in another language. A file of the user's that is reached as a module
+counts with all its bytes. Installed packages, known by where their files are, are taken by name and version.
 
-Numbers in arrays and tensors may be records: they are looked at for `values` alone, whose digest must not leave.
+Numbers in arrays and tensors may be records: they are looked at for `values` alone, whose digest must not leave. So are bytes
+within objects of packages, for images and tables pickle their contents as bytes.
 """
 
 from __future__ import annotations
 
+import array
+import copyreg
+import dis
 import enum
+import functools
 import hashlib
-import inspect
+import importlib.metadata
+import importlib.util
+import re
 import sys
 import sysconfig
+import threading
 import types
-from collections.abc import Iterable
-from dataclasses import dataclass, is_dataclass
-from functools import partial
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-_PLAIN = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    torch.dtype,
-    torch.device,
-    np.dtype,
-    slice,
-    type(...),
-    enum.Enum,
-)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, np.float64)
+_PLAIN_KINDS = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype)
+_RAW = (torch.Tensor, np.ndarray, np.generic, array.array, bytearray, memoryview)
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+_CACHED = type(functools.lru_cache(len))
+_ROUTINES = tuple(map(type, (len, object.__init__, (1).__add__, str.join, dict.__dict__["fromkeys"])))
+_OF_THE_PROCESS = re.compile(r"#.*|___torch_mangle_\d+\.?")  # in code of torch.jit: places in files, numbers of classes
+_BUILT_IN = ("built-in", "frozen")
 _OWN_PACKAGE = str(Path(__file__).resolve().parent)
+_OF_EVERY_CLASS = (  # decides nothing, or is filled in by Python while the class is used
+    " __module__ __dict__ __weakref__ __doc__ __qualname__ __firstlineno__ __static_attributes__ __annotations__ "
+    " __annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __dataclass_fields__ "
+    " __parameters__ __slotnames__ _value2member_map_ "
+)
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,11 @@ class Identity:
     unseen: tuple[str, ...] = ()
 
 
-def identity(*things: Any, values: bool = False) -> Identity:
-    """What the given functions, modules or objects are. values: with the numbers in their arrays and tensors."""
-    walk = _Walk(values)
+def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor] = ()) -> Identity:
+    """What the given functions, modules or objects are. values: with the numbers in their arrays and tensors, but for the
+    tensors `besides`, which are compared or kept elsewhere.
+    """
+    walk = _Walk(values, list(besides))
     for thing in things:
         walk.see(thing)
     return Identity(walk.digest.hexdigest()[:32], tuple(sorted(walk.unseen)))
@@ -69,37 +79,55 @@ def identity(*things: Any, values: bool = False) -> Identity:
 class _Walk:
     """Goes through everything once, and takes down what it meets in order."""
 
-    def __init__(self, values: bool) -> None:
-        self.digest, self.unseen, self._values = hashlib.sha256(), set[str](), values
+    def __init__(self, values: bool, besides: list[torch.Tensor]) -> None:
+        self.digest, self.unseen, self._values, self._besides = hashlib.sha256(), set[str](), values, besides
+        self._shapes_only = {id(one) for one in besides}
         self._met: dict[int, tuple[int, Any]] = {}  # the things themselves too, so that no number is used twice
+        self._modules: set[tuple[str, frozenset[str] | None]] = set()
+        self._packaged = False  # whether we are within the state of a package's object
 
-    def see(self, thing: Any) -> None:
-        if isinstance(thing, _PLAIN):
+    def see(self, thing: Any, names: frozenset[str] | None = None) -> None:
+        """names: those that the code which reaches the thing makes use of, where they are known."""
+        if isinstance(thing, types.ModuleType):
+            return self._module(thing, names)
+        if type(thing) is bytes and self._packaged:
+            return self._array(np.frombuffer(thing, np.uint8))
+        if type(thing) in _PLAIN or isinstance(thing, _PLAIN_KINDS):
             return self._note("plain", type(thing).__name__, repr(thing))
         if id(thing) in self._met:
             return self._note("again", str(self._met[id(thing)][0]))
         self._met[id(thing)] = len(self._met), thing
-        for kinds, way in self._ways():
-            if isinstance(thing, kinds):
-                way(thing)
-                return None
-        return self._object(thing)
+        if type(thing) in (tuple, list, dict):
+            return self._all(type(thing).__name__, thing)
+        return next((way for kinds, way in self._ways() if isinstance(thing, kinds)), self._object)(thing)
 
     def _ways(self) -> Iterable[tuple[Any, Any]]:
         return (
-            ((torch.Tensor, np.ndarray, np.generic), self._array),
+            (_RAW, self._array),
             (types.FunctionType, self._function),
             (types.MethodType, lambda one: self._all("method", [one.__func__, one.__self__])),
             (types.CodeType, self._code),
             (type, self._class),
-            (types.ModuleType, lambda one: self._note("module", one.__name__)),
-            (partial, lambda one: self._all("partial", [one.func, one.args, one.keywords])),
+            (
+                functools.partial,
+                lambda one: self._all("partial", [type(one), one.func, one.args, one.keywords, vars(one)]),
+            ),
             ((staticmethod, classmethod), lambda one: self._all("wrapped", [one.__func__])),
-            (property, lambda one: self._all("property", [one.fget, one.fset])),
-            ((tuple, list), lambda one: self._all(type(one).__name__, one)),
-            ((set, frozenset), lambda one: self._all("set", sorted(one, key=repr))),
-            (dict, lambda one: self._all("dict", [part for pair in one.items() for part in pair])),
-            (types.CellType, self._cell),
+            (property, lambda one: self._all("property", [one.fget, one.fset, one.fdel])),
+            (slice, lambda one: self._all("slice", [one.start, one.stop, one.step])),
+            (types.MappingProxyType, lambda one: self._all("mapping", one)),
+            ((set, frozenset), self._set),
+            (types.CellType, lambda one: self._all("cell", [] if one == types.CellType() else [one.cell_contents])),
+            (enum.Enum, lambda one: self._all("enum", [type(one), one.name, one.value])),
+            ((types.MemberDescriptorType, types.GetSetDescriptorType), lambda one: self._note("slot", one.__name__)),
+            (_CACHED, lambda one: self._all("cached", vars(one))),
+            (_ROUTINES, self._routine),
+            (_LOCKS, lambda one: self._note("lock")),
+            (torch.jit.ScriptModule, self._script),
+            (
+                torch.jit.ScriptFunction,
+                lambda one: self._note("script", _OF_THE_PROCESS.sub("", str(one.inlined_graph))),
+            ),
         )
 
     def _note(self, *words: str) -> None:
@@ -107,129 +135,217 @@ class _Walk:
             self.digest.update(f"{len(word)} {word}".encode(errors="surrogatepass"))
 
     def _all(self, kind: str, things: Iterable[Any]) -> None:
-        every = list(things)
+        every = [part for pair in things.items() for part in pair] if isinstance(things, Mapping) else list(things)
         self._note(kind, str(len(every)))
         for one in every:
             self.see(one)
 
-    def _array(self, array: Any) -> None:
-        self._note("array", str(array.dtype), str(tuple(array.shape)))
-        if self._values:
-            tensor = torch.as_tensor(array) if isinstance(array, torch.Tensor) else None
-            numbers = np.asarray(array) if tensor is None else tensor.detach().cpu().contiguous().view(-1)
-            raw = numbers.view(torch.uint8).numpy() if isinstance(numbers, torch.Tensor) else numbers
-            self.digest.update(hashlib.sha256(np.ascontiguousarray(raw).tobytes()).digest())
+    def _set(self, own: set[Any] | frozenset[Any]) -> None:
+        """In the order of the digests of its members, for its own differs between processes."""
+        found = []
+        for one in own:
+            walk = _Walk(self._values, self._besides)
+            walk._met, walk._modules, walk._packaged = dict(self._met), set(self._modules), self._packaged
+            walk.see(one)
+            self.unseen |= walk.unseen
+            found.append(walk.digest.hexdigest())
+        self._note("set", str(len(found)), *sorted(found))
+        if type(own) not in (set, frozenset):
+            self._all("kind", [type(own), _attributes(own)])
 
-    def _cell(self, cell: types.CellType) -> None:
-        try:
-            self.see(cell.cell_contents)
-        except ValueError:
-            self._note("an empty cell")
+    def _array(self, own: Any) -> None:
+        tensor = isinstance(own, torch.Tensor)
+        numbers = own if tensor or isinstance(own, np.ndarray | np.generic) else np.asarray(own)
+        self._note("array", str(numbers.dtype), str(tuple(numbers.shape)))
+        if type(own) not in (torch.Tensor, torch.nn.Parameter, np.ndarray):
+            self.see(type(own))
+        if not self._values or id(own) in self._shapes_only:
+            return
+        if tensor:
+            numbers = own.detach().to_dense() if own.layout != torch.strided else own.detach()
+            numbers = numbers.cpu().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).numpy()
+        if numbers.dtype == object:
+            return self._all("objects", np.asarray(numbers).ravel().tolist())
+        self.digest.update(hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).digest())
 
     def _function(self, function: types.FunctionType) -> None:
         if _installed(function.__module__, function.__code__.co_filename):
-            return self._named(function)
+            module = function.__globals__.get("__name__", "")  # not __module__: a decorator borrows that
+            self._note("named", module, function.__code__.co_qualname, self._version(module.split(".")[0]))
+            dispatch = module == "functools" and hasattr(function, "registry")  # the rest of which is a cache
+            return self._all("holds", [function.registry] if dispatch else [function.__closure__, vars(function)])
         self._code(function.__code__)
-        self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__])
-        for name in sorted(_names(function.__code__)):
-            if name in function.__globals__:
-                self._global(name, function.__globals__[name], _names(function.__code__))
+        self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)])
+        names = frozenset(name for code in _codes(function.__code__) for name in code.co_names)
+        for name in sorted(names & function.__globals__.keys()):
+            self._note("global", name)
+            self.see(function.__globals__[name], names)
+        package = function.__globals__.get("__package__")
+        for name, taken in sorted({one for code in _codes(function.__code__) for one in _imports(code, package)}):
+            self._import(name, taken, names)
         return None
 
-    def _global(self, name: str, value: Any, names: set[str]) -> None:
-        self._note("global", name)
-        if isinstance(value, types.ModuleType) and not _installed(value.__name__, getattr(value, "__file__", None)):
-            for inner in sorted(names & vars(value).keys()):
+    def _import(self, name: str, taken: tuple[str, ...], names: frozenset[str]) -> None:
+        """A module that a function imports when it is called. One of the user's own is imported now, as the call would."""
+        self._note("import", name, *taken)
+        top = name.split(".")[0]
+        found = sys.modules.get(top) or importlib.util.find_spec(top)
+        if found is None:
+            return self._note("absent")
+        where = getattr(found, "__file__", None) or getattr(found, "origin", None)
+        if where in _BUILT_IN or _installed(top, where):
+            return self._note("installed", self._version(top))
+        try:
+            __import__(name, fromlist=taken)
+        except Exception:  # the function may expect it, or never come so far
+            self.unseen.add(name)
+            return None
+        return self._module(sys.modules[name], names)
+
+    def _module(self, module: types.ModuleType, names: frozenset[str] | None) -> None:
+        """A module with those of its names that are used, or all of them where nobody knows which."""
+        name, file = module.__name__, getattr(module, "__file__", None)
+        self._note("module", name)
+        if _installed(name, file):
+            return self._note(self._version(name.split(".")[0]))
+        if (name, names) in self._modules:
+            return None
+        self._modules.add((name, names))
+        if file and Path(file).is_file():
+            self._note(hashlib.sha256(Path(file).read_bytes()).hexdigest())
+        for inner, value in sorted(vars(module).items()):
+            if inner == "__getattr__" or (inner in names if names is not None else not inner.startswith("__")):
                 self._note(inner)
-                self.see(vars(value)[inner])
-        else:
-            self.see(value)
+                self.see(value, names)
+        return None
 
     def _code(self, code: types.CodeType) -> None:
         self._note("code", code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars))
+        outer, self._packaged = self._packaged, False
         self._all("constants", code.co_consts)
+        self._packaged = outer
 
     def _class(self, own: type) -> None:
+        if type(own) is not type:
+            self.see(type(own))
         for one in own.__mro__:
-            if _installed(one.__module__, _file_of(one)):
+            if _installed(one.__module__):
                 self._named(one)
                 continue
-            self._note("class", one.__qualname__)
-            for name, value in sorted(vars(one).items()):
-                if name not in _OF_EVERY_CLASS:
-                    self._note(name)
-                    self.see(value)
+            own_names = {name: value for name, value in sorted(vars(one).items()) if f" {name} " not in _OF_EVERY_CLASS}
+            self._all(f"class {one.__qualname__}", own_names)
+
+    def _script(self, script: Any) -> None:
+        """Of every layer the code of its methods, their constants, and the attributes that they name."""
+        for name, layer in script.named_modules():
+            for method in sorted(layer._c._method_names()):
+                code, constants = layer._c._get_method(method).code_with_constants
+                named = sorted(one for one in set(re.findall(r"\.(\w+)", code)) if layer._c.hasattr(one))
+                self._note("script", name, method, _OF_THE_PROCESS.sub("", code), str(layer.training), *named)
+                self._all("constants", [constants[key] for key in sorted(constants)])
+                held = [getattr(layer, one) for one in named]
+                self._all("attributes", [one for one in held if not isinstance(one, torch.nn.Module)])
 
     def _object(self, thing: Any) -> None:
-        """An object: its class, and its attributes where the class is the user's, or where it is called like a function or holds
-        what it was given and no more. What else belongs to a package (a logger, a table) is no code, and differs from one
-        process to the next.
+        """Its class and its state. That of a package's object is what pickle would write, for the rest (caches, handlers of a
+        logger) differs from one process to the next; of the user's own every attribute and slot counts, pickled or not.
         """
-        if isinstance(thing, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-            return self._note("script", str(thing.code))
-        own = not _installed(type(thing).__module__, _file_of(type(thing)))
-        given = own or callable(thing) or is_dataclass(thing)
-        if inspect.isroutine(thing) or not hasattr(thing, "__dict__") or not given:
-            return self._named(thing)
-        self._class(type(thing))
-        self._note("object", type(thing).__qualname__)
-        for name, value in sorted(vars(thing).items()):
-            self._note(name)
-            self.see(value)
-        return None
+        self._note("object")
+        self.see(type(thing))
+        own = not _installed(type(thing).__module__)
+        if own or callable(thing):
+            self._all("attributes", _attributes(thing))
+        try:
+            state = _pickled(thing)
+        except Exception:
+            self.unseen.add(f"{type(thing).__module__}.{type(thing).__qualname__}")
+            return
+        outer, self._packaged = self._packaged, not own
+        self._all("state", state)
+        self._packaged = outer
+
+    def _routine(self, routine: Any) -> None:
+        self._named(routine)
+        if getattr(routine, "__module__", None) is None:  # a method, of a list or a tensor
+            self.see(getattr(routine, "__self__", None))
 
     def _named(self, thing: Any) -> None:
         """What is known by name alone: of an installed package with its version, else unseen."""
         kind = thing if hasattr(thing, "__qualname__") else type(thing)
         module = getattr(kind, "__module__", None) or "builtins"
-        top = sys.modules.get(module.split(".")[0])
-        self._note("named", module, kind.__qualname__, str(getattr(top, "__version__", "")))
-        if not _installed(module, _file_of(kind)):
+        self._note("named", module, kind.__qualname__, self._version(module.split(".")[0]))
+        if not _installed(module):
             self.unseen.add(f"{module}.{kind.__qualname__}")
 
-
-_OF_EVERY_CLASS = frozenset(
-    (
-        *(
-            "__module__",
-            "__dict__",
-            "__weakref__",
-            "__doc__",
-            "__qualname__",
-            "__firstlineno__",
-            "__static_attributes__",
-        ),
-        *(
-            "__annotations__",
-            "__annotate__",
-            "__abstractmethods__",
-            "_abc_impl",
-            "__dataclass_fields__",
-            "__parameters__",
-        ),
-    )
-)
+    def _version(self, top: str) -> str:
+        """Empty for the standard library, whose version is Python's. A package of no version is unseen."""
+        if top in sys.stdlib_module_names and _installed(top):
+            return ""
+        found = str(getattr(sys.modules.get(top), "__version__", "")) or _distributed(top)
+        if not found:
+            self.unseen.add(top)
+        return found
 
 
-def _names(code: types.CodeType) -> set[str]:
-    inner = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
-    return set(code.co_names).union(*inner)
+def _attributes(thing: Any) -> dict[str, Any]:
+    """Attributes and slots, by name."""
+    slots = (one for kind in type(thing).__mro__ for one in vars(kind).items())
+    names = {name for name, slot in slots if isinstance(slot, types.MemberDescriptorType) and hasattr(thing, name)}
+    found = {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
+    return dict(sorted(found.items(), key=lambda one: str(one[0])))
 
 
-def _file_of(kind: Any) -> str | None:
-    return getattr(sys.modules.get(kind.__module__ or ""), "__file__", None)
+def _pickled(thing: Any) -> list[Any]:
+    """What pickle would write of the object itself. Raises what the object raises where it cannot be pickled."""
+    own = copyreg.dispatch_table.get(type(thing))
+    with warnings.catch_warnings(action="ignore"):
+        found = thing.__reduce_ex__(4) if own is None else own(thing)
+    if isinstance(found, str):
+        return [found]
+    make, arguments, state, items, pairs = (*found, None, None, None)[:5]
+    return [make, arguments, state, list(items or ()), [list(pair) for pair in pairs or ()]]
 
 
-def _installed(module: str | None, file: str | None) -> bool:
+def _codes(code: types.CodeType) -> list[types.CodeType]:
+    inner = [_codes(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return [code, *(one for several in inner for one in several)]
+
+
+def _imports(code: types.CodeType, package: str | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Modules that the code imports, each with the names it takes from it."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    for place, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            dots, taken, name = (one.argval for one in steps[place - 2 : place + 1])
+            yield importlib.util.resolve_name("." * dots + name, package), tuple(taken or ())
+
+
+@functools.cache
+def _distributed(top: str) -> str:
+    """The versions of the distributions that bring the package along."""
+    names = importlib.metadata.packages_distributions().get(top, [])
+    return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
+
+
+def _installed(module: str | None, file: str | None = None) -> bool:
     """Of the standard library, of an installed package or of this one; these change with their versions alone.
 
-    The code of this package is compared by itself, where a search is resumed.
+    Where the file lies decides, not the name: a user's `random.py` is the user's. The code of this package is compared by itself,
+    where a search is resumed.
     """
     top = (module or "").split(".")[0]
-    if top in sys.stdlib_module_names or top == "builtins":
-        return top != "__main__"
-    if file is None:
-        return top in ("torch", "numpy", "honestdp")
+    if file is None or file.startswith("<"):  # built in, frozen, or compiled from a string
+        if top in ("__main__", "__mp_main__"):
+            return False
+        loaded = sys.modules.get(module or "") or sys.modules.get(top)
+        file = getattr(loaded, "__file__", None)
+        if file is None:
+            return getattr(getattr(loaded, "__spec__", None), "origin", None) in _BUILT_IN
+    return _among_packages(file)
+
+
+@functools.cache
+def _among_packages(file: str) -> bool:
     path = Path(file).resolve()
     known = any(path.is_relative_to(folder) for folder in (*_INSTALLED, _OWN_PACKAGE))
     return known or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)

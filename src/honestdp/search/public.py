@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from argparse import Namespace
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -65,15 +67,13 @@ def values_of(made: Design, setting: Setting) -> str:
     """A digest of the numbers that the code brings with it: weights of a loss, what a factory makes of one seed. After the
     charge alone: nobody knows where they are from.
     """
-    fixed: list[Any] = [made.metric, setting.loss, setting.schedule]
+    fixed = [made.metric, setting.loss, setting.schedule, setting.model]
     if isinstance(
         setting.model, torch.nn.Module
-    ):  # its weights are kept from the beginning, but for buffers that are not saved
-        saved = setting.model.state_dict()
-        fixed += [value for name, value in setting.model.named_buffers() if name not in saved]
-    else:
-        fixed += _modules(made, setting)
-    return identity(*fixed, values=True).digest
+    ):  # what is saved of it is kept from the beginning, and may be other weights
+        saved = setting.model.state_dict(keep_vars=True).values()
+        return identity(*fixed, values=True, besides=(one for one in saved if isinstance(one, torch.Tensor))).digest
+    return identity(*fixed, *_modules(made, setting), values=True).digest
 
 
 def _identities(made: Design, setting: Setting, data: Any) -> dict[str, Identity]:
@@ -99,9 +99,9 @@ def _decoding(data: Any) -> list[Any]:
         return []
     found: list[Any] = [type(data)]
     for _, value in sorted(vars(data).items()) if hasattr(data, "__dict__") else []:
-        if isinstance(value, Dataset):
-            found += _decoding(value)
-        elif callable(value) or isinstance(value, bool | int | float | str):
+        inner = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, Dataset)]
+        found += [part for one in inner for part in _decoding(one)]
+        if not inner and (callable(value) or isinstance(value, bool | int | float | str | ModuleType | Namespace)):
             found.append(value)
     return found
 
