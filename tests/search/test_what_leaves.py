@@ -325,7 +325,8 @@ def test_the_number_of_runs_in_an_error_is_noticed(tmp_path: Path, monkeypatch: 
         try:
             return real(self)
         except SearchFailed as failed:
-            raise SearchFailed(f"{failed} ({len(self._secret.candidates)} runs)") from None
+            failed.args = (f"{failed} ({len(self._secret.candidates)} runs)",)
+            raise
 
     monkeypatch.setattr(Execution, "_finish", finish)
     ways = [Forced(runs=runs, trouble="diverged", everybody=True) for runs in (1, 5)]

@@ -19,6 +19,7 @@ from honestdp.ledger import (
     KeyReused,
     Ledger,
     LedgerError,
+    Locked,
     LookAlike,
     NoBudget,
     NotPrivate,
@@ -52,7 +53,7 @@ class Account:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
         back, locked or out of reach. The search must then stay, and its key with it, or the charge pays for nothing.
         """
-        if isinstance(refusal, ReadOnly):
+        if isinstance(refusal, ReadOnly | Locked):
             with suppress(LedgerError):
                 return not self._is_charged()
         return isinstance(refusal, _REFUSED)
