@@ -22,6 +22,7 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
 from honestdp.data.split import gathered
 from honestdp.ledger import Ledger
+from honestdp.search import secret
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.execution import Execution
 from honestdp.seed import Seed
@@ -273,10 +274,10 @@ def test_no_word_of_an_error_is_left_in_the_one_that_takes_its_place(trouble: Ex
 
 def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None:
     try:
-        raise HonestdpError("no run ended") from ValueError(SECRET)
+        secret.read(SECRET.encode())
     except HonestdpError as trouble:
         found = without_records(trouble)
-    assert str(found) == "no run ended"
+    assert str(found).startswith("the plan of this search cannot be read (JSONDecodeError)")
     assert found.__cause__ is None
 
 
@@ -284,7 +285,8 @@ def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None
 
 
 def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("honestdp.search.execution.without_records", lambda trouble, folder: trouble)
+    for module in ("execution", "errors"):
+        monkeypatch.setattr(f"honestdp.search.{module}.without_records", lambda trouble: trouble)
     monkeypatch.setattr("honestdp.search.execution.gathered", lambda held, **_: [held[i] for i in range(len(held))])
     error = raised(Records("raises", everyone=True), tmp_path)
     with pytest.raises(AssertionError):

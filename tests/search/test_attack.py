@@ -274,13 +274,11 @@ def _half_the_training_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 def _last_run_wins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(execution.Execution, "_rank", lambda self, run, noisy: (float(run), 0.0))
+    patch.setattr(secret.Secret, "rank", lambda self, run, noisy: (float(run), 0.0))
 
 
 def _rank_by_the_exact_score(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        execution.Execution, "_rank", lambda self, run, noisy: (noisy - self._secret.noise[run], self._secret.ties[run])
-    )
+    patch.setattr(secret.Secret, "rank", lambda self, run, noisy: (noisy - self.noise[run], self.ties[run]))
 
 
 def _best_for_sure(patch: pytest.MonkeyPatch) -> None:

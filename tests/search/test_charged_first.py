@@ -25,6 +25,7 @@ import honestdp
 from honestdp import tuning
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BudgetExceeded, Ledger, NoBudget
+from honestdp.search import leaving
 from honestdp.search.carrying import Search
 from honestdp.search.vault import Unkept
 from honestdp.selection import RandomStopping, count_of
@@ -167,15 +168,22 @@ def test_a_fixed_seed_is_refused_with_a_ledger_before_anything_is_read(tmp_path:
 
 @pytest.mark.parametrize("home", HOMES)
 def test_a_charge_after_reading_is_noticed(home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pay, result = Search._paid, Search._result
+    pay, result = Search._paid, leaving.result_of
+    searches: list[Search] = []
     begun: list[Any] = []
 
-    def late(self: Search, *rest: Any) -> Any:
-        pay(self, replace(begun[0], store=Unkept()))  # as told the truth, that records were read, it would refuse
-        return result(self, *rest)
+    def noted(self: Search, one: Any) -> None:
+        searches.append(self)
+        begun.append(one)
 
-    monkeypatch.setattr(Search, "_paid", lambda self, one: begun.append(one))
-    monkeypatch.setattr(Search, "_result", late)
+    def late(*rest: Any) -> Any:
+        pay(
+            searches[0], replace(begun[0], store=Unkept())
+        )  # as told the truth, that records were read, it would refuse
+        return result(*rest)
+
+    monkeypatch.setattr(Search, "_paid", noted)
+    monkeypatch.setattr(leaving, "result_of", late)
     assert 0 in reads(tmp_path, home)
 
 

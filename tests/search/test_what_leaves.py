@@ -242,13 +242,13 @@ def test_the_secret_state_is_its_owners_alone_and_gone_at_the_end(
 
 
 def _count_in_the_result(patch: pytest.MonkeyPatch) -> None:
-    real = Search._result
+    real = leaving.result_of
 
-    def result(self: Search, execution: Any, drawn: Any, *rest: Any) -> Any:
-        made = real(self, execution, drawn, *rest)
+    def result(design: Any, said: Any, execution: Any, drawn: Any, *rest: Any) -> Any:
+        made = real(design, said, execution, drawn, *rest)
         return replace(made, hyperparameters={**made.hyperparameters, "runs": len(drawn.candidates)})
 
-    patch.setattr(Search, "_result", result)
+    patch.setattr(leaving, "result_of", result)
 
 
 def _losers_beside_the_winner(patch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,8 @@ def test_the_number_of_runs_in_an_error_is_noticed(tmp_path: Path, monkeypatch: 
         try:
             return real(self)
         except SearchFailed as failed:
-            raise SearchFailed(f"{failed} ({len(self._secret.candidates)} runs)") from None
+            failed.args = (f"{failed} ({len(self._secret.candidates)} runs)",)
+            raise
 
     monkeypatch.setattr(Execution, "_finish", finish)
     ways = [Forced(runs=runs, trouble="diverged", everybody=True) for runs in (1, 5)]

@@ -89,9 +89,8 @@ def gathered(data: Any, *, dtype: torch.dtype, device: torch.device, workers: in
 def fingerprint(data: Any) -> str:
     """A hash of records in memory, so that a search does not go on with others. As secret as the records."""
     digest = hashlib.sha256(str(count(data)).encode())
-    pair = as_pair(data)
-    if pair is not None and not isinstance(pair[0], np.memmap):
-        for part in pair:
+    for part in as_pair(data) or ():
+        if not isinstance(part, np.memmap):  # on a disk, and too large to read for this
             for block in _blocks(part):
                 digest.update(block)
     return digest.hexdigest()

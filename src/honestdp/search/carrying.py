@@ -21,13 +21,13 @@ from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.split import fingerprint
 from honestdp.files import replace_file
-from honestdp.ledger import Balance, Ledger, LedgerError, NotALedger
+from honestdp.ledger import Balance, Ledger, LedgerError
 from honestdp.logs import silence
 from honestdp.progress import Spinner
 from honestdp.search import leaving, secret, vault
 from honestdp.search.design import Design
-from honestdp.search.errors import SearchFailed
-from honestdp.search.execution import MACHINE, Execution, MachineStopped, Setting
+from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
+from honestdp.search.execution import MACHINE, Execution, Setting
 from honestdp.search.folder import LOCK, Lock, make, unwritable
 from honestdp.search.guard import guarded
 from honestdp.search.leaving import TuneResult
@@ -35,7 +35,6 @@ from honestdp.search.paying import Account
 from honestdp.search.planning import planned
 from honestdp.search.public import code_of, values_of
 from honestdp.search.secret import Secret
-from honestdp.search.standing import Standing
 from honestdp.search.vault import Store, Unkept, Vault
 
 DATA, WEIGHTS = "data", "weights"
@@ -75,12 +74,12 @@ class Search:
             if folder is None:
                 begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
                 result = self._go(data, begun, None, show)
-                self._tell_the_end(begun.key)
+                self._tell_the_end_of_unkept(begun.key)
                 return result
             known, made = folder / leaving.SEARCH, list[Path]()
             if known.exists():
                 self._known(known, resume)
-                if (folder / leaving.RESULT).exists() and not (folder / LOCK).exists():
+                if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
                     with suppress(OSError):  # a copy that cannot be written to can be read
                         leaving.settle(folder)
                     return self._over(folder)
@@ -109,22 +108,18 @@ class Search:
         try:
             balance = self._paid(begun)
             with Spinner("searching") if show else nullcontext(), silence():
-                return self._run(data, begun, balance, folder)
+                return in_own_words(lambda: self._run(data, begun, balance, folder))
         except KeyboardInterrupt:
             stopped = True
-        except MachineStopped:
-            broken = "an error that passed"
-        except (
-            MACHINE
-        ) as trouble:  # its file may be a record's, its words may tell which run it was or how many there are
-            number = trouble.errno if isinstance(trouble, OSError) else None
-            broken = os.strerror(number) if number else type(trouble).__name__
+        except MachineStopped as failure:
+            broken = str(failure)
+        except MACHINE as trouble:  # of the ledger's file or the folder, when the charge is made
+            broken = str(without_records(trouble))
         except SearchFailed:
             self._failed(folder, begun.key)
             raise
         except LedgerError as refusal:
-            # Not for an error of the file that leaves open whether it was written: then the search stays, and its key with it.
-            if begun.new and folder is not None and not isinstance(refusal, NotALedger):
+            if begun.new and folder is not None and self._account(begun.key).surely_unpaid(refusal):
                 _undo(folder, begun.made)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
@@ -145,15 +140,22 @@ class Search:
         leaving.settle(folder)
 
     def _failed(self, folder: Path | None, key: str) -> None:
+        if folder is None:
+            self._tell_the_end_of_unkept(key)
+            return
         self._tell_the_end(key)
-        if folder is not None:
-            vault.erase(folder / vault.FOLDER)
-            (folder / LOCK).unlink(missing_ok=True)
-            leaving.settle(folder)
+        vault.erase(folder / vault.FOLDER)
+        (folder / LOCK).unlink(missing_ok=True)
+        leaving.settle(folder)
 
     def _tell_the_end(self, key: str) -> None:
         if self.ledger is not None:
             Ledger(self.ledger).end(str(self.dataset), key=key)
+
+    def _tell_the_end_of_unkept(self, key: str) -> None:
+        """Of a search without a folder, which nobody can resume: a ledger that is busy must not cost its result."""
+        with suppress(LedgerError, OSError):
+            self._tell_the_end(key)
 
     def _check_new(self, folder: Path, resume: bool) -> None:
         """Whether a search can begin here; nothing is made yet."""
@@ -161,7 +163,7 @@ class Search:
             found = sorted(folder.iterdir()) if folder.exists() else []
         except OSError as trouble:
             raise unwritable(folder, trouble) from trouble
-        others = [path.name for path in found if path.name not in _OWN and not path.name.endswith(".new")]
+        others = [path.name for path in found if path.name not in _OWN and not leaving.half_written(path.name)]
         if resume and (others or not found):
             wanted = "the folder of a search that was begun: there is none in it, so leave out resume to begin one"
             raise InvalidArgument("out", str(folder), wanted)
@@ -230,12 +232,15 @@ class Search:
         """Durably, before a record is read."""
         if self.ledger is None:
             return None
-        account = Account(Ledger(self.ledger), str(self.dataset), begun.key)
+        account = self._account(begun.key)
         what = f"honestdp tune, {self.design.selection.name}"
         balance = account.charge(self.design.spending, what=what, read=begun.store.read(DATA) is not None)
         if not begun.new:
             account.resume(begun.store)
         return balance
+
+    def _account(self, key: str) -> Account:
+        return Account(Ledger(str(self.ledger)), str(self.dataset), key)
 
     def _run(self, data: Any, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
         self._check_data(data, begun.store)
@@ -249,7 +254,7 @@ class Search:
             classes=self.classes,
         )
         standing = execution.finish()
-        result = self._result(execution, begun.plan, standing, balance)
+        result = leaving.result_of(self.design, self.said, execution, begun.plan, standing, balance)
         if folder is not None:
             result = replace(result, report=folder / leaving.REPORT)
             result.write(folder, self._report(result, begun.key))
@@ -274,9 +279,6 @@ class Search:
             raise InvalidArgument("resume", True, wanted)
         if content is None:
             store.write(DATA, json.dumps(found).encode())
-
-    def _result(self, execution: Execution, plan: Secret, standing: Standing, balance: Balance | None) -> TuneResult:
-        return leaving.result_of(self.design, self.said, execution, plan, standing, balance)
 
     def _report(self, result: TuneResult, key: str) -> str:
         from honestdp.report.search import report_of

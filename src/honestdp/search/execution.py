@@ -33,7 +33,7 @@ from honestdp.parameters import layout_of, load_row
 from honestdp.rehearsal import rehearse
 from honestdp.scores import best_of
 from honestdp.search.design import Design
-from honestdp.search.errors import SearchFailed, without_records
+from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
@@ -50,10 +50,6 @@ MACHINE = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, torch.Accel
 """The machine failed; after an error of an accelerator nothing can be computed on it in this process."""
 NOT_THE_RUN = (*MACHINE, HonestdpError)
 """What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
-
-
-class MachineStopped(HonestdpError):
-    """Something outside the runs stops a search; it can be resumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +140,9 @@ class Execution:
         with silence():
             try:
                 return self._finish()
-            except Exception as trouble:
+            except KeyboardInterrupt:  # ours: `Search` makes a new one of it
+                raise
+            except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
                 error = without_records(trouble)
         raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
@@ -181,6 +179,7 @@ class Execution:
         self._store.remove(*(name for name in self._store.names() if name.startswith("batch")))
 
     def _batch(self, number: int, batch: list[int], standing: Standing) -> None:
+        rank = self._secret.rank
         for run, weights in zip(batch, self._trained(number, batch), strict=True):
             if weights is None or not bool(torch.isfinite(weights).all()):
                 continue
@@ -190,11 +189,8 @@ class Execution:
                 standing.chosen_by[run], standing.scored[run] = self._score(run, weights, *noise)
                 continue
             noisy = 0.0 if self._validation is None else float(self._score(run, weights, self._secret.noise[run])[0])
-            if standing.best is None or self._rank(run, noisy) > self._rank(standing.best, standing.noisy):
+            if standing.best is None or rank(run, noisy) > rank(standing.best, standing.noisy):
                 standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
-
-    def _rank(self, run: int, noisy: float) -> tuple[float, float]:
-        return self._secret.rank(run, noisy)
 
     def _trained(self, number: int, batch: list[int]) -> list[Tensor | None]:
         """The weights of each run; None for one that failed.
@@ -228,17 +224,15 @@ class Execution:
                 return found
             self._store.write(f"failed{number}", f"{attempt}".encode())
         self._store.write(f"failed{number}", f"{made + ROUNDS} stopped".encode())
-        raise MachineStopped("runs that failed together did not fail one by one")
+        raise MachineStopped("an error that passed")  # runs that failed together did not fail one by one
 
     def _whole(self, number: int, batch: list[int]) -> list[Tensor | None] | None:
         for _ in range(2):
             try:
                 return self._population(batch, f"batch{number}", self._secret.seed.child("batch", number))
-            except NOT_THE_RUN:
+            except (KeyboardInterrupt, *NOT_THE_RUN):
                 raise
-            except (
-                Exception
-            ):  # whatever it is: its kind and its words may come from the records, or tell which run it was
+            except BaseException:  # whatever it is: its kind and words may come from records, or tell which run it was
                 self._forget()
         return None
 
@@ -246,9 +240,9 @@ class Execution:
         seed = self._secret.seed.child("alone", number, run, attempt)
         try:
             return self._population([run], f"batch{number}-{run}", seed)[0]
-        except NOT_THE_RUN:
+        except (KeyboardInterrupt, *NOT_THE_RUN):
             raise
-        except Exception:
+        except BaseException:
             return None
 
     def _population(self, batch: list[int], name: str, seed: Seed) -> list[Tensor | None]:
@@ -269,7 +263,7 @@ class Execution:
             seed=seed,
             keep=None if isinstance(self._store, Unkept) else Kept(self._store, name),
             together=self._together(batch[0]),
-            memory=self._secret.memory or None,
+            memory=self._secret.memory,
         )
         return [*job.work(False)]
 

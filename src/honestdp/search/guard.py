@@ -15,8 +15,11 @@ from honestdp.logs import Shared
 
 @contextmanager
 def _no_cores() -> Iterator[None]:
+    """Linux hands a core to a program (a pattern that is a pipe) whatever the limit, but for a limit of exactly 1 byte; a
+    file of at most 1 byte holds nothing.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,6 @@ from honestdp.files import opened, replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
 from honestdp.scores import Score, score_of
-from honestdp.search import vault
 from honestdp.search.design import Design
 from honestdp.search.execution import Execution, first_width, fresh
 from honestdp.search.secret import Secret
@@ -38,6 +38,8 @@ MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
     "report.html",
     "candidates",
 )
+_NAMES = "|".join(re.escape(name) for name in (SEARCH, PENDING, MODEL, STATEMENT, RESULT, REPORT))
+_CANDIDATE = r"\d{4,}\.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,14 +151,29 @@ def settle(folder: Path) -> None:
     """What a kill left half written goes, and folder and files get the time at which the search began: files that travel do not
     say how long it took. (On the disk that they were written to, the time of their last change of status does.)
     """
-    for path in folder.rglob(".*.new"):
-        if vault.FOLDER not in path.parts:
-            path.unlink()
     begun = (folder / SEARCH).stat().st_mtime_ns
-    for path in (*sorted(folder.rglob("*")), folder):
-        about = path.lstat()
-        if vault.FOLDER not in path.parts and about.st_mtime_ns != begun and not stat.S_ISLNK(about.st_mode):
-            os.utime(path, ns=(begun, begun))
+    inner = folder / CANDIDATES
+    for place, names in ((inner, _CANDIDATE), (folder, _NAMES)):
+        if not place.is_dir() or (place == inner and place.is_symlink()):
+            continue
+        for path in sorted(place.iterdir()):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                continue
+            if half_written(path.name, names):
+                path.unlink()
+            elif re.fullmatch(names, path.name):
+                _set_time(path, begun)
+        _set_time(place, begun)
+
+
+def half_written(name: str, names: str = _NAMES) -> bool:
+    """Whether a file that a search writes into its folder has this name until it is whole. Other files are not ours to touch."""
+    return re.fullmatch(rf"\.({names})\.\d+\.new", name) is not None
+
+
+def _set_time(path: Path, time: int) -> None:
+    if path.stat().st_mtime_ns != time:
+        os.utime(path, ns=(time, time))
 
 
 def serialised(model: nn.Module) -> bytes:

@@ -9,14 +9,28 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import Balance, Ledger
+from honestdp.ledger import (
+    Balance,
+    BudgetExceeded,
+    KeyReused,
+    Ledger,
+    LedgerError,
+    Locked,
+    LookAlike,
+    NoBudget,
+    NotPrivate,
+    ReadOnly,
+)
 from honestdp.search.vault import Store
 from honestdp.spending import Spending
 
 RESUMES = "resumes"
+_REFUSED = (BudgetExceeded, KeyReused, LookAlike, NoBudget, NotPrivate)
+"""Refusals by the ledger's rules, which are read before anything is written."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +43,23 @@ class Account:
 
     def charge(self, spending: Spending, *, what: str, read: bool) -> Balance:
         """Once, however often the search is resumed. read: whether records have been read, so that there must be a charge."""
-        if read and not any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset)):
+        if read and not self._is_charged():
             wanted = "the one that this search was charged to: in this one its charge is missing"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
         balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what)
         return replace(balance, charged=True)  # by the search, if not by this call: a resumed one says no other thing
+
+    def surely_unpaid(self, refusal: LedgerError) -> bool:
+        """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
+        back, locked or out of reach. The search must then stay, and its key with it, or the charge pays for nothing.
+        """
+        if isinstance(refusal, ReadOnly | Locked):
+            with suppress(LedgerError):
+                return not self._is_charged()
+        return isinstance(refusal, _REFUSED)
+
+    def _is_charged(self) -> bool:
+        return any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset))
 
     def resume(self, store: Store) -> None:
         last = json.loads(store.read(RESUMES) or b'{"token": "", "after": ""}')

@@ -41,7 +41,8 @@ class Secret:
     candidates: what each run tries, in the order of the runs. noise: of each run's score. ties: breaks equal scores.
     choice: noise of the private choice among composed runs, one number a run; empty for other selections.
     starts: seeds of the initial weights, which depend on nothing. split: seed of the coins. seed: of everything else.
-    fixed: a user's number behind it. memory: bytes that were free for the runs when the search began. together: how many runs of
+    fixed: a user's number behind it. memory: bytes that were free for the runs when the search began; None where that
+    was not recorded. together: how many runs of
     each group are trained together at most, where that was measured. code: of all that runs (`identity`).
     """
 
@@ -53,7 +54,7 @@ class Secret:
     seed: Seed
     fixed: int | None = None
     choice: tuple[int, ...] = ()
-    memory: int = 0
+    memory: int | None = None
     together: tuple[int, ...] = ()
     code: dict[str, str] = field(default_factory=dict)
 
