@@ -268,6 +268,8 @@ def test_of_two_copies_the_ledger_lets_one_go_on(tmp_path: Path) -> None:
         with pytest.raises((StaleCopy, KeyEnded)):
             honestdp.tune(linear, clouds(), **settings, out=tmp_path / name, resume=True)
         assert not (tmp_path / name / "result.json").exists()
+        # The search is over: what is left of its secrets could only take the winner's noise away.
+        assert not (tmp_path / name / ".secret").exists()
     assert Ledger(tmp_path / "ledger.db").balance("a").charges == 1
 
 

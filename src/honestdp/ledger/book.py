@@ -141,7 +141,7 @@ class Ledger:
             if after != (tokens[-1] if tokens else ""):
                 raise StaleCopy(
                     f"the search with the key {key} of {dataset} has gone on from another copy since this one was made: go on "
-                    f"with the newest copy, this one must not run"
+                    f"with the newest copy; this one must not run, and holds secrets: remove it"
                 )
             if token in tokens:
                 raise checks.InvalidArgument("token", token, "new and random for each resume")

@@ -21,7 +21,7 @@ from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data.split import fingerprint
 from honestdp.files import replace_file
-from honestdp.ledger import Balance, Ledger, LedgerError
+from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError
 from honestdp.logs import silence
 from honestdp.progress import Spinner
 from honestdp.search import leaving, secret, vault
@@ -117,6 +117,11 @@ class Search:
             broken = str(without_records(trouble))
         except SearchFailed:
             self._failed(folder, begun.key)
+            raise
+        except KeyEnded:  # another copy has ended this search: what is left here could only take its noise away
+            if folder is not None:
+                vault.erase(folder / vault.FOLDER)
+                (folder / LOCK).unlink(missing_ok=True)
             raise
         except LedgerError as refusal:
             if begun.new and folder is not None and self._account(begun.key).surely_unpaid(refusal):

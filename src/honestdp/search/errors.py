@@ -17,6 +17,8 @@ import torch
 
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.data import WorkerDied
+from honestdp.data.decoded import RecordFailed
+from honestdp.gradients import RefusedModel
 
 _CHARGED = "what it was charged stays charged"
 _UNSAID = "which record it was and why is not said, for it tells of the record"
@@ -57,7 +59,7 @@ def in_own_words(act: Callable[[], Answer]) -> Answer:
     except KeyboardInterrupt:
         raise
     except BaseException as trouble:
-        if isinstance(trouble, HonestdpError) and _raised_here(trouble):
+        if isinstance(trouble, HonestdpError) and not isinstance(trouble, RecordFailed) and _raised_here(trouble):
             raise
         error = without_records(trouble)
     raise error
@@ -68,6 +70,12 @@ def without_records(trouble: BaseException) -> Exception:
 
     An error of this package keeps its words only where this package raised it: a Dataset may raise one too.
     """
+    if isinstance(trouble, RecordFailed):
+        return _unfit("data")
+    if isinstance(trouble, RefusedModel):
+        return SearchFailed(
+            f"{trouble}; {_CHARGED}"
+        )  # words on made-up inputs, of a population wider than was tried before
     if isinstance(trouble, HonestdpError) and _raised_here(trouble):
         if isinstance(trouble, InvalidArgument):
             return _unfit(trouble.argument)
