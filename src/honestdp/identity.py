@@ -3,9 +3,8 @@
 A search or a training that goes on with other code would put the noise it has drawn on another function of the records, and two
 copies of it would betray the difference without any noise. So what is compared is not a name but what runs: the byte code
 of a function with its constants, its defaults, what it closes over, and the functions, classes and constants of the user's own
-that it names; of a module, the classes of all its layers and their attributes. Byte code is at hand where no source
-is (a notebook, an interactive session), and is the same for a changed comment. It differs between versions of Python, which
-are compared by name.
+that it names; of a module, the classes of all its layers and their attributes. Byte code is at hand in a notebook too, and is
+the same for a changed comment. It differs between versions of Python, which are compared by name.
 
 An object of any other kind is its class and its state: attributes, slots, and what pickle would write of it; without such a
 state it is listed as unseen, and so is what is written in another language. A file of the user's that is reached as a module
@@ -42,15 +41,12 @@ import torch
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, np.float64)
 _PLAIN_KINDS = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype)
 _RAW = (torch.Tensor, np.ndarray, np.generic, array.array, bytearray, memoryview)
-_LOCKS = (type(threading.Lock()), type(threading.RLock()))
-_INSTALLED = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
-_CACHED = type(functools.lru_cache(len))
+_PLACES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_INSTALLED = tuple(Path(place).resolve() for place in (*_PLACES, str(Path(__file__).parent)))
 _ROUTINES = tuple(map(type, (len, object.__init__, (1).__add__, str.join, dict.__dict__["fromkeys"])))
 _OF_THE_PROCESS = re.compile(r"#.*|___torch_mangle_\d+\.?")  # in code of torch.jit: places in files, numbers of classes
+_SLOT = types.MemberDescriptorType
 _BUILT_IN = ("built-in", "frozen")
-_OWN_PACKAGE = str(Path(__file__).resolve().parent)
 _OF_EVERY_CLASS = (  # decides nothing, or is filled in by Python while the class is used
     " __module__ __dict__ __weakref__ __doc__ __qualname__ __firstlineno__ __static_attributes__ __annotations__ "
     " __annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __dataclass_fields__ "
@@ -67,9 +63,7 @@ class Identity:
 
 
 def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor] = ()) -> Identity:
-    """What the given functions, modules or objects are. values: with the numbers in their arrays and tensors, but for the
-    tensors `besides`, which are compared or kept elsewhere.
-    """
+    """What the given things are. values: with the numbers in arrays and tensors, but for the tensors `besides`."""
     walk = _Walk(values, list(besides))
     for thing in things:
         walk.see(thing)
@@ -79,12 +73,12 @@ def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor]
 class _Walk:
     """Goes through everything once, and takes down what it meets in order."""
 
-    def __init__(self, values: bool, besides: list[torch.Tensor]) -> None:
+    def __init__(self, values: bool, besides: list[torch.Tensor], outer: _Walk | None = None) -> None:
         self.digest, self.unseen, self._values, self._besides = hashlib.sha256(), set[str](), values, besides
-        self._shapes_only = {id(one) for one in besides}
-        self._met: dict[int, tuple[int, Any]] = {}  # the things themselves too, so that no number is used twice
-        self._modules: set[tuple[str, frozenset[str] | None]] = set()
-        self._packaged = False  # whether we are within the state of a package's object
+        # The things themselves too, so that no number is used twice; modules by name, with the names used.
+        self._met: dict[int, tuple[int, Any]] = dict(outer._met) if outer else {}
+        self._modules: set[tuple[str, frozenset[str] | None]] = set(outer._modules) if outer else set()
+        self._packaged: bool = outer is not None and outer._packaged  # whether within the state of a package's object
 
     def see(self, thing: Any, names: frozenset[str] | None = None) -> None:
         """names: those that the code which reaches the thing makes use of, where they are known."""
@@ -99,7 +93,9 @@ class _Walk:
         self._met[id(thing)] = len(self._met), thing
         if type(thing) in (tuple, list, dict):
             return self._all(type(thing).__name__, thing)
-        return next((way for kinds, way in self._ways() if isinstance(thing, kinds)), self._object)(thing)
+        way: Any = next((way for kinds, way in self._ways() if isinstance(thing, kinds)), self._object)
+        way(thing)
+        return None
 
     def _ways(self) -> Iterable[tuple[Any, Any]]:
         return (
@@ -108,26 +104,18 @@ class _Walk:
             (types.MethodType, lambda one: self._all("method", [one.__func__, one.__self__])),
             (types.CodeType, self._code),
             (type, self._class),
-            (
-                functools.partial,
-                lambda one: self._all("partial", [type(one), one.func, one.args, one.keywords, vars(one)]),
-            ),
             ((staticmethod, classmethod), lambda one: self._all("wrapped", [one.__func__])),
             (property, lambda one: self._all("property", [one.fget, one.fset, one.fdel])),
-            (slice, lambda one: self._all("slice", [one.start, one.stop, one.step])),
             (types.MappingProxyType, lambda one: self._all("mapping", one)),
             ((set, frozenset), self._set),
             (types.CellType, lambda one: self._all("cell", [] if one == types.CellType() else [one.cell_contents])),
             (enum.Enum, lambda one: self._all("enum", [type(one), one.name, one.value])),
-            ((types.MemberDescriptorType, types.GetSetDescriptorType), lambda one: self._note("slot", one.__name__)),
-            (_CACHED, lambda one: self._all("cached", vars(one))),
+            ((_SLOT, types.GetSetDescriptorType), lambda one: self._note("slot", one.__name__)),
+            (type(functools.cache(len)), lambda one: self._all("cached", vars(one))),
             (_ROUTINES, self._routine),
-            (_LOCKS, lambda one: self._note("lock")),
+            ((type(threading.Lock()), type(threading.RLock())), lambda one: self._note("lock")),
             (torch.jit.ScriptModule, self._script),
-            (
-                torch.jit.ScriptFunction,
-                lambda one: self._note("script", _OF_THE_PROCESS.sub("", str(one.inlined_graph))),
-            ),
+            (torch.jit.ScriptFunction, lambda one: self._note(_OF_THE_PROCESS.sub("", str(one.inlined_graph)))),
         )
 
     def _note(self, *words: str) -> None:
@@ -142,14 +130,11 @@ class _Walk:
 
     def _set(self, own: set[Any] | frozenset[Any]) -> None:
         """In the order of the digests of its members, for its own differs between processes."""
-        found = []
-        for one in own:
-            walk = _Walk(self._values, self._besides)
-            walk._met, walk._modules, walk._packaged = dict(self._met), set(self._modules), self._packaged
-            walk.see(one)
-            self.unseen |= walk.unseen
-            found.append(walk.digest.hexdigest())
-        self._note("set", str(len(found)), *sorted(found))
+        members = [_Walk(self._values, self._besides, self) for _ in own]
+        for member, one in zip(members, own, strict=True):
+            member.see(one)
+            self.unseen |= member.unseen
+        self._note("set", *sorted(member.digest.hexdigest() for member in members))
         if type(own) not in (set, frozenset):
             self._all("kind", [type(own), _attributes(own)])
 
@@ -157,9 +142,8 @@ class _Walk:
         tensor = isinstance(own, torch.Tensor)
         numbers = own if tensor or isinstance(own, np.ndarray | np.generic) else np.asarray(own)
         self._note("array", str(numbers.dtype), str(tuple(numbers.shape)))
-        if type(own) not in (torch.Tensor, torch.nn.Parameter, np.ndarray):
-            self.see(type(own))
-        if not self._values or id(own) in self._shapes_only:
+        self.see(type(own))
+        if not self._values or any(own is one for one in self._besides):
             return
         if tensor:
             numbers = own.detach().to_dense() if own.layout != torch.strided else own.detach()
@@ -173,7 +157,9 @@ class _Walk:
             module = function.__globals__.get("__name__", "")  # not __module__: a decorator borrows that
             self._note("named", module, function.__code__.co_qualname, self._version(module.split(".")[0]))
             dispatch = module == "functools" and hasattr(function, "registry")  # the rest of which is a cache
-            return self._all("holds", [function.registry] if dispatch else [function.__closure__, vars(function)])
+            return self._all(
+                "holds", [vars(function)["registry"]] if dispatch else [function.__closure__, vars(function)]
+            )
         self._code(function.__code__)
         self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)])
         names = frozenset(name for code in _codes(function.__code__) for name in code.co_names)
@@ -190,11 +176,9 @@ class _Walk:
         self._note("import", name, *taken)
         top = name.split(".")[0]
         found = sys.modules.get(top) or importlib.util.find_spec(top)
-        if found is None:
-            return self._note("absent")
         where = getattr(found, "__file__", None) or getattr(found, "origin", None)
-        if where in _BUILT_IN or _installed(top, where):
-            return self._note("installed", self._version(top))
+        if found is None or where in _BUILT_IN or _installed(top, where):
+            return self._note("absent" if found is None else self._version(top))
         try:
             __import__(name, fromlist=taken)
         except Exception:  # the function may expect it, or never come so far
@@ -205,11 +189,9 @@ class _Walk:
     def _module(self, module: types.ModuleType, names: frozenset[str] | None) -> None:
         """A module with those of its names that are used, or all of them where nobody knows which."""
         name, file = module.__name__, getattr(module, "__file__", None)
-        self._note("module", name)
-        if _installed(name, file):
-            return self._note(self._version(name.split(".")[0]))
-        if (name, names) in self._modules:
-            return None
+        self._note("module", name, self._version(name.split(".")[0]) if _installed(name, file) else "")
+        if _installed(name, file) or (name, names) in self._modules:
+            return
         self._modules.add((name, names))
         if file and Path(file).is_file():
             self._note(hashlib.sha256(Path(file).read_bytes()).hexdigest())
@@ -217,7 +199,6 @@ class _Walk:
             if inner == "__getattr__" or (inner in names if names is not None else not inner.startswith("__")):
                 self._note(inner)
                 self.see(value, names)
-        return None
 
     def _code(self, code: types.CodeType) -> None:
         self._note("code", code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars))
@@ -229,11 +210,9 @@ class _Walk:
         if type(own) is not type:
             self.see(type(own))
         for one in own.__mro__:
-            if _installed(one.__module__):
-                self._named(one)
-                continue
-            own_names = {name: value for name, value in sorted(vars(one).items()) if f" {name} " not in _OF_EVERY_CLASS}
-            self._all(f"class {one.__qualname__}", own_names)
+            known = _installed(one.__module__)
+            own_names = {} if known else {n: v for n, v in sorted(vars(one).items()) if f" {n} " not in _OF_EVERY_CLASS}
+            self._named(one) if known else self._all(f"class {one.__qualname__}", own_names)
 
     def _script(self, script: Any) -> None:
         """Of every layer the code of its methods, their constants, and the attributes that they name."""
@@ -250,18 +229,15 @@ class _Walk:
         """Its class and its state. That of a package's object is what pickle would write, for the rest (caches, handlers of a
         logger) differs from one process to the next; of the user's own every attribute and slot counts, pickled or not.
         """
-        self._note("object")
-        self.see(type(thing))
+        self._all("object", [type(thing)])
         own = not _installed(type(thing).__module__)
         if own or callable(thing):
             self._all("attributes", _attributes(thing))
-        try:
-            state = _pickled(thing)
-        except Exception:
+        state = _pickled(thing)
+        if state is None:
             self.unseen.add(f"{type(thing).__module__}.{type(thing).__qualname__}")
-            return
         outer, self._packaged = self._packaged, not own
-        self._all("state", state)
+        self.see(state)
         self._packaged = outer
 
     def _routine(self, routine: Any) -> None:
@@ -282,27 +258,26 @@ class _Walk:
         if top in sys.stdlib_module_names and _installed(top):
             return ""
         found = str(getattr(sys.modules.get(top), "__version__", "")) or _distributed(top)
-        if not found:
-            self.unseen.add(top)
+        self.unseen |= set() if found else {top}
         return found
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
     """Attributes and slots, by name."""
-    slots = (one for kind in type(thing).__mro__ for one in vars(kind).items())
-    names = {name for name, slot in slots if isinstance(slot, types.MemberDescriptorType) and hasattr(thing, name)}
-    found = {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
-    return dict(sorted(found.items(), key=lambda one: str(one[0])))
+    members = [name for kind in type(thing).__mro__ for name, one in vars(kind).items() if isinstance(one, _SLOT)]
+    slots = {name: getattr(thing, name) for name in members if hasattr(thing, name)}
+    return dict(sorted({**slots, **getattr(thing, "__dict__", {})}.items(), key=lambda one: str(one[0])))
 
 
-def _pickled(thing: Any) -> list[Any]:
-    """What pickle would write of the object itself. Raises what the object raises where it cannot be pickled."""
-    own = copyreg.dispatch_table.get(type(thing))
-    with warnings.catch_warnings(action="ignore"):
-        found = thing.__reduce_ex__(4) if own is None else own(thing)
-    if isinstance(found, str):
-        return [found]
-    make, arguments, state, items, pairs = (*found, None, None, None)[:5]
+def _pickled(thing: Any) -> list[Any] | None:
+    """What pickle would write of the object itself, if it can be pickled."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            own: Any = copyreg.dispatch_table.get(type(thing))
+            found = own(thing) if own else thing.__reduce_ex__(4)
+    except Exception:
+        return None
+    make, arguments, state, items, pairs = (((found,) if isinstance(found, str) else found) + (None,) * 4)[:5]
     return [make, arguments, state, list(items or ()), [list(pair) for pair in pairs or ()]]
 
 
@@ -322,22 +297,17 @@ def _imports(code: types.CodeType, package: str | None) -> Iterator[tuple[str, t
 
 @functools.cache
 def _distributed(top: str) -> str:
-    """The versions of the distributions that bring the package along."""
     names = importlib.metadata.packages_distributions().get(top, [])
     return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
 
 
 def _installed(module: str | None, file: str | None = None) -> bool:
-    """Of the standard library, of an installed package or of this one; these change with their versions alone.
-
-    Where the file lies decides, not the name: a user's `random.py` is the user's. The code of this package is compared by itself,
-    where a search is resumed.
+    """Of the standard library, of a package or of this one, whose code is compared by itself. Where the file lies decides, not
+    the name: a user's `random.py` is the user's.
     """
     top = (module or "").split(".")[0]
     if file is None or file.startswith("<"):  # built in, frozen, or compiled from a string
-        if top in ("__main__", "__mp_main__"):
-            return False
-        loaded = sys.modules.get(module or "") or sys.modules.get(top)
+        loaded = None if top in ("__main__", "__mp_main__") else sys.modules.get(module or "") or sys.modules.get(top)
         file = getattr(loaded, "__file__", None)
         if file is None:
             return getattr(getattr(loaded, "__spec__", None), "origin", None) in _BUILT_IN
@@ -347,5 +317,6 @@ def _installed(module: str | None, file: str | None = None) -> bool:
 @functools.cache
 def _among_packages(file: str) -> bool:
     path = Path(file).resolve()
-    known = any(path.is_relative_to(folder) for folder in (*_INSTALLED, _OWN_PACKAGE))
-    return known or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    return any(path.is_relative_to(one) for one in _INSTALLED) or not {"site-packages", "dist-packages"}.isdisjoint(
+        path.parts
+    )
