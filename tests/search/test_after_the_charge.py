@@ -298,3 +298,22 @@ def test_gathering_alone_keeps_no_words() -> None:
         gathered(Records("raises"), dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fresh())
     assert caught.value.__context__ is None
     assert SECRET not in everything_in(caught.value)
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, x: Any, y: Any) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.x[index], self.y[index]
+
+
+@pytest.mark.parametrize("wrap", [tuple, lambda pair: Pairs(*pair)], ids=["arrays", "dataset"])
+def test_a_validation_side_without_a_record_is_no_failure(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the coins put a record there must not be seen."""
+    monkeypatch.setattr("honestdp.search.secret.Secret.held_out", lambda self, n, fraction: np.zeros(n, dtype=bool))
+    found = honestdp.tune(linear, wrap(clouds()), **{**WHOLE, "metric": honestdp.Accuracy(), "workers": 0})
+    assert found.score is not None

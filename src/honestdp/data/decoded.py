@@ -78,13 +78,13 @@ def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
 
     What a record raises is not repeated: its words are the record's.
     """
+    if len(dataset) == 0:  # type: ignore[arg-type]
+        return torch.empty(0), torch.empty(0)
     try:
         batches = [part.tolist() for part in torch.split(torch.arange(len(dataset)), 4 * _AHEAD)]  # type: ignore[arg-type]
         loader = loader_of(dataset, seeded_batches(batches, seed), workers=workers)
         with deaths_named():
             parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
-        if not parts:
-            return torch.empty(0), torch.empty(0)
         x, y = (torch.cat(side) for side in zip(*parts, strict=True))
         return x, y
     except (WorkerDied, OSError, MemoryError):
