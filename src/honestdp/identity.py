@@ -70,9 +70,7 @@ def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor]
     return Identity(walk.digest.hexdigest()[:32], tuple(sorted(walk.unseen)))
 
 
-class _Walk:
-    """Goes through everything once, and takes down what it meets in order."""
-
+class _Walk:  # goes through everything once, and takes down what it meets in order
     def __init__(self, values: bool, besides: list[torch.Tensor], outer: _Walk | None = None) -> None:
         self.digest, self.unseen, self._values, self._besides = hashlib.sha256(), set[str](), values, besides
         # The things themselves too, so that no number is used twice; modules by name, with the names used.
