@@ -34,7 +34,7 @@ STEPS = (
     "os.rename .key.PID.new",
     "os.rename .plan.PID.new",
     "os.rename .search.json.PID.new",
-    "INSERT INTO entries",
+    "INSERT INTO main.entries",
     "COMMIT",
     "os.rename .data.PID.new",
     "os.rename .batch0.PID.new",
