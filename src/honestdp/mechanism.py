@@ -150,9 +150,8 @@ def _margin(params: Tensor, terms: int) -> float:
     float64.
 
     Norms of up to 1024 numbers are summed in float32 and may come out too small by 512 eps. On a GPU products are taken in
-    TensorFloat-32, which keeps 11 digits of each factor. That may enlarge a record's part of the sum by a factor of
-    (1 + 2^-11)^2 at most, while its norm was taken with all digits: more than that is held back. The model itself may be
-    computed with any precision, for any function of a record alone may be clipped.
+    TensorFloat-32, which keeps 11 digits of each factor and may enlarge a record's part of the sum by (1 + 2^-11)^2 at most,
+    while its norm was taken with all digits. The model may be computed with any precision: any function may be clipped.
     """
     norms = 512 * torch.finfo(params.dtype).eps
     rounding = (2 if params.is_cuda else 1) * terms * torch.finfo(_summed_in(params, terms)).eps
@@ -196,8 +195,7 @@ def _noisy(
 def _noisy_fraction(count: Tensor, deviation: Tensor | None, constants: Constants, noise: NoiseSource) -> Tensor:
     """b~, `[runs]`."""
     assert deviation is not None
-    share = (count / constants.lot)[:, None]
-    return noisy(share, deviation / constants.lot, noise, dtype=count.dtype)[:, 0] + 0.5
+    return noisy(count[:, None] / constants.lot, deviation / constants.lot, noise, dtype=count.dtype)[:, 0] + 0.5
 
 
 def _within_bounds(query: Query, runs: int) -> Query:
@@ -294,15 +292,8 @@ class Mechanism:
         return self.release_of(pieces, params, query)
 
     def release_of(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
-        return release(
-            lot,
-            params,
-            query,
-            question=self._question,
-            constants=self.constants,
-            noise=self._noise,
-            width=self.width,
-        )
+        question, constants, noise = self._question, self.constants, self._noise
+        return release(lot, params, query, question=question, constants=constants, noise=noise, width=self.width)
 
     def settle(self, *, wait: bool = True) -> None:
         """An error if anything but the optimizer has written to the model; see `Untouched.settle`."""

@@ -120,8 +120,7 @@ class Search:
             raise
         except KeyEnded:  # another copy has ended this search: what is left here could only take its noise away
             if folder is not None:
-                vault.erase(folder / vault.FOLDER)
-                (folder / LOCK).unlink(missing_ok=True)
+                _forget(folder)
             raise
         except LedgerError as refusal:
             if begun.new and folder is not None and self._account(begun.key).surely_unpaid(refusal):
@@ -149,8 +148,7 @@ class Search:
             self._tell_the_end_of_unkept(key)
             return
         self._tell_the_end(key)
-        vault.erase(folder / vault.FOLDER)
-        (folder / LOCK).unlink(missing_ok=True)
+        _forget(folder)
         leaving.settle(folder)
 
     def _tell_the_end(self, key: str) -> None:
@@ -310,15 +308,18 @@ _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
 
 def _other_settings(folder: Path, differing: list[str]) -> InvalidArgument:
-    return InvalidArgument(
-        "resume", str(folder), f"a search with the same settings; it differs in {', '.join(differing)}"
-    )
+    wanted = f"a search with the same settings; it differs in {', '.join(differing)}"
+    return InvalidArgument("resume", str(folder), wanted)
+
+
+def _forget(folder: Path) -> None:
+    vault.erase(folder / vault.FOLDER)
+    (folder / LOCK).unlink(missing_ok=True)
 
 
 def _undo(folder: Path, made: list[Path]) -> None:
     """Take back a search to which nothing was charged. made: the folders that it made."""
     (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
-    vault.erase(folder / vault.FOLDER)
-    (folder / LOCK).unlink(missing_ok=True)
+    _forget(folder)
     for path in made:
         path.rmdir()
