@@ -197,6 +197,7 @@ class Job:
             digest.update(
                 name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
             )
+        saved = [value for value in model.state_dict(keep_vars=True).values() if isinstance(value, Tensor)]
         described = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         return {
             "model": hashlib.sha256(described.encode()).hexdigest(),
@@ -213,7 +214,7 @@ class Job:
             "secure": self._secure,
             "strict": self.intake.question.strict,
             "code": {
-                "the model's code": identity(model).digest,
+                "the model's code": identity(model, values=True, besides=saved).digest,
                 "the loss's code": identity(self.intake.question.loss, values=True).digest,
                 "the optimizers' code": identity(*{type(rule): 0 for rule in self._rules}).digest,
             },

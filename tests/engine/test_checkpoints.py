@@ -21,7 +21,7 @@ from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
 from honestdp.population import Population
-from honestdp.training import Interrupted, Result, train_population
+from honestdp.training import Interrupted, Result, train, train_population
 
 from .worlds import toy_data, toy_model
 
@@ -239,3 +239,23 @@ def test_a_single_run_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Population, "_eager", eager)
     with pytest.raises(torch.OutOfMemoryError):
         go(None, optimizers=EVERY_RULE[:1])
+
+
+def test_a_checkpoint_is_refused_by_a_model_that_holds_other_numbers_beside_its_weights(tmp_path: Path) -> None:
+    """The same noise on two functions would betray their difference."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.linear, self.scale = torch.nn.Linear(5, 3).double(), torch.tensor(scale)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * self.scale
+
+    settings = {"run": Run(records=60, lot=10, steps=3, noise=1.0), "optimizer": rules.SGD(lr=0.1, clip=1.0)}
+    first = train(Scaled(1.0), toy_data(), **settings, checkpoint=tmp_path / "kept")
+    again = train(Scaled(1.0), toy_data(), **settings, checkpoint=tmp_path / "kept")
+    assert torch.equal(first.model.linear.weight, again.model.linear.weight)
+    with pytest.raises(InvalidArgument, match="code"):
+        train(Scaled(2.0), toy_data(), **settings, checkpoint=tmp_path / "kept")
