@@ -9,7 +9,8 @@ from pathlib import Path
 
 import honestdp
 
-MAIN = "from honestdp.cli import main; main()"
+# A process started in the background inherits that Ctrl-C is ignored; one at a terminal does not.
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from honestdp.cli import main; main()"
 DIGITS = ("digits", "--epsilon", "3", "--optimizer", "adam", "--space", "clip=0.1,1", "--lot", "64")
 
 

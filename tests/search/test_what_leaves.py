@@ -270,6 +270,7 @@ def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
         return real(self, *rest)
 
     patch.setattr(Execution, "_score", score)
+    patch.setattr("honestdp.logs.unlogged", nullcontext())
 
 
 def _loud(patch: pytest.MonkeyPatch) -> None:
