@@ -66,12 +66,12 @@ def _apart(x: Tensor) -> Iterator[None]:
         yield
 
 
-def _made_up(module: nn.Module, x: Tensor, count: int, *, seed: int = _SEED, spread: float = 1.0) -> Tensor:
+def _made_up(module: nn.Module, x: Tensor, count: int) -> Tensor:
     """So many random inputs of the shape and kind of `x`."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(_SEED)
     shape = (count, *x.shape[1:])
     if x.is_floating_point():
-        return (spread * torch.randn(shape, generator=generator)).to(x)
+        return torch.randn(shape, generator=generator).to(x)
     tables = [m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     return torch.randint(0, min(tables, default=2), shape, generator=generator).to(x)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MethodType
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,9 @@ from honestdp.gradients.loss_trial import refuse_mixing_loss
 from honestdp.gradients.mapped import try_mapped, try_mapped_loss
 from honestdp.gradients.trial import LOT, Reads, Trial, flat
 from honestdp.gradients.vetting import refuse_by_name
+from honestdp.losses import Loss
 from honestdp.precision import products
 
-Loss = Callable[[Any, Tensor], Tensor]
 MEMORY = 2**30
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,8 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.independence import same, with_rows
 from honestdp.gradients.trial import LOT, Reads, Trial, flat, without_dropout
-from honestdp.losses import one_each
+from honestdp.losses import Loss, one_each
 
-Loss = Callable[[Any, Tensor], Tensor]
 _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
 
