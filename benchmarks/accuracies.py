@@ -25,9 +25,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__
 
 from honestdp import Run  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
+from honestdp.boundary.records import prepared  # noqa: E402
 from honestdp.data.named import NamedDataset, load  # noqa: E402
-from honestdp.data.records import prepared  # noqa: E402
-from honestdp.training import train_population  # noqa: E402
+from honestdp.training.train import train_population  # noqa: E402
 from models import MODELS  # noqa: E402
 
 STEP_SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

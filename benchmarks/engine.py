@@ -37,7 +37,7 @@ if (ROOT / "carry").is_dir():
     sys.path.append(str(ROOT / "carry"))
 
 from honestdp import Run, optimizers  # noqa: E402
-from honestdp.training import assemble  # noqa: E402
+from honestdp.training.train import assemble  # noqa: E402
 from models import MODELS  # noqa: E402
 
 RECORDS, LOT, NOISE, CLIP, LR = 60000, 250, 4.0, 1.0, 0.1

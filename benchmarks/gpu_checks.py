@@ -29,17 +29,17 @@ from tests.engine.worlds import MeanOfTokens, moved, opposite_tokens, squared  #
 from honestdp import Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
+from honestdp.boundary.mechanism import Examples, Question, release  # noqa: E402
+from honestdp.boundary.noise import noise_source, torch_generator  # noqa: E402
+from honestdp.boundary.query import Constants, Query  # noqa: E402
+from honestdp.boundary.rounding import grid  # noqa: E402
+from honestdp.boundary.sampling import draw_lots  # noqa: E402
+from honestdp.boundary.seed import Seed  # noqa: E402
 from honestdp.gradients import ModelWritten, Untouched  # noqa: E402
+from honestdp.gradients.layout import layout_of, stack  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
-from honestdp.mechanism import Examples, Question, release  # noqa: E402
-from honestdp.noise import noise_source, torch_generator  # noqa: E402
-from honestdp.parameters import layout_of, stack  # noqa: E402
-from honestdp.population import UNROLL, Population  # noqa: E402
-from honestdp.release import Constants, Query  # noqa: E402
-from honestdp.rounding import grid  # noqa: E402
-from honestdp.sampling import draw_lots  # noqa: E402
-from honestdp.seed import Seed  # noqa: E402
-from honestdp.training import Interrupted, assemble, train_population  # noqa: E402
+from honestdp.training.population import UNROLL, Population  # noqa: E402
+from honestdp.training.train import Interrupted, assemble, train_population  # noqa: E402
 from kernels import compare  # noqa: E402
 from models import MODELS  # noqa: E402
 

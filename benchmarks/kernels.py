@@ -48,7 +48,7 @@ def compare(device: torch.device) -> str:
 
 
 def _gathers(fused, rows: Tensor) -> None:
-    from honestdp.data.records import PIXEL, prepared
+    from honestdp.boundary.records import PIXEL, prepared
 
     index = torch.randint(0, len(rows), (7,), device=rows.device)
     labels = torch.randn(len(rows), device=rows.device)
@@ -69,7 +69,7 @@ def _weighs(fused, width: int, device: torch.device) -> None:
 
 def _rounds(fused, width: int, device: torch.device) -> None:
     """Bit for bit, but where the product and the sum were rounded once and not twice: there one cell of the grid apart."""
-    from honestdp.rounding import _TO_WHOLE, FINENESS, grid
+    from honestdp.boundary.rounding import _TO_WHOLE, FINENESS, grid
 
     drawn = torch.randn(3, width, dtype=torch.float64, device=device)
     total, deviation = torch.randn(3, width, device=device), torch.tensor([0.3, 1e-5, 0.0], device=device)

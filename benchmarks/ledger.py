@@ -23,8 +23,8 @@ from pathlib import Path
 from honestdp import Budget, Run
 from honestdp.ledger import Ledger
 from honestdp.ledger.chain import COLUMNS, Entry, canonical
+from honestdp.ledger.spending import Spending
 from honestdp.selection import Compose
-from honestdp.spending import Spending
 
 LEDGERS = {
     "1000 charges of 1000 kinds": [20 + 0.1 * i for i in range(1000)],

@@ -20,8 +20,8 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from honestdp.noise import CpuNoise, SecureNoise  # noqa: E402
-from honestdp.seed import Seed  # noqa: E402
+from honestdp.boundary.noise import CpuNoise, SecureNoise  # noqa: E402
+from honestdp.boundary.seed import Seed  # noqa: E402
 
 CPU = torch.device("cpu")
 SIZES = (7850, 79510, 16 * 79510)

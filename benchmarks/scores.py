@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
+from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric  # noqa: E402
+from honestdp.boundary.scores import Validation  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
-from honestdp.scores import Accuracy, ClippedLoss, DeclaredMetric  # noqa: E402
-from honestdp.validation import Validation  # noqa: E402
 
 RECORDS, CLASSES, REPEATS, RUNS = 12_000, 10, 15, 3
 

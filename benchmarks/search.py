@@ -22,8 +22,8 @@ import torch
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent)]
 
 import honestdp  # noqa: E402
+from honestdp.boundary.records import prepared  # noqa: E402
 from honestdp.data.named import NamedDataset, load  # noqa: E402
-from honestdp.data.records import prepared  # noqa: E402
 from models import MODELS  # noqa: E402
 
 MODEL = "one hidden layer of 100"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from honestdp import remembered
+from honestdp.ledger import remembered
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from honestdp import Run
 from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
-from honestdp.plan import Method, Plan, crossovers, mean_for_coverage, plan, statement
+from honestdp.planner import Method, Plan, crossovers, mean_for_coverage, plan, statement
 from honestdp.report import chart
 from honestdp.selection import named
 

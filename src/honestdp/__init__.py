@@ -10,26 +10,26 @@ from honestdp.run import Run
 
 if TYPE_CHECKING:
     from honestdp import gradients, optimizers
+    from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric
     from honestdp.ledger import Ledger
-    from honestdp.scores import Accuracy, ClippedLoss, DeclaredMetric
-    from honestdp.space import Choice, LogUniform, Uniform
-    from honestdp.training import Result, train, train_population
-    from honestdp.tuning import TuneResult, tune
+    from honestdp.search.space import Choice, LogUniform, Uniform
+    from honestdp.search.tune import TuneResult, tune
+    from honestdp.training.train import Result, train, train_population
 
 __version__ = "0.1.0"
 _HOMES = {
-    "Accuracy": "scores",
-    "Choice": "space",
-    "ClippedLoss": "scores",
-    "DeclaredMetric": "scores",
+    "Accuracy": "boundary.metrics",
+    "Choice": "search.space",
+    "ClippedLoss": "boundary.metrics",
+    "DeclaredMetric": "boundary.metrics",
     "Ledger": "ledger",
-    "LogUniform": "space",
-    "Result": "training",
-    "TuneResult": "tuning",
-    "Uniform": "space",
-    "train": "training",
-    "train_population": "training",
-    "tune": "tuning",
+    "LogUniform": "search.space",
+    "Result": "training.train",
+    "TuneResult": "search.tune",
+    "Uniform": "search.space",
+    "train": "training.train",
+    "train_population": "training.train",
+    "tune": "search.tune",
 }
 __all__ = [
     "Accuracy",

@@ -1,5 +1,5 @@
 """`python -m honestdp`: the command line."""
 
-from honestdp.cli import main
+from honestdp.cli.main import main
 
 main()

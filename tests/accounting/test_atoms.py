@@ -11,7 +11,7 @@ from scipy import special
 
 from honestdp import Run, accounting
 from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent
-from honestdp.accounting.atoms import Profile, discrete_gaussian, randomised_response, step_of
+from honestdp.accounting.discrete import Profile, discrete_gaussian, randomised_response, step_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
 from honestdp.selection import named

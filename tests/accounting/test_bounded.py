@@ -16,8 +16,8 @@ from scipy import special
 
 from honestdp import Run
 from honestdp.accounting import DiscreteGaussianDpEvent, Pair, PureDpEvent, WorstOfDpEvent, epsilon, pld, privacy_loss
-from honestdp.accounting.atoms import MOST_ATOMS, AtomStep, discrete_gaussian
 from honestdp.accounting.composition import compose, discretise
+from honestdp.accounting.discrete import MOST_ATOMS, AtomStep, discrete_gaussian
 from honestdp.accounting.pld import KEPT_CELLS, dominating_pair
 from honestdp.accounting.steps import MOST_CELLS, GaussianStep, TooFine
 from honestdp.checks import InvalidArgument
@@ -65,7 +65,7 @@ def test_questions_that_once_filled_the_memory(question: str) -> None:
     constants = ("--records", "--lot", "--steps", "--noise", "--delta")
     values, options = question.split()[:5], question.split()[5:]
     asked = [*chain.from_iterable(zip(constants, values, strict=True)), *options]
-    code = f"from honestdp.cli import main\nsys.argv = ['honestdp', 'epsilon', *{asked}]\n"
+    code = f"from honestdp.cli.main import main\nsys.argv = ['honestdp', 'epsilon', *{asked}]\n"
     code += "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
     in_little_memory("-c", LIMITED.format(code))
 
@@ -120,7 +120,7 @@ def test_outcomes_taken_together_never_cost_less() -> None:
     """Neither law loses mass, and at every epsilon the profile of the few is at least that of the many, in both directions."""
     many = discrete_gaussian(2.0, sensitivity=100)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("honestdp.accounting.atoms.MOST_ATOMS", 150)
+        patch.setattr("honestdp.accounting.discrete.MOST_ATOMS", 150)
         discrete_gaussian.cache_clear()
         few = discrete_gaussian(2.0, sensitivity=100)
     discrete_gaussian.cache_clear()

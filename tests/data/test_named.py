@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from honestdp.checks import InvalidArgument
-from honestdp.data import adult, embedded, enron, gisette
+from honestdp.data.datasets import adult, embedded, enron, gisette
 from honestdp.data.named import load, names, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable
 

@@ -276,7 +276,7 @@ def test_what_a_killed_process_left_half_done_is_cleaned(site: str, cache: Path)
 
 
 def test_every_file_of_every_dataset_has_a_checksum_or_is_not_downloaded() -> None:
-    from honestdp.data import adult, enron, gisette, images
+    from honestdp.data.datasets import adult, enron, gisette, images
 
     published = (*adult.FILES, *images.MNIST, *images.FASHION, *gisette.FILES, enron.ARCHIVE)
     assert {file.path for file in published if file.sha256 is None} == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from honestdp import rounding
+from honestdp.boundary import rounding
 
 
 @pytest.fixture

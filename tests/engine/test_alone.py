@@ -17,7 +17,7 @@ class Without(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Without())
 import torch
 from honestdp import Run, optimizers as rules
-from honestdp.training import train, train_population
+from honestdp.training.train import train, train_population
 
 x = torch.randn(100, 4)
 y = (x[:, 0] > 0).long()

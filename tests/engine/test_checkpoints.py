@@ -20,8 +20,8 @@ pytest.importorskip("safetensors")
 from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
-from honestdp.population import Population
-from honestdp.training import Interrupted, Result, train, train_population
+from honestdp.training.population import Population
+from honestdp.training.train import Interrupted, Result, train, train_population
 
 from .worlds import toy_data, toy_model
 
@@ -133,7 +133,7 @@ CHILD = """
 import sys, torch
 torch.set_num_threads(1)
 from honestdp import Run, optimizers as rules
-from honestdp.training import train
+from honestdp.training.train import train
 x = torch.randn(600, 20, generator=torch.Generator().manual_seed(0))
 y = (x[:, 0] > 0).long()
 torch.manual_seed(0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from honestdp import Run, chunks
+from honestdp import Run
 from honestdp import optimizers as rules
-from honestdp.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
-from honestdp.mechanism import Mechanism
-from honestdp.training import assemble, train_population
+from honestdp.boundary.mechanism import Mechanism
+from honestdp.training import chunks
+from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
+from honestdp.training.train import assemble, train_population
 
 from .worlds import toy_data, toy_model
 
@@ -100,7 +101,7 @@ def test_measuring_reads_no_record_and_any_number_of_steps_can_be_trained(monkey
 
 def test_a_population_in_chunks_is_as_private_as_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every chunk makes its own mechanism with its own generators, also under a fixed seed."""
-    monkeypatch.setattr("honestdp.job.largest_chunk", lambda *_: 2)
+    monkeypatch.setattr("honestdp.training.loop.largest_chunk", lambda *_: 2)
     made: list[Mechanism] = []
     true = Mechanism.__init__
 

@@ -19,11 +19,12 @@ from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
 from honestdp import Budget, Run
 from honestdp import optimizers as rules
+from honestdp.boundary import decoding as decoded
+from honestdp.boundary.decoding import WorkerDied
+from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
-from honestdp.data import WorkerDied, decoded
 from honestdp.gradients import RefusedModel
-from honestdp.mechanism import Mechanism
-from honestdp.training import Result, assemble, train, train_population
+from honestdp.training.train import Result, assemble, train, train_population
 
 from .worlds import toy_data, toy_model
 

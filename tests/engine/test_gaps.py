@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from honestdp import optimizers as rules
-from honestdp.intake import Intake
+from honestdp.boundary.intake import Intake
+from honestdp.boundary.seed import Seed
+from honestdp.gradients.layout import GPU_ALIGN, layout_of, stack
 from honestdp.optimizers.rule import stack_rules
-from honestdp.parameters import GPU_ALIGN, layout_of, stack
-from honestdp.population import Population
-from honestdp.seed import Seed
+from honestdp.training.population import Population
 
 from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
 

@@ -15,14 +15,14 @@ from torch.func import functional_call
 
 from honestdp import Budget, Run
 from honestdp import optimizers as rules
+from honestdp.boundary.intake import take_in
+from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Dense, Outer, RefusedModel, per_example
 from honestdp.gradients import rules as layer_rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
-from honestdp.intake import take_in
-from honestdp.seed import Seed
-from honestdp.training import assemble, train, train_population
+from honestdp.training.train import assemble, train, train_population
 
 from .test_faults import Pairs
 from .worlds import CPU, constants_of, toy_data, toy_model
@@ -146,8 +146,8 @@ def test_no_chunk_is_measured_where_a_seed_is_fixed(monkeypatch: pytest.MonkeyPa
         measured.append(runs)
         return 1
 
-    monkeypatch.setattr("honestdp.job.quickest_chunk", quickest)
-    monkeypatch.setattr("honestdp.job.largest_chunk", lambda *_: 3)
+    monkeypatch.setattr("honestdp.training.loop.quickest_chunk", quickest)
+    monkeypatch.setattr("honestdp.training.loop.largest_chunk", lambda *_: 3)
     for seed in (0, 1):
         job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 5, noise_seed=seed)
         assert [len(chunk) for chunk in job.chunks()] == [2, 3]

@@ -15,7 +15,7 @@ from torch import nn
 from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.data.named import load
-from honestdp.training import train_population
+from honestdp.training.train import train_population
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("HONESTDP_DATA", ROOT.parent / "shared" / "data")) / "mnist"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from scipy import stats
 
+from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise, noise_source, torch_generator
+from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
-from honestdp.noise import CpuNoise, NoiseSource, SecureNoise, noise_source, torch_generator
-from honestdp.seed import Seed
 
 CPU = torch.device("cpu")
 SOURCES = [CpuNoise]

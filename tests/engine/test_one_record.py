@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from honestdp.boundary.query import LEAST_CLIP, Query
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Dense, Outer, Product, Rows, bookkeeping, outer, per_example, rule
+from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.materialised import Materialised
-from honestdp.gradients.plan import ruled_layers
 from honestdp.losses import cross_entropy
 from honestdp.optimizers import OSO, SGD, Quantile
-from honestdp.release import LEAST_CLIP, Query
 
 from .worlds import MeanOfTokens, moved, opposite_tokens, squared, total
 

@@ -12,7 +12,7 @@ import torch
 
 from honestdp import Run
 from honestdp import optimizers as rules
-from honestdp.training import train_population
+from honestdp.training.train import train_population
 
 from .worlds import toy_data, toy_model
 

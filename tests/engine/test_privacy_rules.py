@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 import honestdp
 from honestdp import optimizers as rules
-from honestdp.checks import InvalidArgument
-from honestdp.mechanism import (
+from honestdp.boundary.mechanism import (
     Examples,
     Mechanism,
     Question,
@@ -23,12 +22,13 @@ from honestdp.mechanism import (
     gradient_multiplier,
     release,
 )
-from honestdp.noise import CpuNoise
-from honestdp.release import Constants, Query, Release
+from honestdp.boundary.noise import CpuNoise
+from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.sampling import Lots
+from honestdp.boundary.seed import Seed
+from honestdp.checks import InvalidArgument
 from honestdp.run import Run
-from honestdp.sampling import Lots
-from honestdp.seed import Seed
-from honestdp.training import train, train_population
+from honestdp.training.train import train, train_population
 
 from .worlds import CPU, constants_of, intake_of, population_of, toy_data, toy_model
 
@@ -464,7 +464,7 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(
     set_to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clipped sum with fewer digits than its norms could exceed the clip: neither autocast nor a low precision reach it."""
-    from honestdp import mechanism
+    from honestdp.boundary import mechanism
 
     seen: list[tuple[str, bool]] = []
     original = mechanism.clipping_weights

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from honestdp import optimizers as rules
-from honestdp import population as module
+from honestdp.boundary.mechanism import PIECE, Examples, Question, release
+from honestdp.boundary.query import Query
 from honestdp.gradients.pieces import SHORT
-from honestdp.mechanism import PIECE, Examples, Question, release
-from honestdp.population import UNROLL, Captured
-from honestdp.release import Query
+from honestdp.training import population as module
+from honestdp.training.population import UNROLL, Captured
 
 from .worlds import constants_of, intake_of, population_of, toy_data, toy_model
 

@@ -12,13 +12,13 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from honestdp import mechanism, rounding
-from honestdp.mechanism import PIECE, Examples, Question, release
-from honestdp.noise import CpuNoise, NoiseSource, SecureNoise
-from honestdp.parameters import layout_of, stack
-from honestdp.release import Constants, Query, Release
-from honestdp.rounding import grid, noisy
-from honestdp.seed import Seed
+from honestdp.boundary import mechanism, rounding
+from honestdp.boundary.mechanism import PIECE, Examples, Question, release
+from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise
+from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.rounding import grid, noisy
+from honestdp.boundary.seed import Seed
+from honestdp.gradients.layout import layout_of, stack
 
 from .worlds import CPU
 

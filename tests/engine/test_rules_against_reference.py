@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from honestdp import optimizers as rules
-from honestdp.noise import CpuNoise
+from honestdp.boundary.noise import CpuNoise
+from honestdp.boundary.seed import Seed
+from honestdp.gradients.layout import stack
 from honestdp.optimizers.rule import stack_rules
 from honestdp.optimizers.schedules import factors
-from honestdp.parameters import stack
-from honestdp.population import Population
 from honestdp.run import Run
-from honestdp.seed import Seed
+from honestdp.training.population import Population
 
 from . import slow_reference as slow
 from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
@@ -158,6 +158,6 @@ def test_schedule_multiplies_the_step_size() -> None:
 
 
 def slow_release(params: torch.Tensor) -> object:
-    from honestdp.release import Release
+    from honestdp.boundary.query import Release
 
     return Release(torch.ones_like(params))

@@ -12,9 +12,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from honestdp.noise import torch_generator
-from honestdp.sampling import Lots, block_steps, draw_lots
-from honestdp.seed import Seed
+from honestdp.boundary.noise import torch_generator
+from honestdp.boundary.sampling import Lots, block_steps, draw_lots
+from honestdp.boundary.seed import Seed
 
 CPU = torch.device("cpu")
 FALSE_ALARM = 1e-6

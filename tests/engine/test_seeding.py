@@ -15,13 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from honestdp import Run, mechanism
+from honestdp import Run
 from honestdp import optimizers as rules
-from honestdp.mechanism import Mechanism
-from honestdp.noise import CpuNoise, SecureNoise, torch_generator
-from honestdp.release import Query
-from honestdp.seed import Seed
-from honestdp.training import assemble
+from honestdp.boundary import mechanism
+from honestdp.boundary.mechanism import Mechanism
+from honestdp.boundary.noise import CpuNoise, SecureNoise, torch_generator
+from honestdp.boundary.query import Query
+from honestdp.boundary.seed import Seed
+from honestdp.training.train import assemble
 
 from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
 

@@ -14,7 +14,7 @@ from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel, mapped_outputs, per_example, vet_forward
 from honestdp.gradients.materialised import Materialised
-from honestdp.training import assemble, train, train_population
+from honestdp.training.train import assemble, train, train_population
 
 from .worlds import toy_data, toy_model
 

@@ -14,11 +14,11 @@ from torch.utils.data import Dataset
 
 from honestdp import Budget, Run, gradients
 from honestdp import optimizers as rules
+from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import materialised, per_example
-from honestdp.gradients.trial import project
-from honestdp.mechanism import Mechanism
-from honestdp.training import train, train_population
+from honestdp.gradients.probe import project
+from honestdp.training.train import train, train_population
 
 RUN = Run(records=40, lot=8, steps=3, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from honestdp import Run, accounting, joint
 from honestdp import optimizers as rules
-from honestdp.mechanism import Mechanism
-from honestdp.population import Population
-from honestdp.release import Query, Release
-from honestdp.training import Result, assemble, train, train_population
+from honestdp.boundary.mechanism import Mechanism
+from honestdp.boundary.query import Query, Release
+from honestdp.training.population import Population
+from honestdp.training.train import Result, assemble, train, train_population
 
 from .worlds import toy_data, toy_model
 
@@ -79,7 +79,7 @@ class Watch:
             self.sent.setdefault(id(mechanism), []).append((query, released))
             return released
 
-        monkeypatch.setattr("honestdp.job.largest_chunk", lambda *_: 2)
+        monkeypatch.setattr("honestdp.training.loop.largest_chunk", lambda *_: 2)
         monkeypatch.setattr(Population, "__init__", init)
         monkeypatch.setattr(Mechanism, "release_of", release_of)
         runs = [MIXED_RUN.with_noise(noise) for noise in NOISES]

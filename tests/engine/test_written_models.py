@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from honestdp import Run
 from honestdp import optimizers as rules
+from honestdp.boundary.intake import modules_of
+from honestdp.boundary.mechanism import Examples, Question, release
+from honestdp.boundary.noise import noise_source
+from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten, RefusedModel, Untouched
-from honestdp.intake import modules_of
-from honestdp.mechanism import Examples, Question, release
-from honestdp.noise import noise_source
-from honestdp.parameters import layout_of, stack
-from honestdp.release import Constants, Query
-from honestdp.search.execution import fresh
-from honestdp.seed import Seed
-from honestdp.training import assemble, train, train_population
+from honestdp.gradients.layout import layout_of, stack
+from honestdp.search.runs import fresh
+from honestdp.training.train import assemble, train, train_population
 
 from .worlds import toy_data, toy_model
 
@@ -283,7 +283,9 @@ def test_no_record_is_read_before_the_trial_and_nothing_is_tried_after(monkeypat
     wide = Run(records=60, lot=30, steps=3, noise=1.0)
     with monkeypatch.context() as unread:
         for name in ("fetch", "label_range"):
-            unread.setattr(f"honestdp.data.records.DeviceRecords.{name}", lambda *_: pytest.fail("a record was read"))
+            unread.setattr(
+                f"honestdp.boundary.records.DeviceRecords.{name}", lambda *_: pytest.fail("a record was read")
+            )
         with pytest.raises(RefusedModel):
             assemble(FromSixteen(), toy_data(), run=wide, optimizers=[RULE])
     population = assemble(toy_model(), toy_data(), run=wide, optimizers=[RULE] * 2).population([0, 1])

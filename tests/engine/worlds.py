@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.intake import Intake, take_in
-from honestdp.mechanism import Examples, Mechanism, Question, release
-from honestdp.noise import noise_source
+from honestdp.boundary.intake import Intake, take_in
+from honestdp.boundary.mechanism import Examples, Mechanism, Question, release
+from honestdp.boundary.noise import noise_source
+from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.seed import Seed
+from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
-from honestdp.parameters import layout_of, stack
-from honestdp.population import Population
-from honestdp.release import Constants, Query
-from honestdp.seed import Seed
+from honestdp.training.population import Population
 
 CPU = torch.device("cpu")
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Prepared, Product, bookkeeping, chain, per_example, traced
 from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.materialised import Materialised
-from honestdp.gradients.plan import ruled_layers
 from honestdp.gradients.rules import Unruled
 from honestdp.losses import cross_entropy, slope_of
 

@@ -7,8 +7,8 @@ from reference import drawn, one_at_a_time
 from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, per_example
+from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, is_counted
-from honestdp.gradients.plan import ruled_layers
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:

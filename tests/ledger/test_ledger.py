@@ -32,9 +32,9 @@ from honestdp.ledger import (
     book,
 )
 from honestdp.ledger.chain import canonical
+from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.ledger.store import Transaction
 from honestdp.selection import Compose, named
-from honestdp.spending import Spending, total_epsilon
 from tests.ledger.worlds import BUDGET, TINY, in_child, ledger_of, spending
 
 DELTA = BUDGET.delta

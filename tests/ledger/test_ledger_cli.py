@@ -19,8 +19,8 @@ from honestdp import Run, accounting
 from honestdp.budget import rounded_up
 from honestdp.ledger import Ledger
 from honestdp.ledger.balance import rounded_down
+from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.selection import named
-from honestdp.spending import Spending, total_epsilon
 
 RUN = Run(records=60000, lot=250, steps=1000, noise=4.0)
 CONSTANTS = ["--records", "60000", "--lot", "250", "--steps", "1000", "--noise", "4"]
@@ -44,7 +44,7 @@ class Terminal:
         self._monkeypatch.setattr(sys, "argv", ["honestdp", "ledger", *arguments])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of the command line's own libraries
-            main = importlib.import_module("honestdp.cli").main
+            main = importlib.import_module("honestdp.cli.main").main
             with pytest.raises(SystemExit) as left:
                 main()
         said = self._capsys.readouterr()
@@ -184,7 +184,7 @@ def test_help_teaches(terminal: Terminal) -> None:
 
 
 def test_as_a_real_program(tmp_path: Path) -> None:
-    code = "import sys; from honestdp.cli import main; sys.argv[0] = 'honestdp'; main()"
+    code = "import sys; from honestdp.cli.main import main; sys.argv[0] = 'honestdp'; main()"
     environment = {**os.environ, "HONESTDP_LEDGER": str(tmp_path / "ledger.db")}
 
     def program(*arguments: str) -> subprocess.CompletedProcess[str]:

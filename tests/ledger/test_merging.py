@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from honestdp import Run, merging, spending
-from honestdp.accounting.atoms import randomised_response
+from honestdp import Run
+from honestdp.accounting.discrete import randomised_response
 from honestdp.accounting.pair import Pair, Slack
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import Array, GaussianStep, Step
-from honestdp.merging import Block, merge, of_atoms, of_gaussians, of_pair, power
+from honestdp.ledger import merging, spending
+from honestdp.ledger.merging import Block, merge, of_atoms, of_gaussians, of_pair, power
+from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.selection import Compose, named
-from honestdp.spending import Spending, counted_epsilon
 
 DELTA = 1e-6
 

@@ -12,8 +12,8 @@ import pytest
 
 from honestdp import Budget, Run
 from honestdp.ledger import BudgetExceeded, Ledger
+from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.selection import Compose
-from honestdp.spending import Spending, total_epsilon
 from tests.ledger.worlds import FORK, TINY, in_child, ledger_of, spending
 
 DELTA = 1e-6

@@ -12,7 +12,7 @@ from scipy import special
 
 from honestdp import Run
 from honestdp.accounting import privacy_loss
-from honestdp.accounting.atoms import Profile, step_of
+from honestdp.accounting.discrete import Profile, step_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import Array
 from honestdp.selection import SELECTIONS, Profiles, RandomStopping, named

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from honestdp import Budget, Run, merging, remembered, spending
-from honestdp.ledger import BudgetExceeded, Ledger, Misremembered
+from honestdp import Budget, Run
+from honestdp.ledger import BudgetExceeded, Ledger, Misremembered, merging, remembered, spending
 from honestdp.ledger.account import _spending
+from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.selection import Compose, named
-from honestdp.spending import Spending, counted_epsilon
 from tests.ledger.worlds import in_child, ledger_of
 
 DELTA = 1e-6

@@ -16,6 +16,7 @@ from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
 from honestdp.checks import InvalidArgument
 from honestdp.ledger.chain import canonical
+from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.selection import (
     Binomial,
     Compose,
@@ -27,7 +28,6 @@ from honestdp.selection import (
     named,
 )
 from honestdp.selection.profile import quiet
-from honestdp.spending import Spending, total_epsilon
 
 RUN = Run(records=60000, lot=250, steps=500, noise=4.0)
 OTHER = Run(records=60000, lot=500, steps=300, noise=5.0)

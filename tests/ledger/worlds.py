@@ -9,8 +9,8 @@ from pathlib import Path
 
 from honestdp import Budget, Run
 from honestdp.ledger import Ledger
+from honestdp.ledger.spending import Spending
 from honestdp.selection import Compose
-from honestdp.spending import Spending
 
 TINY = Run(records=10, lot=10, steps=1, noise=200.0)  # rate one: any number of these is one Gaussian
 BUDGET = Budget(5.0, 1e-6)

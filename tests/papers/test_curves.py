@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from honestdp.boundary.intake import take_in
 from honestdp.data.named import NamedDataset
-from honestdp.intake import take_in
+from honestdp.gradients.layout import stack
 from honestdp.optimizers import SGD, Adam
-from honestdp.papers import curves
-from honestdp.papers.curves import Exam, Plan, accuracies, population_of
-from honestdp.parameters import stack
 from honestdp.run import Run
+from honestdp_papers import curves
+from honestdp_papers.curves import Exam, Plan, accuracies, population_of
 
 CPU = torch.device("cpu")
 RUN = Run(records=400, lot=40, steps=60, noise=0.5)

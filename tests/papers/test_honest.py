@@ -12,21 +12,21 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from honestdp.boundary.metrics import Accuracy
+from honestdp.boundary.scores import Validation
 from honestdp.losses import cross_entropy
-from honestdp.papers.claims import FAILS, HOLDS
-from honestdp.papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
-from honestdp.papers.mohapatra2022.honest_cases import Case, Cell, stray
-from honestdp.papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
-from honestdp.papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
-from honestdp.papers.parts import Arrays
 from honestdp.run import Run
-from honestdp.scores import Accuracy
 from honestdp.search.design import Design
-from honestdp.search.execution import Execution, Setting
+from honestdp.search.runs import Execution, Setting
 from honestdp.search.secret import Secret, drawn
+from honestdp.search.space import space_of
 from honestdp.search.vault import Unkept
-from honestdp.space import space_of
-from honestdp.validation import Validation
+from honestdp_papers.claims import FAILS, HOLDS
+from honestdp_papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
+from honestdp_papers.mohapatra2022.honest_cases import Case, Cell, stray
+from honestdp_papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
+from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
+from honestdp_papers.parts import Arrays
 from tests.papers.test_curves import linear, toy
 from tests.search.closed_form import chosen
 from tests.search.tiny import clouds

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from honestdp.papers.claims import FAILS, HOLDS, IN_PART, Outcome, Table, judged
-from honestdp.papers.mohapatra2022 import PAPER, adaptive, comparison, costs, coupling, defaults, table1
-from honestdp.papers.mohapatra2022.setting import TASKS, grid, pairs
-from honestdp.papers.mohapatra2022.training import looks, mean_accuracy, part_name
-from honestdp.papers.parts import Arrays
-from honestdp.papers.results import readable
+from honestdp_papers.claims import FAILS, HOLDS, IN_PART, Outcome, Table, judged
+from honestdp_papers.mohapatra2022 import PAPER, adaptive, comparison, costs, coupling, defaults, table1
+from honestdp_papers.mohapatra2022.setting import TASKS, grid, pairs
+from honestdp_papers.mohapatra2022.training import looks, mean_accuracy, part_name
+from honestdp_papers.parts import Arrays
+from honestdp_papers.results import readable
 from tests.data.places import FOLDER, needs_files
 
 
@@ -273,7 +273,7 @@ except ModuleNotFoundError:
     pass
 else:
     sys.exit("rich should not be there")
-from honestdp.papers.run_device import main
+from honestdp_papers.run_device import main
 main(["mohapatra2022", "--out", sys.argv[1], "--list"])
 sys.exit(main(["mohapatra2022/figure3", "--out", sys.argv[1], "--device", "cpu", "--quick", "--only", "*adult-202-LR"]))
 """

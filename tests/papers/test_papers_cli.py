@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from honestdp.data.sources import DatasetUnavailable
-from honestdp.papers import run_device
-from honestdp.papers.claims import RULE
+from honestdp_papers import run_device
+from honestdp_papers.claims import RULE
 
 
 def papers(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -87,13 +87,13 @@ def test_a_damaged_result_is_one_line(damaged: str, tmp_path: Path) -> None:
 def test_an_interrupted_run_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     code = """
 import sys
-from honestdp.papers import results
+from honestdp_papers import results
 
 def stopped(*words, **named):
     raise KeyboardInterrupt
 
 results.reproduce = stopped
-from honestdp.cli import main
+from honestdp.cli.main import main
 sys.argv = ["honestdp", "papers", "run", "mohapatra2022/figure1"]
 main()
 """
@@ -122,7 +122,7 @@ def test_on_a_bare_machine_what_cannot_be_done_is_one_line(
     def unavailable(name: str) -> None:
         raise DatasetUnavailable(f"dataset {name}: not here")
 
-    monkeypatch.setattr("honestdp.papers.mohapatra2022.setting._loaded", unavailable)
+    monkeypatch.setattr("honestdp_papers.mohapatra2022.setting._loaded", unavailable)
     assert run_device.main([*words, "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith("run_device: error: ")

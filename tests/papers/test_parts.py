@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from honestdp.papers import parts as module
-from honestdp.papers.parts import Arrays, Part, Tell, file_of, is_done, make_all, read
+from honestdp_papers import parts as module
+from honestdp_papers.parts import Arrays, Part, Tell, file_of, is_done, make_all, read
 
 
 class Work:
@@ -96,7 +96,7 @@ def test_a_command_is_told_without_paths_of_this_machine() -> None:
     told = module.as_seen(
         ["/opt/x/honestdp/papers/run_device.py", "mohapatra2022/figure4", "--out", "/tmp/o", "--device", "cuda"]
     )
-    assert told == "python -m honestdp.papers.run_device mohapatra2022/figure4 --out results/papers --device cuda"
+    assert told == "python -m honestdp_papers.run_device mohapatra2022/figure4 --out results/papers --device cuda"
     assert module.as_seen(["/x/honestdp/__main__.py", "papers", "run", "a/b", "--out=/tmp/o", "--quick"]) == (
         "python -m honestdp papers run a/b --out=results/papers --quick"
     )

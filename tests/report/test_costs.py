@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from honestdp.budget import Budget
-from honestdp.plan import Plan, plan, statement
+from honestdp.planner import Plan, plan, statement
 from honestdp.report.costs import compare
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of, named

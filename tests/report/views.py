@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from honestdp.budget import Budget, Statement
-from honestdp.plan import Method, Plan
+from honestdp.planner import Method, Plan
 from honestdp.report.html import Cost, LedgerView, ScoreView, SearchView
 from honestdp.run import Run
 from honestdp.selection import Compose, RandomStopping, count_of

@@ -29,18 +29,18 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
+from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
-from honestdp.scores import Accuracy
 from honestdp.search import secret
 from honestdp.search.design import Design, design
-from honestdp.search.execution import Execution, Setting, Standing
 from honestdp.search.guarantee import guarantee
+from honestdp.search.runs import Execution, Setting, Standing
 from honestdp.search.secret import Secret
+from honestdp.search.space import space_of
 from honestdp.search.vault import Unkept
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner
 from honestdp.selection.counts import Poisson, TruncatedNegativeBinomial
 from honestdp.selection.liu_talwar import DELTA2
-from honestdp.space import space_of
 
 Array = NDArray[np.float64]
 

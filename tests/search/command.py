@@ -10,7 +10,7 @@ from pathlib import Path
 import honestdp
 
 # A process started in the background inherits that Ctrl-C is ignored; one at a terminal does not.
-MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from honestdp.cli import main; main()"
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from honestdp.cli.main import main; main()"
 DIGITS = ("digits", "--epsilon", "3", "--optimizer", "adam", "--space", "clip=0.1,1", "--lot", "64")
 
 

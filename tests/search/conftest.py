@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from honestdp.search import carrying
-from honestdp.search.execution import Execution
+from honestdp.search import lifecycle as carrying
+from honestdp.search.runs import Execution
 
 
 @pytest.fixture

@@ -27,12 +27,13 @@ from torch import nn
 import honestdp
 from honestdp import Budget
 from honestdp.ledger import Ledger, store
+from honestdp.ledger.spending import total_epsilon
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import carrying, planning, secret
-from honestdp.search.carrying import Search
+from honestdp.search import lifecycle as carrying
+from honestdp.search import planning, secret
 from honestdp.search.design import Design
-from honestdp.spending import total_epsilon
+from honestdp.search.lifecycle import Search
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")

@@ -23,12 +23,12 @@ import pytest
 import torch
 
 import honestdp
-from honestdp import tuning
 from honestdp.ledger import Ledger
 from honestdp.report import search as report_search
 from honestdp.search import secret
+from honestdp.search import tune as tuning
 from honestdp.search.design import Design
-from honestdp.search.execution import Execution
+from honestdp.search.runs import Execution
 from honestdp.selection import Selection
 
 from . import closed_form
@@ -83,7 +83,7 @@ def force(patch: pytest.MonkeyPatch, how: Forced) -> None:
 
     patch.setattr(secret, "drawn", drawn)
     patch.setattr(Execution, "_population", population)
-    patch.setattr("honestdp.search.execution.BATCH", BATCH)
+    patch.setattr("honestdp.search.runs.BATCH", BATCH)
 
 
 _known: dict[str, Any] = {}

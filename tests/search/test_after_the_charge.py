@@ -18,14 +18,14 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Accuracy, Budget
+from honestdp.boundary.decoding import WorkerDied
+from honestdp.boundary.seed import Seed
+from honestdp.boundary.split import gathered
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.data import WorkerDied
-from honestdp.data.split import gathered
 from honestdp.ledger import Ledger
 from honestdp.search import secret
 from honestdp.search.errors import SearchFailed, without_records
-from honestdp.search.execution import Execution
-from honestdp.seed import Seed
+from honestdp.search.runs import Execution
 from tests.search.tiny import WHOLE, clouds, linear
 
 SECRET = "patient 4711"
@@ -287,7 +287,7 @@ def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None
 def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in ("execution", "errors"):
         monkeypatch.setattr(f"honestdp.search.{module}.without_records", lambda trouble: trouble)
-    monkeypatch.setattr("honestdp.search.execution.gathered", lambda held, **_: [held[i] for i in range(len(held))])
+    monkeypatch.setattr("honestdp.search.runs.gathered", lambda held, **_: [held[i] for i in range(len(held))])
     error = raised(Records("raises", everyone=True), tmp_path)
     with pytest.raises(AssertionError):
         check_discreet(error)

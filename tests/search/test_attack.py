@@ -25,11 +25,12 @@ import pytest
 import torch
 from scipy import special, stats
 
-from honestdp.search import execution, secret
-from honestdp.search.carrying import Search
+from honestdp.search import runs as execution
+from honestdp.search import secret
 from honestdp.search.design import Design
 from honestdp.search.guarantee import guarantee
-from honestdp.search.leaving import TuneResult
+from honestdp.search.lifecycle import Search
+from honestdp.search.result import TuneResult
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, random_stopping
 from honestdp.selection.counts import TruncatedNegativeBinomial
 

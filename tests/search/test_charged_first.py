@@ -22,11 +22,11 @@ import pytest
 import torch
 
 import honestdp
-from honestdp import tuning
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BudgetExceeded, Ledger, NoBudget
-from honestdp.search import leaving
-from honestdp.search.carrying import Search
+from honestdp.search import result as leaving
+from honestdp.search import tune as tuning
+from honestdp.search.lifecycle import Search
 from honestdp.search.vault import Unkept
 from honestdp.selection import RandomStopping, count_of
 

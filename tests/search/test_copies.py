@@ -19,17 +19,19 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
-from honestdp.checkpoint import packed, unpacked
+from honestdp.boundary.decoding import decoded_once
+from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
-from honestdp.data.decoded import decoded_once
-from honestdp.job import Job
 from honestdp.ledger import KeyEnded, Ledger, StaleCopy
-from honestdp.population import Population
-from honestdp.search import carrying, execution, planning, secret
-from honestdp.search.carrying import Search, SearchStopped
+from honestdp.search import lifecycle as carrying
+from honestdp.search import planning, secret
+from honestdp.search import runs as execution
 from honestdp.search.folder import Lock
-from honestdp.seed import Seed
-from honestdp.training import train_population
+from honestdp.search.lifecycle import Search, SearchStopped
+from honestdp.training.checkpoint import packed, unpacked
+from honestdp.training.loop import Job
+from honestdp.training.population import Population
+from honestdp.training.train import train_population
 from tests.search import closed_form, deaths
 from tests.search.tiny import WHOLE, clouds, linear
 
@@ -152,7 +154,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
 def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_drawn() -> None:
     x, y = clouds(100)
     run = honestdp.Run(records=100, lot=100, steps=1, noise=1.0)
-    job_of = honestdp.training.assemble
+    job_of = honestdp.training.train.assemble
     job = job_of(linear(), (x, y), run=run, optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4, device="cpu")
     states = [job.population(chunk)._mechanism.state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
     for place in (0, 2):  # of the lots, of the noise
@@ -165,7 +167,7 @@ def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two chunks: at the kill the second has not begun. No seed is fixed."""
-    monkeypatch.setattr("honestdp.job.quickest_chunk", lambda *_, **__: 1)
+    monkeypatch.setattr("honestdp.training.loop.quickest_chunk", lambda *_, **__: 1)
 
     def go(path: Path) -> torch.Tensor:
         torch.seed()

@@ -10,8 +10,8 @@ from honestdp import Accuracy, Budget, ClippedLoss, LogUniform
 from honestdp.accounting.calibration import least_noise
 from honestdp.checks import InvalidArgument
 from honestdp.search.design import Design, design
+from honestdp.search.space import space_of
 from honestdp.selection import SELECTIONS, Compose, RandomStopping, Winner, named
-from honestdp.space import space_of
 
 GRID = {"clip": [0.5, 1.0], "lr": [0.01, 0.1, 0.2]}
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from honestdp import Accuracy, ClippedLoss, DeclaredMetric, losses, validation
+from honestdp import Accuracy, ClippedLoss, DeclaredMetric, losses
+from honestdp.boundary import scores as validation
+from honestdp.boundary.metrics import BATCH, Metric
+from honestdp.boundary.scores import OneByOne, Validation, right
 from honestdp.gradients import ModelWritten
 from honestdp.losses import cross_entropy, squared_error
-from honestdp.scores import BATCH, Metric
-from honestdp.validation import OneByOne, Validation, right
 
 WIDTH = 16  # in place of 1024, so that few records are several batches
 

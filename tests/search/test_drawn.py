@@ -13,11 +13,11 @@ import pytest
 import torch
 from scipy import stats
 
+from honestdp.boundary.seed import Seed
 from honestdp.search import secret
-from honestdp.search.execution import Execution, MachineStopped
+from honestdp.search.runs import Execution, MachineStopped
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Unkept, Vault, erase
-from honestdp.seed import Seed
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of
 
 from . import closed_form

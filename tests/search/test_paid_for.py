@@ -14,15 +14,17 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Accuracy, Budget
+from honestdp.boundary.split import fingerprint
 from honestdp.checks import InvalidArgument
-from honestdp.data.split import fingerprint
 from honestdp.ledger import Ledger, Locked, NoBudget, ReadOnly
 from honestdp.ledger.store import Store
-from honestdp.population import Population
-from honestdp.search import execution, leaving, planning, secret, vault
-from honestdp.search.carrying import SearchStopped
+from honestdp.search import planning, secret, vault
+from honestdp.search import result as leaving
+from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed
-from honestdp.search.execution import Execution
+from honestdp.search.lifecycle import SearchStopped
+from honestdp.search.runs import Execution
+from honestdp.training.population import Population
 from tests.search.tiny import WHOLE, clouds, linear
 
 

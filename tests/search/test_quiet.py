@@ -19,10 +19,10 @@ from torch import nn
 import honestdp
 from honestdp.checks import HonestdpError
 from honestdp.logs import muted, silence
-from honestdp.population import Population
-from honestdp.search.carrying import SearchStopped
-from honestdp.search.execution import ROUNDS, Execution
 from honestdp.search.guard import guarded
+from honestdp.search.lifecycle import SearchStopped
+from honestdp.search.runs import ROUNDS, Execution
+from honestdp.training.population import Population
 from tests.search.command import DIGITS, started
 from tests.search.tiny import WHOLE, clouds, linear
 

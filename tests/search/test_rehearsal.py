@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import honestdp
-from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, LogUniform, rehearsal, validation
+from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, LogUniform
+from honestdp.boundary import rehearsal
+from honestdp.boundary import scores as validation
+from honestdp.boundary.rehearsal import rehearse
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
-from honestdp.rehearsal import rehearse
 from tests.search.tiny import WHOLE, clouds, hidden, linear
 
 

@@ -16,10 +16,10 @@ import honestdp
 from honestdp import Budget, ClippedLoss, DeclaredMetric
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
-from honestdp.population import Population
-from honestdp.search import public
-from honestdp.search.carrying import SearchStopped
-from honestdp.search.execution import Execution
+from honestdp.search import configuration as public
+from honestdp.search.lifecycle import SearchStopped
+from honestdp.search.runs import Execution
+from honestdp.training.population import Population
 from tests.search.tiny import WHOLE, clouds, linear, weights
 
 BUDGET = Budget(50.0, 1e-5)

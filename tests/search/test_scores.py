@@ -12,9 +12,10 @@ import pytest
 import torch
 from scipy import stats
 
-from honestdp import Accuracy, ClippedLoss, DeclaredMetric, scores
+from honestdp import Accuracy, ClippedLoss, DeclaredMetric
+from honestdp.boundary import metrics as scores
+from honestdp.boundary.metrics import best_of, check_metric, choice_noise, default_metric, score_noise, score_of
 from honestdp.checks import InvalidArgument
-from honestdp.scores import best_of, check_metric, choice_noise, default_metric, score_noise, score_of
 
 FALSE_ALARM = 1e-6
 """Of every test that draws from the operating system."""

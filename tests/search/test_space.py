@@ -10,7 +10,7 @@ import pytest
 from honestdp import Choice, LogUniform, Uniform
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME
-from honestdp.space import DEFAULTS, Space, space_of
+from honestdp.search.space import DEFAULTS, Space, space_of
 
 
 def made(optimizer: str | list[str], space: dict | None) -> Space:

@@ -189,7 +189,7 @@ def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> N
 
 
 def test_every_record_is_on_one_side_and_only_there() -> None:
-    from honestdp.data.split import split
+    from honestdp.boundary.split import split
 
     x, y = clouds(50)
     held = np.arange(50) % 3 == 0

@@ -12,10 +12,10 @@ import pytest
 
 import honestdp
 from honestdp.checks import HonestdpError
-from honestdp.population import Population
 from honestdp.search import vault
-from honestdp.search.carrying import SearchStopped
+from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.vault import Unreadable, Vault, erase
+from honestdp.training.population import Population
 from tests.search.tiny import WHOLE, clouds, linear
 
 CONTENT = b"seed " * 1000

@@ -93,14 +93,14 @@ def test_a_strict_search_maps_each_example_in_training_and_in_validation(monkeyp
             shown.add(len(x))
             return x
 
-    from honestdp.search.carrying import Search
+    from honestdp.search.lifecycle import Search
 
     carry_out = Search.carry_out
 
     def begun(*args: object, **named: object) -> object:
         shown.clear()  # what has been shown so far was made up
-        monkeypatch.setattr("honestdp.intake.try_out", lambda *given, **settings: 2)
-        monkeypatch.setattr("honestdp.mechanism.Question.vet", lambda *given, **settings: None)
+        monkeypatch.setattr("honestdp.boundary.intake.try_out", lambda *given, **settings: 2)
+        monkeypatch.setattr("honestdp.boundary.mechanism.Question.vet", lambda *given, **settings: None)
         return carry_out(*args, **named)
 
     monkeypatch.setattr(Search, "carry_out", begun)

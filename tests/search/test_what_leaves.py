@@ -23,9 +23,10 @@ import torch
 
 import honestdp
 from honestdp.ledger import Ledger
-from honestdp.search import leaving, vault
-from honestdp.search.carrying import Search, SearchStopped
-from honestdp.search.execution import Execution, SearchFailed
+from honestdp.search import result as leaving
+from honestdp.search import vault
+from honestdp.search.lifecycle import Search, SearchStopped
+from honestdp.search.runs import Execution, SearchFailed
 from honestdp.selection import LiuTalwar, RandomStopping, Selection, Winner, count_of
 
 from . import closed_form
@@ -131,7 +132,7 @@ def test_the_console_tells_nothing_either(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # what typer imports of click
-        from honestdp import cli
+        from honestdp.cli.main import main as cli
 
     def search(folder: Path) -> tuple[str, str, Any]:
         monkeypatch.chdir(folder)
@@ -177,7 +178,7 @@ def test_a_search_that_is_interrupted_says_the_same_whenever_that_was(tmp_path: 
 
 def test_a_lack_of_memory_is_not_logged_with_the_number_of_runs(tmp_path: Path) -> None:
     def scarce(patch: pytest.MonkeyPatch) -> None:
-        from honestdp.job import Job
+        from honestdp.training.loop import Job
 
         real = Job._train
 
@@ -274,8 +275,8 @@ def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def _loud(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("honestdp.search.execution.silence", nullcontext)
-    patch.setattr("honestdp.search.carrying.silence", nullcontext)
+    patch.setattr("honestdp.search.runs.silence", nullcontext)
+    patch.setattr("honestdp.search.lifecycle.silence", nullcontext)
 
 
 def _files_by_the_clock(patch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,10 @@ import honestdp
 from honestdp import Accuracy
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain
-from honestdp.search import errors, execution
-from honestdp.search.carrying import SearchStopped
+from honestdp.search import errors
+from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed, without_records
+from honestdp.search.lifecycle import SearchStopped
 from tests.search.tiny import WHOLE, clouds, linear
 
 SECRET = "image 4711 of a patient"
@@ -131,7 +132,7 @@ def test_what_a_factory_raises_after_the_charge_is_not_repeated(kind: str, monke
     def fail(*_: Any) -> Any:
         raise KINDS[kind]
 
-    monkeypatch.setattr("honestdp.search.leaving.result_of", fail)
+    monkeypatch.setattr("honestdp.search.result.result_of", fail)
     check_own(left(clouds()))
 
 

@@ -10,9 +10,9 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.atoms import discrete_gaussian, randomised_response
+from honestdp.accounting.discrete import discrete_gaussian, randomised_response
+from honestdp.accounting.mixture import WorstStep
 from honestdp.accounting.steps import GaussianStep, Step
-from honestdp.accounting.worst import WorstStep
 
 
 class UnknownEvent(TypeError):

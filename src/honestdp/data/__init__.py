@@ -1,7 +1,1 @@
-"""Where records come from."""
-
-from honestdp.data.decoded import WorkerDied
-from honestdp.data.opening import open_records
-from honestdp.data.records import BlankRecords, Records
-
-__all__ = ["BlankRecords", "Records", "WorkerDied", "open_records"]
+"""Datasets that honestdp knows by name, and where their files come from."""

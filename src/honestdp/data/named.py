@@ -90,7 +90,7 @@ def names() -> tuple[str, ...]:
 
 
 def _loaders() -> dict[str, Callable[[], NamedDataset]]:
-    from honestdp.data import adult, embedded, enron, gisette, images
+    from honestdp.data.datasets import adult, embedded, enron, gisette, images
 
     return {
         "mnist": images.mnist,

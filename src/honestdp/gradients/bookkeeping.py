@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients.calls import Names, Ruled
 from honestdp.gradients.chain import Chained, Link
 from honestdp.gradients.pieces import Dense, Outer, Piece, Product, check_weights, is_counted, joined
+from honestdp.gradients.ruled import Names, Ruled
 from honestdp.gradients.traced import Traced
 from honestdp.losses import Loss
 

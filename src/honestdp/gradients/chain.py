@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from honestdp.gradients.calls import Call, Ruled
+from honestdp.gradients.ruled import Call, Ruled
 from honestdp.gradients.rules import Rule
 from honestdp.losses import Loss, one_each, slope_of
 

@@ -14,16 +14,17 @@ from torch.nn.parameter import is_lazy
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import bookkeeping, materialised, plan
+from honestdp.gradients import bookkeeping, materialised
+from honestdp.gradients import choice as plan
 from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.chain import hooked
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
-from honestdp.gradients.loss_trial import refuse_mixing_loss
+from honestdp.gradients.loss_probe import refuse_mixing_loss
 from honestdp.gradients.mapped import try_mapped, try_mapped_loss
-from honestdp.gradients.trial import LOT, Reads, Trial, flat
+from honestdp.gradients.precision import products
+from honestdp.gradients.probe import LOT, Reads, Trial, flat
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss
-from honestdp.precision import products
 
 MEMORY = 2**30
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.trial import LOT, Trial, flat, without_dropout
+from honestdp.gradients.probe import LOT, Trial, flat, without_dropout
 from honestdp.gradients.untouched import WAY_OUT, Kept, versions_of
 from honestdp.gradients.vetting import RefusedModel, described
 

@@ -17,9 +17,9 @@ from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.loss_trial import accepted
+from honestdp.gradients.loss_probe import accepted
 from honestdp.gradients.materialised import mappable, throwaway
-from honestdp.gradients.trial import Trial, without_dropout
+from honestdp.gradients.probe import Trial, without_dropout
 from honestdp.gradients.untouched import tensors_of
 from honestdp.gradients.vetting import RefusedModel
 from honestdp.losses import Loss, one_each

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from honestdp.gradients.calls import Call, Ruled
+from honestdp.gradients.ruled import Call, Ruled
 from honestdp.gradients.rules import Unruled
 from honestdp.losses import Loss, one_each, slope_of
 

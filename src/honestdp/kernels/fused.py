@@ -2,7 +2,7 @@
 
 `gather` fetches records and labels, scales the records and takes their norms while they are in registers.
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their
-weights, where a weight of 0 makes zeros of anything. `noisy` adds noise to a sum and rounds it (honestdp.rounding).
+weights, where a weight of 0 makes zeros of anything. `noisy` adds noise to a sum and rounds it (honestdp.boundary.rounding).
 `differs` looks for a bit that changed. Sums are float32, as those of the operations they stand for. NaN stays NaN in a norm:
 comparisons are written such that it never passes for a small one.
 """

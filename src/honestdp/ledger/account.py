@@ -17,7 +17,7 @@ from honestdp.budget import Budget
 from honestdp.ledger.chain import BUDGET, CHARGE, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import BrokenChain
 from honestdp.ledger.names import known_name
-from honestdp.spending import Spending
+from honestdp.ledger.spending import Spending
 
 NOTHING = canonical({"version": 1})  # the content of an entry that says all by its kind and key
 

@@ -18,8 +18,9 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
-from honestdp import checks, remembered
+from honestdp import checks
 from honestdp.budget import Budget, rounded_up
+from honestdp.ledger import remembered
 from honestdp.ledger.account import (
     NOTHING,
     Account,
@@ -45,8 +46,8 @@ from honestdp.ledger.errors import (
     StaleCopy,
 )
 from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
+from honestdp.ledger.spending import Spending, counted_epsilon, recomputed_epsilon
 from honestdp.ledger.store import Store
-from honestdp.spending import Spending, counted_epsilon, recomputed_epsilon
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from honestdp.boundary.query import Constants, Query, Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import (
     Clip,
@@ -29,7 +30,6 @@ from honestdp.optimizers.rule import (
     fixed_query,
     per_run,
 )
-from honestdp.release import Constants, Query, Release
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from honestdp.boundary.query import Constants, Query, Release
 from honestdp.optimizers.rule import (
     Clip,
     Number,
@@ -20,7 +21,6 @@ from honestdp.optimizers.rule import (
     fixed_query,
     scheduled,
 )
-from honestdp.release import Constants, Query, Release
 
 XI = 1e-8
 

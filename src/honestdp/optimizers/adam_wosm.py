@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from honestdp.boundary.query import Constants, Query, Release
 from honestdp.logs import logger
 from honestdp.optimizers.adam import XI
 from honestdp.optimizers.rule import (
@@ -28,7 +29,6 @@ from honestdp.optimizers.rule import (
     scheduled,
     sensitivity,
 )
-from honestdp.release import Constants, Query, Release
 
 _log = logger(__name__)
 

@@ -19,9 +19,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from honestdp.boundary.query import Constants, Query, Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import Number, Rule, State, bias_correction, column, counter, fixed_query
-from honestdp.release import Constants, Query, Release
 
 BETA = 0.9
 TRAVEL = 42.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
 from honestdp.joint import OSO_FACTOR
 from honestdp.optimizers.rule import (
     Number,
@@ -24,7 +25,6 @@ from honestdp.optimizers.rule import (
     per_run,
     scheduled,
 )
-from honestdp.release import LEAST_CLIP, Constants, Query, Release
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import Number, Rule, State, check_clip, check_numbers, counter, per_run, scheduled
-from honestdp.release import LEAST_CLIP, Constants, Query, Release
 
 CLIP_PACE = 0.2
 NOISE_SHARE = 20

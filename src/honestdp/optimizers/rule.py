@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
 from honestdp.checks import InvalidArgument
-from honestdp.release import LEAST_CLIP, Constants, Query, Release
 
 State = dict[str, Tensor]
 Number = float | Tensor

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from honestdp import checks
-from honestdp.plan import MOST_RUNS, mean_for_coverage
+from honestdp.planner import MOST_RUNS, mean_for_coverage
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
 

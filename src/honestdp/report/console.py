@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from honestdp.budget import Statement, number, rounded_up
-from honestdp.plan import Crossover, Method, Plan
+from honestdp.planner import Crossover, Method, Plan
 
 FOOTINGS = {"all": "all candidates", "runs": "equal runs", "coverage": "equal coverage"}
 

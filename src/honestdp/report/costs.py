@@ -15,7 +15,7 @@ from dp_accounting import DpEvent
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.budget import Budget
-from honestdp.plan import Plan, is_one_run, mean_for_coverage, shape_of
+from honestdp.planner import Plan, is_one_run, mean_for_coverage, shape_of
 from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
 
 

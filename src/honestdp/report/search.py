@@ -11,7 +11,7 @@ from honestdp.report.costs import compare
 from honestdp.report.html import render
 from honestdp.report.view import LedgerView, ScoreView, SearchView
 from honestdp.search.design import Design
-from honestdp.search.leaving import TuneResult
+from honestdp.search.result import TuneResult
 
 
 def report_of(result: TuneResult, design: Design, public: Mapping[str, Any], *, dataset: str | None, key: str) -> str:

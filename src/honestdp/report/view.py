@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from honestdp.budget import Statement
 
 if TYPE_CHECKING:
-    from honestdp.plan import Plan
+    from honestdp.planner import Plan
     from honestdp.report.costs import Cost
 
 

@@ -25,13 +25,13 @@ from dp_accounting import ComposedDpEvent, DpEvent
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
 from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
+from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
-from honestdp.plan import Plan, mean_for_coverage, plan
+from honestdp.ledger.spending import Spending
+from honestdp.planner import Plan, mean_for_coverage, plan
 from honestdp.run import Run
-from honestdp.scores import Metric
+from honestdp.search.space import Candidate, Space
 from honestdp.selection import SELECTIONS, Compose, Selection, Winner, named
-from honestdp.space import Candidate, Space
-from honestdp.spending import Spending
 
 DRAWN = 64  # candidates that a random search amounts to, unless told
 SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`

@@ -15,14 +15,13 @@ from typing import TypeVar
 
 import torch
 
+from honestdp.boundary.decoding import RecordFailed, WorkerDied
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.data import WorkerDied
-from honestdp.data.decoded import RecordFailed
 from honestdp.gradients import RefusedModel
 
 _CHARGED = "what it was charged stays charged"
 _UNSAID = "which record it was and why is not said, for it tells of the record"
-_OWN_FILES = ("honestdp.files", "honestdp.search.vault", "honestdp.search.leaving", "honestdp.ledger.store")
+_OWN_FILES = ("honestdp.files", "honestdp.search.vault", "honestdp.search.result", "honestdp.ledger.store")
 _OF_MACHINES = frozenset(
     {
         errno.EACCES,

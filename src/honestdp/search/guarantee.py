@@ -6,12 +6,12 @@ import warnings
 from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
+from honestdp.boundary.scores import asks_user
 from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
 from honestdp.losses import Loss
-from honestdp.plan import is_one_run, statement
+from honestdp.planner import is_one_run, statement
 from honestdp.search.design import Design
 from honestdp.selection import Compose, Winner
-from honestdp.validation import asks_user
 
 LARGE = 0.1  # of delta times the number of records
 CLOCK = (

@@ -25,8 +25,8 @@ from honestdp.ledger import (
     NotPrivate,
     ReadOnly,
 )
+from honestdp.ledger.spending import Spending
 from honestdp.search.vault import Store
-from honestdp.spending import Spending
 
 RESUMES = "resumes"
 _REFUSED = (BudgetExceeded, KeyReused, LookAlike, NoBudget, NotPrivate)

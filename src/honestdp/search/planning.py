@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from honestdp.chunks import free_memory, worth_measuring
-from honestdp.data.split import as_pair
+from honestdp.boundary.split import as_pair
 from honestdp.search.design import Design
-from honestdp.search.execution import BATCH, Setting
+from honestdp.search.runs import BATCH, Setting
 from honestdp.search.secret import Secret
-from honestdp.training import assemble
+from honestdp.training.chunks import free_memory, worth_measuring
+from honestdp.training.train import assemble
 
 
 def planned(drawn: Secret, design: Design, setting: Setting, data: Any) -> Secret:

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from honestdp.boundary.metrics import choice_noise, score_noise
+from honestdp.boundary.seed import Seed
+from honestdp.boundary.split import Coins, coins
 from honestdp.checks import HonestdpError
-from honestdp.data.split import Coins, coins
-from honestdp.scores import choice_noise, score_noise
 from honestdp.search.design import Design
-from honestdp.seed import Seed
-from honestdp.space import Candidate
+from honestdp.search.space import Candidate
 
 PLAN = "plan"
 CHOICE = 1

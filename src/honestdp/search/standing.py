@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from honestdp.checkpoint import packed, unpacked
+from honestdp.training.checkpoint import packed, unpacked
 
 
 @dataclass

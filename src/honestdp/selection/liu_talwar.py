@@ -18,7 +18,7 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting.atoms import Profile
+from honestdp.accounting.discrete import Profile
 from honestdp.selection.counts import with_replacement
 from honestdp.selection.profile import BEND, TAIL, Profiles, constant, quiet
 

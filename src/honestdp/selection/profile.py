@@ -17,7 +17,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting
 from honestdp.accounting import AccountingWarning, RenyiCurve
-from honestdp.accounting.atoms import Profile
+from honestdp.accounting.discrete import Profile
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS
 from honestdp.accounting.steps import Array

@@ -1,0 +1,52 @@
+"""What each record weighs in a step: every clipping rule is a choice of weights, made from norms alone.
+
+A weight w_i keeps |w_i g_i| within the sensitivity of the query, and is 0 for padding and for norms that are not finite. A query
+that asks for two things shares one Gaussian of multiplier sigma between them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from honestdp.boundary.query import Query
+
+AUTO_SLACK = 0.01
+"""gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
+
+
+def _finite(norms: Tensor) -> Tensor:
+    """Neither infinite nor NaN, in one operation: a norm is never negative."""
+    return norms < math.inf
+
+
+def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
+    """w_i, `[runs, width]`: |w_i g_i| <= C (or < 1 for automatic clipping), and 0 for padding and non-finite norms."""
+    fixed = not query.automatic
+    weights = torch.minimum(query.clip[:, None] / norms, present) if fixed else present / (norms + AUTO_SLACK)
+    # An infinite norm has given 0 and one that is not a number not a number.
+    return weights.nan_to_num_(nan=0)
+
+
+def direction_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
+    """1[n > C]/n: the unit vectors of the clipped records."""
+    usable = present.bool() & _finite(norms) & (norms > query.clip[:, None])
+    return torch.where(usable, 1 / norms, 0)
+
+
+def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
+    """sum_i (1[n_i <= C] - 1/2), `[runs]`: one record moves it by 1/2."""
+    usable = present.bool() & _finite(norms)
+    return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
+
+
+def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
+    """nu_g, `[runs]`: what is left of sigma for the gradient when a second answer takes its share."""
+    if query.extra is None:
+        return sigma
+    assert query.extra_noise is not None
+    own = query.extra_noise if query.extra == "direction" else 2 * query.extra_noise
+    share = torch.where(sigma > 0, sigma / own, 0)
+    return sigma / (1 - share.square()).sqrt()

@@ -1,0 +1,59 @@
+"""The words the mechanism and the rules exchange: what is public, what is asked of a step, what leaves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from honestdp.gradients.layout import Layout
+
+LEAST_CLIP = 1e-12
+"""The squares of numbers below 1e-19 are lost in float32, so a gradient of norm 1e-15 may seem to have none: such norms
+must not come near a clip."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What is public about a population.
+
+    records: N. lot: L, the divisor of every release. steps: T. noise: sigma, `[runs]`. layout: the model's shapes.
+    factors: the schedule of the step size, `[steps]`.
+    """
+
+    records: int
+    lot: float
+    steps: int
+    noise: Tensor
+    layout: Layout
+    factors: Tensor
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a rule asks of one step. The mechanism scales the noise; a rule cannot.
+
+    clip: C_t, `[runs]`; the sensitivity of the gradient sum. The mechanism takes LEAST_CLIP for a smaller one, and 1 for
+        automatic clipping.
+    automatic: weights 1/(n + 0.01) in place of min(1, C/n).
+    extra: a second question about the same lot: "direction" (sum of g/n over n > C) or "quantile" (how many n <= C).
+    extra_noise: standard deviation of the noise on the second sum, `[runs]`.
+    """
+
+    clip: Tensor
+    automatic: bool = False
+    extra: Literal["direction", "quantile"] | None = None
+    extra_noise: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """All that leaves one step of a population.
+
+    gradient: g~, `[runs, d]`. direction: q~, `[runs, d]`, if asked for. fraction: b~, `[runs]`, if asked for.
+    """
+
+    gradient: Tensor
+    direction: Tensor | None = None
+    fraction: Tensor | None = None

@@ -1,0 +1,171 @@
+"""A rehearsal of the score door: model, loss and metric on made-up records, before anything is charged or read.
+
+What can go wrong without a record goes wrong here, in words: a metric that raises, gives NaN or more than one number, does not
+fit the labels, or remembers records between its calls; a model that in `eval()` lets the records of a batch, or of an earlier
+batch, into a record's output. It is a trial, not a proof. It cannot see what made-up records do not set off: memory that begins
+after some hundred calls, or a branch that only unusual numbers take.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
+from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one, rows
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import mapped_outputs, vet_forward
+from honestdp.losses import Loss
+
+_SEED = 20261115
+_CALLS = 32  # records that a user's function is tried on, three times each
+_LOGITS = (-3.0, -0.3, 0.3, 3.0)
+
+
+def rehearse(
+    metric: Metric,
+    module: nn.Module,
+    *,
+    loss: Loss,
+    x: Tensor,
+    y: Tensor,
+    strict: bool = False,
+    width: int = BATCH,
+) -> Forward:
+    """Refuse what cannot score; how the model is to make its outputs of a batch of records.
+
+    x, y: some records, of which only shapes and kinds are read. strict: each record under a map of its own.
+    """
+    blank_x, blank_y = (part.new_zeros(2, *part.shape[1:]) for part in (x, y))
+    with _apart(x), torch.no_grad():
+        together = _vetted(module, loss, blank_x, blank_y, width, strict)
+        forward = mapped_outputs if strict else batched if together > 1 else one_by_one
+        output = _outputs(module, _made_up(module, x, width), forward)
+        labels = _labels(y, output)
+        if isinstance(metric, Accuracy):
+            aligned(output, labels)
+            if output.dim() == 1 or output.shape[1] == 1:
+                _check_logit(loss, output, labels)
+            return forward
+        numbers = numbers_of(metric, loss)
+        if isinstance(numbers, OneByOne):
+            _check_function("metric" if isinstance(metric, DeclaredMetric) else "loss", metric, numbers, output, labels)
+    return forward
+
+
+@contextmanager
+def _apart(x: Tensor) -> Iterator[None]:
+    """Warnings and torch's generators as before: what is tried here leaves no trace."""
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _made_up(module: nn.Module, x: Tensor, count: int) -> Tensor:
+    """So many random inputs of the shape and kind of `x`."""
+    generator = torch.Generator().manual_seed(_SEED)
+    shape = (count, *x.shape[1:])
+    if x.is_floating_point():
+        return torch.randn(shape, generator=generator).to(x)
+    tables = [m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(x)
+
+
+def _labels(y: Tensor, output: Tensor) -> Tensor:
+    """A label for each row: whole numbers counted through the classes, or through two; others within 0 and 1."""
+    shape = (len(output), *y.shape[1:])
+    if y.is_floating_point():
+        return torch.rand(shape, generator=torch.Generator().manual_seed(_SEED)).to(y)
+    classes = output.shape[1] if output.dim() == max(2, y.dim() + 1) else 2
+    return (torch.arange(output.new_empty(shape).numel()).reshape(shape) % max(2, classes)).to(y)
+
+
+def _vetted(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, width: int, strict: bool) -> int:
+    """How many records may go through the model at once, in eval mode; an error where one's output depends on others."""
+    try:
+        return vet_forward(copy.deepcopy(module).eval(), loss, x, y, examples=width, strict=strict)
+    except (InvalidArgument, *MACHINE):
+        raise
+    except Exception as trouble:
+        raise _unscorable(module, width, trouble) from trouble
+
+
+def _outputs(module: nn.Module, x: Tensor, forward: Forward) -> Tensor:
+    """What a fresh copy of the model gives for `x`."""
+    try:
+        return rows(forward(copy.deepcopy(module).eval(), x), len(x))
+    except (InvalidArgument, *MACHINE):
+        raise
+    except Exception as trouble:
+        raise _unscorable(module, len(x), trouble) from trouble
+
+
+def _unscorable(module: nn.Module, records: int, trouble: Exception) -> InvalidArgument:
+    wanted = f"one that takes {records} records at a time in eval mode to be scored ({_line(trouble)})"
+    return InvalidArgument("model", type(module).__name__, wanted)
+
+
+def _check_logit(loss: Loss, output: Tensor, y: Tensor) -> None:
+    """That one output is a logit to the loss, too: label 1 has the smaller loss above 0, label 0 below."""
+    one, label = output[:1], y[:1]
+    try:
+        losses = [
+            [float(loss(torch.full_like(one, at), torch.full_like(label, value)).sum()) for value in (0, 1)]
+            for at in _LOGITS
+        ]
+        agree = all((second < first) == (at > 0) for at, (first, second) in zip(_LOGITS, losses, strict=True))
+    except MACHINE:
+        raise
+    except Exception:
+        agree = False
+    if not agree:
+        wanted = (
+            "another than accuracy for one output and this loss. Accuracy reads one output as a logit, class 1 above 0, and the "
+            "loss does not: the labels are no classes, or the output is a probability. Take honestdp.ClippedLoss(bound), "
+            "honestdp.DeclaredMetric(function, low=, high=), a loss of logits (binary_cross_entropy_with_logits), or an output "
+            "for each class"
+        )
+        raise InvalidArgument("metric", "accuracy", wanted)
+
+
+def _check_function(argument: str, metric: Metric, numbers: OneByOne, output: Tensor, y: Tensor) -> None:
+    """That a user's function gives a record one number, and the same one whatever it was called with before."""
+    count = min(_CALLS, len(output))
+    forth = list(range(count))
+    found: dict[int, Tensor] = {}
+    try:
+        for i in [*forth, *reversed(forth), *forth]:
+            number = numbers.alone(output[i].clone(), y[i].clone())
+            if bool(torch.isfinite(output[i]).all()) and not bool(torch.isfinite(number)):
+                raise _unfit(
+                    argument, metric, f"one that gives finite numbers; of a made-up record it is {float(number)}"
+                )
+            if not torch.allclose(found.setdefault(i, number), number, rtol=1e-5, atol=0, equal_nan=True):
+                raise _unfit(argument, metric, _MEMORY)
+        together = numbers(output, y)[:count]
+    except (InvalidArgument, *MACHINE):
+        raise
+    except Exception as trouble:
+        given = f"an output of shape {list(output.shape[1:])} and a {y.dtype} label of shape {list(y.shape[1:])}"
+        raise _unfit(
+            argument, metric, f"one that makes a number of one record, {given} ({_line(trouble)})"
+        ) from trouble
+    alone = torch.stack([found[i] for i in forth])
+    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-6, equal_nan=True):
+        raise _unfit(argument, metric, _MEMORY)
+
+
+_MEMORY = "one that gives a record the same number whenever it is called: no memory of other records, no chance"
+
+
+def _unfit(argument: str, metric: Metric, wanted: str) -> InvalidArgument:
+    return InvalidArgument(argument, metric.name if argument == "metric" else "one for ClippedLoss", wanted)
+
+
+def _line(trouble: Exception) -> str:
+    return " ".join(str(trouble).split())

@@ -1,0 +1,206 @@
+"""The score door: behind it are the validation records, and only whole numbers with noise in them come out.
+
+Rule 16 is kept by construction. The model sees the records in batches of one public width, the last one filled up with blank
+records, and gives a row for each; this module itself cuts output and labels into one row a record. From there on every record
+is alone: a metric of honestdp's own is computed row by row on shapes that were checked, and a user's function, be it a metric
+or a loss, is handed one record at a time (`torch.func.vmap` where it can be mapped, else a loop over copies). One number a record
+comes back, or NaN where something failed, `Metric.units` makes a whole number from -D to D of each, and these are summed. So one
+record more or less moves the sum by at most D if the model gives a record the same row in any company; that the model does is
+tried before the charge (`rehearsal`), or holds by construction where `forward` maps the model over single records.
+
+The model and users' functions get copies of the records. A model that writes to its own weights or buffers, which would carry
+something of a record to the others, stops the search.
+
+A batch on which the model or a mapped function fails is halved, each half filled up to the same width, until the failing record
+is alone: it must not take the others with it, for then it alone would move the sum by all of theirs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric, check_metric
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.untouched import Kept, ModelWritten, tensors_of, versions_of
+from honestdp.losses import Loss, cross_entropy, squared_error
+
+Forward = Callable[[nn.Module, Tensor], Any]
+Numbers = Callable[[Tensor, Tensor], Tensor]
+"""output `[n, ...]` and y `[n, ...]` -> one number a record, `[n]`."""
+MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
+"""What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
+
+
+def batched(model: nn.Module, x: Tensor) -> Any:
+    """The usual forward pass: all records of a batch together."""
+    return model(x)
+
+
+def one_by_one(model: nn.Module, x: Tensor) -> Tensor:
+    """Each record by itself, for a model that reads numbers to choose its way: it would choose for a whole batch together."""
+    return torch.cat([rows(model(x[i : i + 1]), 1) for i in range(len(x))])
+
+
+class Validation:
+    """The validation records. forward: how a model makes its outputs of a batch `[width, ...]`."""
+
+    def __init__(
+        self, x: Tensor, y: Tensor, *, loss: Loss, metric: Metric, forward: Forward = batched, width: int = BATCH
+    ) -> None:
+        check_metric(metric)
+        self._metric, self._forward, self._width = metric, forward, width
+        self._numbers = numbers_of(metric, loss)
+        pairs = zip(torch.split(x, width), torch.split(y, width), strict=True)
+        self._batches = [(self._filled(a), self._filled(b), len(a)) for a, b in pairs if len(a)]
+
+    def score(self, model: nn.Module, *noise: int) -> tuple[int, ...]:
+        """S + z for each z of the noise: the sum without noise stays in here."""
+        total = self._total(model)
+        return tuple(total + z for z in noise)
+
+    @torch.no_grad()
+    def _total(self, model: nn.Module) -> int:
+        model.eval()
+        tensors = tensors_of(model)
+        before, versions = Kept(tensors), versions_of(tensors)
+        found = [self._one_each(model, x, y)[:count] for x, y, count in self._batches]
+        if before.written(tensors_of(model), versions) is not None:
+            raise ModelWritten
+        return int(self._metric.units(torch.cat(found)).sum()) if found else 0
+
+    def _one_each(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """One number a record, NaN for those that fail. x, y: at most `width` records."""
+        try:
+            # A copy: a model may write into its input, and a record must be the same for every run, and if it is tried again.
+            output = rows(self._forward(model, self._filled(x).clone()), self._width)
+            found = self._numbers(output, self._filled(y))
+            if found.shape == (self._width,):
+                return found[: len(x)]
+        except MACHINE:
+            raise
+        except Exception:  # its words may be a record's
+            pass
+        if len(x) == 1:
+            return torch.full((1,), torch.nan, dtype=torch.float64, device=x.device)
+        half = len(x) // 2
+        return torch.cat([self._one_each(model, x[:half], y[:half]), self._one_each(model, x[half:], y[half:])])
+
+    def _filled(self, part: Tensor) -> Tensor:
+        """As many records as the width, blank ones after those that are given."""
+        missing = self._width - len(part)
+        return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
+
+
+def rows(output: Any, examples: int) -> Tensor:
+    """The output of a model, once it is sure that it is a row for each example."""
+    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != examples:
+        shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise InvalidArgument("the model's output", shape, f"a tensor of one row an example, {examples} here")
+    return output
+
+
+def numbers_of(metric: Metric, loss: Loss) -> Numbers:
+    """What the metric makes of the records of a batch, each by itself."""
+    if isinstance(metric, Accuracy):
+        return right
+    if isinstance(metric, DeclaredMetric):
+        return OneByOne(metric.function)
+    if loss is cross_entropy:
+        return _cross_entropy
+    return squared_error if loss is squared_error else OneByOne(lambda output, y: loss(output[None], y[None]))
+
+
+def asks_user(metric: Metric | None, loss: Loss | None) -> bool:
+    """Whether a record's number comes from a function of the user. loss: None is one of honestdp's own."""
+    return metric is not None and isinstance(numbers_of(metric, loss or cross_entropy), OneByOne)
+
+
+def aligned(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs `[n, classes, ...]` and labels `[n, ...]` of the same further dimensions. Labels `[n, 1, ...]` and outputs `[n]`
+    are understood; what would have to be broadcast is refused.
+    """
+    if output.dim() == 1:
+        output = output[:, None]
+    if y.dim() == output.dim() and y.shape[1] == 1:
+        y = y[:, 0]
+    classes = output.shape[1]
+    if y.shape != (len(output), *output.shape[2:]) or classes == 0 or (classes > 1 and y.is_floating_point()):
+        wanted = (
+            f"another than accuracy for outputs of shape {list(output.shape[1:])} and {y.dtype} labels of shape "
+            f"{list(y.shape[1:])} a record. Accuracy takes one whole number as the label of a record (or of a position in it) "
+            "and an output for each class, or one logit. Take honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, "
+            "low=, high=)"
+        )
+        raise InvalidArgument("metric", "accuracy", wanted)
+    return output, y
+
+
+def right(output: Tensor, y: Tensor) -> Tensor:
+    """`[n]`: whether a record is classified right, at every position of it. NaN is wrong."""
+    output, y = aligned(output, y)
+    highest, place = output.max(dim=1)  # NaN is the highest of all
+    # One output is a logit. Labels of two classes are 0 and 1, sometimes -1 and 1: above one half is the second class.
+    found = (highest > 0) == (y > 0.5) if output.shape[1] == 1 else place == y
+    found &= highest == highest
+    return found if found.dim() == 1 else found.flatten(1).all(dim=1)
+
+
+def _cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy, and NaN for a label that is none of the classes: with it the loss would fail for the whole batch."""
+    fits = (y >= 0) & (y < output.shape[1])
+    losses = cross_entropy(output, torch.where(fits, y, 0)).double()
+    return torch.where(fits.reshape(len(y), -1).all(dim=1), losses, torch.nan)
+
+
+class OneByOne:
+    """A user's function of one record, called for every record of a batch without showing it another one.
+
+    By `torch.func.vmap` where the function can be mapped, which is found out on zeros and not on records; else in a loop, each
+    call with copies. Shape and number of what comes back are forced: one number a record.
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
+        self._function = function
+        self._mapped: bool | None = None
+
+    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+        if self._mapped is None:
+            self._mapped = self._can_be_mapped(torch.zeros_like(output[:2]), torch.zeros_like(y[:2]))
+        if self._mapped:
+            return self._map(output.clone(), y.clone())
+        return torch.stack([self._alone_or_nan(*one) for one in zip(output, y, strict=True)])
+
+    def alone(self, output: Tensor, y: Tensor) -> Tensor:
+        """The number of one record."""
+        found = torch.as_tensor(self._function(output, y), device=output.device)
+        if found.numel() != 1:
+            raise InvalidArgument("metric", f"a result of shape {list(found.shape)}", "one number for one record")
+        return found.reshape(()).double()
+
+    def _map(self, output: Tensor, y: Tensor) -> Tensor:
+        mapped: Tensor = torch.func.vmap(self.alone, randomness="different")(output, y)
+        return mapped
+
+    def _can_be_mapped(self, output: Tensor, y: Tensor) -> bool:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that a map is slow
+                self._map(output, y)
+        except MACHINE:
+            raise
+        except Exception:
+            return False
+        return True
+
+    def _alone_or_nan(self, output: Tensor, y: Tensor) -> Tensor:
+        try:
+            return self.alone(output.clone(), y.clone())
+        except MACHINE:
+            raise
+        except Exception:
+            return torch.full((), torch.nan, dtype=torch.float64, device=output.device)

@@ -1,0 +1,237 @@
+"""The command line. Results go to standard output, progress and notes to standard error, and a bad argument is one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+import honestdp
+from honestdp import checks
+from honestdp.budget import rounded_up
+from honestdp.cli import ledger as ledger_cli
+from honestdp.cli import tune as tune_cli
+from honestdp.cli.options import (
+    Accountant,
+    Candidates,
+    Delta,
+    Identical,
+    Json,
+    Lot,
+    Noise,
+    Records,
+    Runs,
+    SelectionName,
+    ShapeOption,
+    Steps,
+    selection_of,
+    whole_number,
+)
+
+app = typer.Typer(
+    help=(
+        "Differentially private training whose reported epsilon includes the hyperparameter search.\n\n"
+        "**tune** searches and trains within one budget. **plan** compares what a search would cost under every selection; "
+        "**epsilon** and **noise** answer for one. **ledger** keeps what a dataset may spend and has spent."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+app.command()(tune_cli.tune)
+app.add_typer(ledger_cli.app, name="ledger")
+for entry in entry_points(group="honestdp.commands"):  # of packages beside this one, such as the papers
+    app.add_typer(entry.load(), name=entry.name)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(f"honestdp {honestdp.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def epsilon(
+    records: Records,
+    lot: Lot,
+    steps: Steps,
+    noise: Noise,
+    delta: Delta,
+    candidates: Candidates = 1,
+    selection: SelectionName = "compose",
+    runs: Runs = None,
+    shape: ShapeOption = None,
+    identical: Identical = False,
+    accountant: Accountant = None,
+    as_json: Json = False,
+) -> None:
+    """The epsilon of a run, or of a whole search.
+
+    One run on MNIST:  `honestdp epsilon --records 60000 --lot 250 --steps 10000 --noise 4 --delta 1e-6`
+
+    Best of 40 on average:  the same with  `--selection envelope --candidates 40`
+    """
+    from honestdp.planner import statement
+
+    run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
+    checks.probability(delta=delta)
+    chosen = selection_of(
+        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
+    )
+    _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
+
+
+@app.command()
+def noise(
+    records: Records,
+    lot: Lot,
+    steps: Steps,
+    epsilon: Annotated[float, typer.Option(help="The epsilon that the whole search may spend.")],
+    delta: Delta,
+    candidates: Candidates = 1,
+    selection: SelectionName = "compose",
+    runs: Runs = None,
+    shape: ShapeOption = None,
+    identical: Identical = False,
+    accountant: Accountant = None,
+    as_json: Json = False,
+) -> None:
+    """The least noise with which a run, or a whole search, meets a budget. It never overshoots.
+
+    `honestdp noise --records 60000 --lot 250 --steps 10000 --epsilon 1 --delta 1e-6 --selection envelope --candidates 40`
+    """
+    from honestdp.accounting.calibration import least_noise
+    from honestdp.planner import statement
+
+    budget = honestdp.Budget(epsilon, delta)
+    chosen = selection_of(
+        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
+    )
+    with _quiet():
+        run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
+    _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
+
+
+@app.command()
+def plan(
+    records: Records,
+    lot: Lot,
+    steps: Steps,
+    delta: Delta,
+    candidates: Annotated[
+        int, typer.Option(parser=whole_number, metavar="INTEGER", help="How many candidates the search has.")
+    ],
+    noise: Annotated[float | None, typer.Option(help="Compare epsilons at this noise; or give --epsilon.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Compare the noises that meet this epsilon; or give --noise.")
+    ] = None,
+    coverage: Annotated[float, typer.Option(help="The chance that a given candidate is run at all.")] = 0.9,
+    max_runs: Annotated[float | None, typer.Option(help="The most runs, on average, that you can afford.")] = None,
+    published: Annotated[bool, typer.Option("--published", help="Recommend published bounds alone.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw epsilon against candidates into this PNG or SVG file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every way to search side by side, and which to take.
+
+    `honestdp plan --records 56000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --plot plan.png`
+    """
+    from honestdp import planner
+    from honestdp.report import chart, console
+
+    if plot is not None:
+        chart.check(plot)
+    with _quiet(), _progress("comparing methods") as tick:
+        made = planner.plan(
+            records=records,
+            lot=lot,
+            steps=steps,
+            delta=delta,
+            candidates=candidates,
+            noise=noise,
+            epsilon=epsilon,
+            coverage=coverage,
+            max_runs=max_runs,
+            published=published,
+            progress=tick,
+        )
+        recommended = made.run_of(made.recommended)
+        crossings = planner.crossovers(recommended, delta=delta, coverage=coverage)
+        result = planner.statement(made.recommended.selection, recommended, delta=delta)
+    if plot is not None:
+        with _progress("drawing") as tick:
+            chart.draw(recommended, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
+    if as_json:
+        typer.echo(json.dumps(console.plan_as_dict(made, crossings, result, plot), indent=2))
+        return
+    console.print_plan(made, crossings, result)
+    if plot is not None:
+        typer.echo(f"\nchart       {plot}")
+
+
+def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:
+    constants = {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise}
+    if as_json:
+        typer.echo(json.dumps({**constants, "candidates": candidates, **result.as_dict()}, indent=2))
+        return
+    noise = f"noise {rounded_up(run.noise, 6)}"
+    typer.echo(f"{'run':<11}{noise}, {run.records} records, lot {run.lot:g}, {run.steps} steps")
+    typer.echo(result)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps to itself what the accountants say of numbers that are only tried out; a statement says what is said of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Any]:
+    """A bar on standard error, seen only in a terminal and gone when done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def main() -> None:
+    """Runs the command line; a bad argument is one line on standard error and exit code 2."""
+    try:
+        code = typer.main.get_command(app).main(prog_name="honestdp", standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        if str(stop):
+            print(f"honestdp: {stop}", file=sys.stderr)
+        sys.exit(130)
+    except checks.InvalidArgument as error:
+        _fail(f"--{error.argument.replace('_', '-')} must be {error.wanted}; got {error.value}")
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        sys.exit(0)
+    except click.UsageError as error:
+        _fail(error.format_message())
+    except (checks.HonestdpError, OSError) as error:
+        _fail(str(error))
+    else:
+        sys.exit(code or 0)
+
+
+def _fail(message: str) -> None:
+    print("honestdp: error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)

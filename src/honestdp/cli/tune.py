@@ -1,0 +1,289 @@
+"""`honestdp tune`: a whole search on a named dataset, from the ledger's charge to the report."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from click.core import ParameterSource
+
+from honestdp import checks
+from honestdp.cli.options import Json, whole_number
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from honestdp.search.tune import TuneResult
+
+_DATASET = typer.Argument(
+    metavar="[DATASET]", help="mnist, adult, enron, ..., or digits and breast-cancer, which need no files."
+)
+
+
+def tune(
+    context: typer.Context,
+    name: Annotated[str | None, _DATASET] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="For the whole search: every run, every score, the choice.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="delta, well below 1/records.")] = 1e-5,
+    model: Annotated[str, typer.Option(help="logistic, or hidden:100 for one hidden layer of 100 units.")] = "logistic",
+    optimizer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search. May repeat."
+        ),
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "
+            "`sgd.lr=...`. May hold lot, steps and width. Left out: the papers' grid. May repeat."
+        ),
+    ] = None,
+    selection: Annotated[
+        str, typer.Option(help="auto, compose, winner, liu-talwar, papernot-steinke, profile or envelope.")
+    ] = "auto",
+    coverage: Annotated[float, typer.Option(help="The chance that a given candidate is run at all.")] = 0.9,
+    lot: Annotated[float | None, typer.Option(help="L: the expected size of a Poisson lot.")] = None,
+    steps: Annotated[
+        int, typer.Option(parser=whole_number, metavar="INTEGER", help="T: noisy queries in one run.")
+    ] = 1000,
+    validation: Annotated[float, typer.Option(help="The fraction of records that score the runs.")] = 0.2,
+    max_runs: Annotated[float | None, typer.Option(help="The most runs, on average, that you can afford.")] = None,
+    published: Annotated[bool, typer.Option("--published", help="Rest on published bounds alone.")] = False,
+    candidates: Annotated[int | None, typer.Option(help="Of a random search: how many draws it amounts to.")] = None,
+    ledger: Annotated[Path | None, typer.Option(envvar="HONESTDP_LEDGER", help="Charge this ledger first.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The dataset's name in the ledger, if it has another one there.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder for model, statement, result and report.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the search in this folder; needs nothing else.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Each record goes through the model by itself; slower, and needs no trial.")
+    ] = False,
+    noise_seed: Annotated[int | None, typer.Option(help="Fix every random number: NOT PRIVATE.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Search for hyperparameters and train, all within one budget, and say what is guaranteed.
+
+    `honestdp tune digits --epsilon 3 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --lot 64 --steps 300 --out runs/first`
+
+    With no optimizer it is horizon: one run, nothing to tune, the whole budget in it.
+    """
+    if resume is not None:
+        _resume(context, resume, as_json=as_json)
+        return
+    if name is None:
+        raise checks.HonestdpError("a dataset must be named: honestdp tune DATASET, or honestdp tune --resume DIR")
+    if dataset is not None and ledger is None:
+        wanted = "left out without --ledger: it is the dataset's name in that file"
+        raise checks.InvalidArgument("dataset", dataset, wanted)
+    if epsilon is None:
+        raise checks.InvalidArgument("epsilon", None, "given: the budget of the whole search")
+    _stoppable(context, as_json=as_json, resumed=None)
+
+
+def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
+    """The search; after Ctrl-C how to go on, and the exit code of a command that was interrupted."""
+    from honestdp.search.tune import SearchStopped
+
+    folder = Path(resumed or context.params["out"]) if resumed or context.params["out"] else None
+    try:
+        _search(context, as_json=as_json, resumed=resumed)
+    except KeyboardInterrupt as stop:
+        if not isinstance(stop, SearchStopped):
+            words = "nothing was charged" if resumed is None else "nothing more was charged"
+        elif folder is None:
+            words = "what it was charged stays charged; nothing was kept, since no --out was given"
+        else:
+            words = "what it was charged stays charged; to go on:"
+        typer.echo(f"honestdp: the search was stopped; {words}", err=True)
+        if folder is not None and (folder / "search.json").exists():
+            typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder)]), err=True)
+        raise typer.Exit(130) from None
+
+
+def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
+    """The search in the folder, by the command that began it."""
+    source = context.get_parameter_source
+    given = [p.opts[0] for p in context.command.params if p.name and source(p.name) is ParameterSource.COMMANDLINE]
+    others = [name for name in given if name not in ("--resume", "--json")]
+    if others:
+        wanted = f"given alone: the search goes on with the settings that it was begun with, so leave out {', '.join(others)}"
+        raise checks.InvalidArgument("resume", str(folder), wanted)
+    path = folder / "search.json"
+    if folder.is_dir() and not path.exists():
+        wanted = (
+            "the folder of a search that was begun: there is none in it, and nothing was charged for one. Begin it with its "
+            "whole command and --out"
+        )
+        raise checks.InvalidArgument("resume", str(folder), wanted)
+    try:
+        command = shlex.split(str(json.loads(path.read_text())["reproduce"]))
+    except (OSError, ValueError, KeyError, TypeError) as trouble:
+        wanted = f"the folder of a search, with its search.json ({type(trouble).__name__})"
+        raise checks.InvalidArgument("resume", str(folder), wanted) from trouble
+    if command[:2] != ["honestdp", "tune"]:
+        wanted = "the folder of a search that was begun on the command line; go on from Python with resume=True"
+        raise checks.InvalidArgument("resume", str(folder), wanted)
+    began = context.command.make_context("tune", command[2:], parent=context.parent)
+    if "--ledger" not in command:
+        began.params["ledger"] = None  # whatever the environment says now
+    _stoppable(began, as_json=as_json, resumed=folder)
+
+
+def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
+    from honestdp.budget import Budget
+    from honestdp.data import named
+    from honestdp.search.tune import tune as search
+
+    given = context.params
+    names = given["optimizer"] or ["horizon"]
+    spaces = _spaces(given["space"], names)
+    if given["name"] not in named.names():
+        raise checks.HonestdpError(f"the dataset must be one of {', '.join(named.names())}; got {given['name']}")
+    if given["model"] == "logistic" and any("width" in own for own in (spaces or {}).values()):
+        raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
+    found = named.load(given["name"])
+    x, y = found.train
+    result = search(
+        _model(given["model"], features=found.features, classes=found.classes),
+        (x, y),
+        records=len(found.train_rows),
+        budget=Budget(given["epsilon"], given["delta"]),
+        optimizer=names,
+        space=spaces,
+        selection=given["selection"],
+        coverage=given["coverage"],
+        lot=given["lot"],
+        steps=given["steps"],
+        validation=given["validation"],
+        max_runs=given["max_runs"],
+        published=given["published"],
+        candidates=given["candidates"],
+        ledger=given["ledger"],
+        dataset=None if given["ledger"] is None else given["dataset"] or given["name"],
+        out=resumed or given["out"],
+        resume=resumed is not None,
+        device=given["device"],
+        strict=given["strict"],
+        noise_seed=given["noise_seed"],
+        progress=sys.stderr.isatty(),
+        reproduce=_command(context),
+    )
+    if as_json:
+        typer.echo(json.dumps(result.as_dict(), indent=2))
+        return
+    _print(result, found.standin)
+
+
+def _command(context: Any) -> str:
+    """The command that makes this search again, without where it is put."""
+    words = ["honestdp", "tune", context.params["name"]]
+    for parameter in context.command.params:
+        value, flag = context.params.get(parameter.name), parameter.opts[0]
+        if (
+            parameter.name in ("name", "out", "resume", "as_json")
+            or value is None
+            or value == parameter.get_default(context)
+        ):
+            continue
+        if value is True:
+            words.append(flag)
+        else:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [flag, str(one)]
+    return shlex.join(words)
+
+
+def _print(result: TuneResult, standin: str | None) -> None:
+    from honestdp.ledger.balance import rounded_down
+
+    rows = [("winner", ", ".join(f"{name} {value}" for name, value in result.hyperparameters.items()))]
+    if result.score is not None:
+        flatters = "" if result.statement.runs == 1 else "; a winner's score flatters it"
+        rows.append(("score", f"{result.score}, noisy, 95 % interval{flatters}"))
+    if standin:
+        rows.append(("data", standin))
+    for label, text in rows:
+        typer.echo(f"{label:<12}{text}")
+    typer.echo()
+    typer.echo(result.statement)
+    if result.balance is not None:
+        balance = result.balance
+        left = (
+            f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
+        )
+        typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}")
+    if result.report is not None:
+        typer.echo(f"{'report':<12}{result.report}")
+
+
+def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Module]:
+    match = re.fullmatch(r"logistic|hidden(?::(\d+))?", words)
+    if match is None or match[1] == "0":
+        raise checks.InvalidArgument("model", words, "logistic, hidden, or hidden:WIDTH")
+    units = int(match[1] or 100)
+
+    def logistic() -> nn.Module:
+        from torch import nn
+
+        return nn.Linear(features, classes)
+
+    def hidden(width: int = units) -> nn.Module:
+        from torch import nn
+
+        return nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, classes))
+
+    return logistic if words == "logistic" else hidden
+
+
+def _spaces(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | None:
+    if not texts:
+        return None
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = re.fullmatch(r"(?:([\w-]+)\.)?(\w+)=(.+)", text)
+        if match is None:
+            raise checks.InvalidArgument("space", text, "NAME=VALUES, such as clip=0.1,0.2 or sgd.lr=log:0.001:1")
+        optimizer, name, values = match.groups()
+        if optimizer is not None and optimizer not in optimizers:
+            raise checks.InvalidArgument("space", text, f"for one of the optimizers asked for: {', '.join(optimizers)}")
+        for own in [optimizer] if optimizer else optimizers:
+            if name in found.setdefault(own, {}):
+                raise checks.InvalidArgument("space", text, f"{name} once, with all its values: {name}=A,B,C")
+            found[own][name] = _values(text, values)
+    return found
+
+
+def _values(text: str, values: str) -> Any:
+    from honestdp.search.space import LogUniform, Uniform
+
+    try:
+        law = re.fullmatch(r"(log|uniform):([^:]+):([^:]+)", values)
+        if law is not None:
+            return {"log": LogUniform, "uniform": Uniform}[law[1]](float(law[2]), float(law[3]))
+        return [_value(one) for one in values.split(",")]
+    except (ValueError, OverflowError) as trouble:
+        wanted = (
+            "NAME=VALUES with finite numbers: a list 0.1,0.2 or log:LOW:HIGH or uniform:LOW:HIGH with LOW below HIGH"
+        )
+        raise checks.InvalidArgument("space", text, wanted) from trouble
+
+
+def _value(text: str) -> Any:
+    words = {"auto": "auto", "true": True, "false": False, "half": "half", "full": "full"}
+    if text.strip().lower() in words:
+        return words[text.strip().lower()]
+    number = float(text)
+    return int(number) if number == int(number) and "." not in text and "e" not in text.lower() else number

@@ -1,0 +1,1 @@
+"""The datasets that honestdp knows by name, one module each."""

@@ -1,0 +1,225 @@
+"""What leaves a search, and nothing else: the winner, its noisy score, the statement, the public design.
+
+Everything written here is a function of the public design and of what the selection lets out. For a selection whose candidates
+all leave, that is every model. Files are replaced whole. The result is first written under a name that is not its own; then
+the ledger is told and what was secret is erased; only then has the result its name, which says that the search is over. A
+search that is killed in between writes the same files again, or ends what is left to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from honestdp.boundary.metrics import Score, score_of
+from honestdp.budget import Budget, Statement, number
+from honestdp.files import opened, replace_file
+from honestdp.ledger import Balance
+from honestdp.run import Run
+from honestdp.search.design import Design
+from honestdp.search.runs import Execution, first_width, fresh
+from honestdp.search.secret import Secret
+from honestdp.search.standing import Standing
+
+SEARCH, PENDING = "search.json", ".result.json.pending"
+MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
+    "model.safetensors",
+    "statement.json",
+    "result.json",
+    "report.html",
+    "candidates",
+)
+_NAMES = "|".join(re.escape(name) for name in (SEARCH, PENDING, MODEL, STATEMENT, RESULT, REPORT))
+_CANDIDATE = r"\d{4,}\.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A candidate that leaves with its model: one of a composition."""
+
+    hyperparameters: dict[str, Any]
+    model: nn.Module
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """The winner of a search, and what is guaranteed about it.
+
+    score: the winner's noisy validation score; None where nothing was scored. The winner of many is flattered by its score.
+    run: the constants of the winner's training. candidates: every trained candidate, for a selection under which all leave.
+    balance: the dataset's, around this search. report: the HTML file, where a folder was given.
+    """
+
+    model: nn.Module
+    hyperparameters: dict[str, Any]
+    score: Score | None
+    budget: Budget
+    run: Run
+    statement: Statement
+    candidates: tuple[Trained, ...] = ()
+    balance: Balance | None = None
+    report: Path | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """What the whole search spent, at `budget.delta`."""
+        return self.statement.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "hyperparameters": self.hyperparameters,
+            "score": None if self.score is None else self.score.as_dict(),
+            "epsilon": number(self.epsilon),
+            "delta": self.budget.delta,
+            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "run": vars(self.run),
+            "candidates": [one.hyperparameters for one in self.candidates],
+            "ledger": None if self.balance is None else self.balance.as_dict(),
+            "report": None if self.report is None else self.report.name,
+            "statement": self.statement.as_dict(),
+        }
+
+    @cached_property
+    def _text(self) -> bytes:
+        return (json.dumps(self.as_dict(), indent=2) + "\n").encode()
+
+    def write(self, folder: Path, report: str) -> None:
+        """Everything that leaves, into a folder, the result last and under another name than its own; see `finish`."""
+        replace_file(folder / MODEL, serialised(self.model), mode=0o644)
+        for i, one in enumerate(self.candidates):
+            (folder / CANDIDATES).mkdir(mode=0o755, exist_ok=True)
+            replace_file(folder / CANDIDATES / f"{i:04d}.safetensors", serialised(one.model), mode=0o644)
+        replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
+        replace_file(folder / REPORT, report.encode(), mode=0o644)
+        replace_file(folder / PENDING, self._text, mode=0o644)
+
+
+def result_of(
+    design: Design,
+    said: Statement,
+    execution: Execution,
+    plan: Secret,
+    standing: Standing,
+    balance: Balance | None,
+) -> TuneResult:
+    """What leaves a search that stands there: the winner, and every run where all leave."""
+    if standing.best is None or standing.weights is None:  # a count that may be zero was zero
+        model, winner = execution.untrained(), None
+    else:
+        model, winner = execution.model(standing.best, standing.weights), plan.candidates[standing.best]
+    score = None
+    if design.metric is not None and design.multiplier is not None and math.isfinite(standing.noisy):
+        score = score_of(
+            design.metric,
+            int(standing.noisy),
+            multiplier=design.multiplier,
+            records=design.validation_records,
+            fraction=design.fraction,
+        )
+    return TuneResult(
+        model=model.eval(),
+        hyperparameters={} if winner is None else winner.hyperparameters,
+        score=score,
+        budget=design.budget,
+        run=design.runs[0] if winner is None else design.run_of(winner),
+        statement=said,
+        candidates=tuple(
+            Trained(hyperparameters=plan.candidates[run].hyperparameters, model=execution.model(run, weights))
+            for run, weights in sorted(standing.kept.items())
+        ),
+        balance=balance,
+    )
+
+
+def finish(folder: Path) -> None:
+    """Give the result its name: from here on the search is over."""
+    with opened(folder) as handle:
+        os.replace(PENDING, RESULT, src_dir_fd=handle, dst_dir_fd=handle)
+        os.fsync(handle)
+
+
+def settle(folder: Path) -> None:
+    """What a kill left half written goes, and folder and files get the time at which the search began: files that travel do not
+    say how long it took. (On the disk that they were written to, the time of their last change of status does.)
+    """
+    begun = (folder / SEARCH).stat().st_mtime_ns
+    inner = folder / CANDIDATES
+    for place, names in ((inner, _CANDIDATE), (folder, _NAMES)):
+        if not place.is_dir() or (place == inner and place.is_symlink()):
+            continue
+        for path in sorted(place.iterdir()):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                continue
+            if half_written(path.name, names):
+                path.unlink()
+            elif re.fullmatch(names, path.name):
+                _set_time(path, begun)
+        _set_time(place, begun)
+
+
+def half_written(name: str, names: str = _NAMES) -> bool:
+    """Whether a file that a search writes into its folder has this name until it is whole. Other files are not ours to touch."""
+    return re.fullmatch(rf"\.({names})\.\d+\.new", name) is not None
+
+
+def _set_time(path: Path, time: int) -> None:
+    if path.stat().st_mtime_ns != time:
+        os.utime(path, ns=(time, time))
+
+
+def serialised(model: nn.Module) -> bytes:
+    """Weights as safetensors: never a pickle, which could run code when read."""
+    from safetensors.torch import save
+
+    return save(
+        {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()},
+        {"format": "pt"},
+    )
+
+
+def load_weights(model: nn.Module, content: bytes) -> nn.Module:
+    from safetensors.torch import load
+
+    model.load_state_dict(load(content))
+    return model
+
+
+def read(folder: Path, model: Any, statement: Statement, design: Design) -> TuneResult:
+    """The result that `write` wrote. model: what the search was made with."""
+    found = json.loads((folder / RESULT).read_text())
+    score, ledger = found["score"], found["ledger"]
+    if score is not None:
+        score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
+    if ledger is not None:
+        ledger = {name: ledger[name] for name in ("dataset", "before", "spent", "charges", "charged", "head")} | {
+            "budget": Budget(**ledger["budget"])
+        }
+
+    def made(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
+        width = hyperparameters.get("width") if hyperparameters else first_width(design)
+        return load_weights(fresh(model, width=width, start=0), path.read_bytes()).eval()
+
+    every = tuple(
+        Trained(hyperparameters=one, model=made(one, folder / CANDIDATES / f"{i:04d}.safetensors"))
+        for i, one in enumerate(found["candidates"])
+    )
+    return TuneResult(
+        model=made(found["hyperparameters"], folder / MODEL),
+        hyperparameters=found["hyperparameters"],
+        score=score,
+        budget=design.budget,
+        run=Run(**found["run"]),
+        statement=statement,
+        candidates=every,
+        balance=None if ledger is None else Balance(**ledger),
+        report=folder / REPORT,
+    )

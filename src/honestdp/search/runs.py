@@ -1,0 +1,307 @@
+"""The runs of a search: trained as populations, scored, and forgotten but for the best.
+
+Runs of one (lot, steps, width) are trained in batches, each a population. After a batch its runs are scored, the best run so far
+is kept, and the rest is dropped. All of that is in the secret folder, written atomically, so that a search that was killed at any
+moment goes on from the last batch and, within it, from the last checkpoint. Every batch and every attempt at it has a seed of its
+own, a child of the plan's, so that whoever goes on draws the same numbers.
+
+A run whose training fails, or whose weights are no numbers, scores minus infinity and counts: that a run failed must not be seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from honestdp.boundary.decoding import Guarded, WorkerDied
+from honestdp.boundary.generators import lent, seed_all
+from honestdp.boundary.intake import Model, own_copy
+from honestdp.boundary.metrics import best_of
+from honestdp.boundary.rehearsal import rehearse
+from honestdp.boundary.scores import Validation
+from honestdp.boundary.seed import Seed
+from honestdp.boundary.split import as_pair, gathered, split
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.gradients.layout import layout_of, load_row
+from honestdp.logs import silence
+from honestdp.losses import Loss, check_labels, default_loss
+from honestdp.optimizers.schedules import Schedule
+from honestdp.search.design import Design
+from honestdp.search.errors import MachineStopped, SearchFailed, without_records
+from honestdp.search.secret import Secret
+from honestdp.search.space import Candidate
+from honestdp.search.standing import Standing
+from honestdp.search.vault import Kept, Store, Unkept
+from honestdp.training.train import assemble
+
+BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
+CHECKPOINT_SECONDS = 15.0
+ROUNDS = 3  # in which the runs of a batch that fails are trained one by one, before the search stops
+STANDING = "standing"
+MACHINE = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, torch.AcceleratorError)
+"""The machine failed; after an error of an accelerator nothing can be computed on it in this process."""
+NOT_THE_RUN = (*MACHINE, HonestdpError)
+"""What stops a search, to be resumed: the machine failed, or the arguments are wrong for every run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is trained, and where: public, and the same for every run."""
+
+    model: Model | Callable[..., nn.Module]
+    loss: Loss | None
+    schedule: str | Schedule
+    device: torch.device
+    secure: bool
+    workers: int
+    strict: bool = False
+
+    def module(self, candidate: Candidate, start: int) -> nn.Module:
+        """The module of a run before its first step. start: a seed that depends on no record."""
+        return fresh(self.model, width=candidate.width, start=start)
+
+
+def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
+    """A module of its own: a copy of the given one, or what the factory makes from this seed and width."""
+    if isinstance(model, nn.Module):
+        if width is not None:
+            raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
+        return own_copy(model)
+    if not callable(model):
+        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
+    if width is not None and "width" not in inspect.signature(model).parameters:
+        raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
+    with lent():
+        seed_all(start)
+        made = model() if width is None else model(width=width)
+    return own_copy(made)
+
+
+def first_width(design: Design) -> int | None:
+    """The width of a model that stands for none: a count that may be zero was zero."""
+    some = design.candidates[0] if design.candidates else design.space.draw(np.random.default_rng(0))
+    return some.width
+
+
+class Execution:
+    """All runs of one search, over the given records."""
+
+    def __init__(
+        self,
+        design: Design,
+        secret: Secret,
+        setting: Setting,
+        data: Any,
+        *,
+        records: int,
+        store: Store,
+        classes: int | None = None,
+    ) -> None:
+        """store: for what a resume needs. classes: how many outputs a label may name, where that is known. Nothing is read yet:
+        that is for `finish`.
+        """
+        pair = as_pair(data)
+        self._labels = None if pair is None or classes is None or not len(pair[1]) else (pair[1], classes)
+        self._design, self._secret, self._setting, self._store = design, secret, setting, store
+        self._data, self._records = data, records
+
+    @cached_property
+    def _sides(self) -> tuple[Any, Any]:
+        """(training, validation): two sides of the records, or all of them and None."""
+        data = self._data if as_pair(self._data) is not None else Guarded(self._data)
+        if not self._design.fraction:
+            return data, None
+        return split(data, self._secret.held_out(self._records, self._design.fraction))
+
+    @cached_property
+    def _validation(self) -> Validation | None:
+        held, metric, setting = self._sides[1], self._design.metric, self._setting
+        if held is None or metric is None:
+            return None
+        module = self._module(0) if self._secret.candidates else self.untrained()
+        module, seed = module.to(setting.device), self._secret.seed.child("validation")
+        dtype = next(module.parameters()).dtype
+        x, y = gathered(held, dtype=dtype, device=setting.device, workers=setting.workers, seed=seed)
+        loss = setting.loss or default_loss(y.dtype)
+        if len(x) == 0:  # the coins put no record here: every score is its noise
+            return Validation(x, y, loss=loss, metric=metric)
+        # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
+        forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=setting.strict)
+        return Validation(x, y, loss=loss, metric=metric, forward=forward)
+
+    def finish(self) -> Standing:
+        """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
+        with silence():
+            try:
+                return self._finish()
+            except KeyboardInterrupt:  # ours: `Search` makes a new one of it
+                raise
+            except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
+                error = without_records(trouble)
+        raise error  # here and not there, so that nothing of what was caught is carried along as its context
+
+    def _finish(self) -> Standing:
+        _ = self._validation  # opened before the first run, so that what does not fit is found before the training
+        if self._labels is not None:
+            labels, classes = self._labels
+            check_labels(int(labels.min()), int(labels.max()), classes)
+        standing = self._load()
+        for number, batch in enumerate(self.batches()):
+            if number >= standing.done:
+                self._batch(number, batch, standing)
+                standing.done += 1
+                self._save(standing)
+                self._forget()
+        if self._design.choice is not None and standing.best is None:
+            self._choose(standing)
+            self._save(standing)
+        if self._secret.candidates and standing.best is None:
+            raise SearchFailed(
+                "no run ended with weights that are numbers. Why is not said, since it might tell of the records: try the model "
+                "and the space on made-up records"
+            )
+        return standing
+
+    def batches(self) -> Iterator[list[int]]:
+        """The runs that are trained together, in order: of one (lot, steps, width), at most BATCH."""
+        for group in self._secret.groups():
+            for first in range(0, len(group), BATCH):
+                yield group[first : first + BATCH]
+
+    def _forget(self) -> None:
+        """Remove the checkpoints of trainings that are over."""
+        self._store.remove(*(name for name in self._store.names() if name.startswith("batch")))
+
+    def _batch(self, number: int, batch: list[int], standing: Standing) -> None:
+        rank = self._secret.rank
+        for run, weights in zip(batch, self._trained(number, batch), strict=True):
+            if weights is None or not bool(torch.isfinite(weights).all()):
+                continue
+            if self._design.choice is not None:
+                noise = self._secret.choice[run], self._secret.noise[run]
+                standing.kept[run] = weights.cpu()
+                standing.chosen_by[run], standing.scored[run] = self._score(run, weights, *noise)
+                continue
+            noisy = 0.0 if self._validation is None else float(self._score(run, weights, self._secret.noise[run])[0])
+            if standing.best is None or rank(run, noisy) > rank(standing.best, standing.noisy):
+                standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
+
+    def _trained(self, number: int, batch: list[int]) -> list[Tensor | None]:
+        """The weights of each run; None for one that failed.
+
+        Checkpoints carry the batch's number: one of an earlier batch, left by a kill, must not be taken for this one's.
+
+        A failure ends the whole batch. It is tried once more with the same seed: that draws no number anew and so is no second
+        chance. What follows from draws and records fails again; what came from the machine and has passed does not. A batch
+        that fails twice is trained anew, run by run. With Q the law of all of them, a failure being an outcome, the first
+        attempt is kept where none fails; what is put in its place must then be Q given that one fails, or runs that fail by
+        chance would have a second one. So the new attempts are kept where one fails, as it nearly always does again, and all
+        are made anew where none does. What is returned has the law Q. But not without end: after `ROUNDS` of that in which no
+        run failed, the search stops and says that it was the machine. A resume begins with the whole batch and its seed,
+        and then makes further rounds, with seeds of their own: what a search that ends returns still has the law Q.
+        """
+        rounds = self._store.read(f"failed{number}")
+        if rounds is None or rounds.endswith(b"stopped"):
+            found = self._whole(number, batch)
+            if found is not None:
+                return found
+        made = int((rounds or b"0").split()[0])
+        self._store.write(
+            f"failed{number}", f"{made}".encode()
+        )  # who is killed from here on does not try the whole again
+        if len(batch) == 1:
+            return [None]
+        for attempt in range(made + 1, made + 1 + ROUNDS):
+            self._forget()
+            found = [self._alone(number, run, attempt) for run in batch]
+            if any(weights is None for weights in found):
+                return found
+            self._store.write(f"failed{number}", f"{attempt}".encode())
+        self._store.write(f"failed{number}", f"{made + ROUNDS} stopped".encode())
+        raise MachineStopped("an error that passed")  # runs that failed together did not fail one by one
+
+    def _whole(self, number: int, batch: list[int]) -> list[Tensor | None] | None:
+        for _ in range(2):
+            try:
+                return self._population(batch, f"batch{number}", self._secret.seed.child("batch", number))
+            except (KeyboardInterrupt, *NOT_THE_RUN):
+                raise
+            except BaseException:  # whatever it is: its kind and words may come from records, or tell which run it was
+                self._forget()
+        return None
+
+    def _alone(self, number: int, run: int, attempt: int) -> Tensor | None:
+        seed = self._secret.seed.child("alone", number, run, attempt)
+        try:
+            return self._population([run], f"batch{number}-{run}", seed)[0]
+        except (KeyboardInterrupt, *NOT_THE_RUN):
+            raise
+        except BaseException:
+            return None
+
+    def _population(self, batch: list[int], name: str, seed: Seed) -> list[Tensor | None]:
+        candidates = [self._secret.candidates[run] for run in batch]
+        job = assemble(
+            [self._module(run) for run in batch],
+            self._sides[0],
+            run=[self._design.run_of(candidate) for candidate in candidates],
+            optimizers=[candidate.rule() for candidate in candidates],
+            loss=self._setting.loss,
+            device=self._setting.device,
+            secure=self._setting.secure,
+            schedule=self._setting.schedule,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+            workers=self._setting.workers,
+            by_coin=self._design.fraction > 0,
+            strict=self._setting.strict,
+            seed=seed,
+            keep=None if isinstance(self._store, Unkept) else Kept(self._store, name),
+            together=self._together(batch[0]),
+            memory=self._secret.memory,
+        )
+        return [*job.work(False)]
+
+    def _together(self, run: int) -> int:
+        """The plan's word on how many runs of this one's group are trained together; 0 where it has none."""
+        sizes = zip(self._secret.groups(), self._secret.together, strict=False)
+        return next((size for group, size in sizes if run in group), 0)
+
+    def _module(self, run: int) -> nn.Module:
+        return self._setting.module(self._secret.candidates[run], self._secret.starts[run])
+
+    def untrained(self) -> nn.Module:
+        return fresh(self._setting.model, width=first_width(self._design), start=0)
+
+    def model(self, run: int, weights: Tensor) -> nn.Module:
+        """The module of a run with its final weights `[d]`."""
+        module = self._module(run)
+        return load_row(module, layout_of(module, self._setting.device), weights)
+
+    def _score(self, run: int, weights: Tensor, *noise: int) -> tuple[int, ...]:
+        assert self._validation is not None
+        with lent():  # for a model that draws when it is scored
+            seed_all(self._secret.seed.child("score", run).number(63))
+            return self._validation.score(self.model(run, weights).to(self._setting.device), *noise)
+
+    def _choose(self, standing: Standing) -> None:
+        """The winner of runs that all leave, and its score: two questions, whatever the number of runs.
+
+        The noise of both was drawn before the runs: whoever asks again, from a copy of the folder, gets the same answers.
+        """
+        if standing.chosen_by:
+            best = best_of(standing.chosen_by)
+            standing.best, standing.noisy, standing.weights = best, float(standing.scored[best]), standing.kept[best]
+
+    def _load(self) -> Standing:
+        return Standing.read(self._store.read(STANDING))
+
+    def _save(self, standing: Standing) -> None:
+        if not isinstance(self._store, Unkept):
+            self._store.write(STANDING, standing.written())

@@ -1,0 +1,211 @@
+"""The front door to a search: tune a model under one budget, and stand behind the epsilon.
+
+The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
+random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only
+then is a record read, split by its coin, and trained on or scored (`search.execution`). At the end the winner and the statement
+leave (`search.leaving`) and what was secret is erased (`search.vault`). `search.carrying` keeps that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from honestdp import checks
+from honestdp.boundary.intake import Model, blank_of, check_alike, try_out
+from honestdp.boundary.mechanism import width_of
+from honestdp.boundary.metrics import Metric, check_metric, default_metric
+from honestdp.boundary.noise import noise_source
+from honestdp.boundary.rehearsal import rehearse
+from honestdp.boundary.seed import Seed
+from honestdp.boundary.split import as_pair, count
+from honestdp.budget import Budget
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.layout import layout_of
+from honestdp.losses import Loss, default_loss
+from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.search.configuration import configuration
+from honestdp.search.design import Design, design
+from honestdp.search.errors import SearchFailed
+from honestdp.search.guarantee import guarantee
+from honestdp.search.lifecycle import Search, SearchStopped
+from honestdp.search.result import TuneResult
+from honestdp.search.runs import BATCH as TOGETHER
+from honestdp.search.runs import Setting
+from honestdp.search.space import space_of
+from honestdp.selection import Compose, Selection, Winner
+from honestdp.training.train import check_rules, place_of
+
+__all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
+
+
+def tune(
+    model: Model | Callable[..., torch.nn.Module],
+    data: Any,
+    *,
+    budget: Budget,
+    optimizer: str | Sequence[str] = "horizon",
+    space: Mapping[str, Any] | None = None,
+    selection: str | Selection = "auto",
+    coverage: float = 0.9,
+    lot: float | None = None,
+    steps: int = 1000,
+    records: int | None = None,
+    validation: float = 0.2,
+    metric: Metric | None = None,
+    max_runs: float | None = None,
+    published: bool = False,
+    candidates: int | None = None,
+    space_seed: int = 0,
+    ledger: str | Path | None = None,
+    dataset: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    loss: Loss | None = None,
+    schedule: str | Schedule = "constant",
+    device: str | torch.device | None = None,
+    noise_seed: int | None = None,
+    secure: bool = False,
+    progress: bool = False,
+    workers: int = 2,
+    strict: bool = False,
+    reproduce: str = "",
+) -> TuneResult:
+    """Search for hyperparameters and train, all within one budget.
+
+    model: a module, or a function that makes one (with the argument `width` where the space has widths).
+    data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
+    budget: for everything: all runs, all scores, the choice among them.
+    optimizer: one name or several: sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search and
+        is the default: one run that gets the whole budget.
+    space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold lot, steps and width; for several optimizers
+        a dictionary of these by optimizer. Left out, the papers' grid of each optimizer.
+    selection: compose, winner, liu-talwar, papernot-steinke, profile, envelope; auto takes the one with the least noise per run.
+    coverage: the chance that a given candidate is run, for selections that draw them.
+    lot, steps: of every run, where the space does not have them. The lot is 250 unless told, or a quarter of few records.
+    records: N, declared. Left out, it is that of the data, and the statement says so.
+    validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
+    metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
+    max_runs: the most runs, on average. published: rest on published bounds alone.
+    candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
+    ledger, dataset: charge this dataset's budget in that file before any record is read.
+    out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
+    resume: go on with the search in `out`, with the same arguments; nothing is charged again.
+    noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
+    strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
+    reproduce: for the report, the command or code that made the search.
+    """
+    size = count(data)
+    checks.whole(least=1, records=size if records is None else records)
+    if records is not None and records != size:
+        wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
+        raise InvalidArgument("records", records, wanted)
+    if (ledger is None) != (dataset is None):
+        raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
+    if ledger is not None and noise_seed is not None:
+        wanted = "left out with a ledger: a fixed seed is not private at any price"
+        raise InvalidArgument("noise_seed", noise_seed, wanted)
+    if resume and out is None:
+        raise InvalidArgument("out", out, "the folder of the search to resume")
+    if noise_seed is not None:
+        checks.whole(least=0, noise_seed=noise_seed)
+    if not isinstance(budget, Budget):
+        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
+    checks.whole(least=0, space_seed=space_seed, workers=workers)
+    if loss is not None and (isinstance(loss, type) or not callable(loss)):
+        raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
+    made = design(
+        budget=budget,
+        records=size,
+        fraction=float(validation),
+        space=space_of(optimizer, space, lot=_lot(lot, size, validation), steps=steps),
+        selection=selection,
+        coverage=coverage,
+        max_runs=max_runs,
+        published=published,
+        drawn=candidates,
+        space_seed=space_seed,
+        metric=_metric(metric, data, validation),
+    )
+    setting = Setting(
+        model=model,
+        loss=loss,
+        schedule=schedule,
+        device=place_of(device),
+        secure=secure,
+        workers=workers,
+        strict=strict,
+    )
+    classes = _rehearsed(made, setting, data)
+    declared = records is not None
+    public = configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
+    public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
+    public["reproduce"] = reproduce
+    said = guarantee(
+        made,
+        seeded=noise_seed is not None,
+        declared=declared,
+        loss=loss,
+        decoded=as_pair(data) is None,
+        strict=strict,
+    )
+    search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
+    return search.carry_out(data, None if out is None else Path(out), resume=resume, show=progress)
+
+
+def _lot(lot: float | None, records: int, validation: float) -> float:
+    return min(250.0, max(1.0, records * (1 - validation) / 4)) if lot is None else lot
+
+
+def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | None:
+    if metric is not None:
+        check_metric(metric)
+    if metric is not None or not validation:
+        return metric
+    pair = as_pair(data)
+    if pair is None:
+        raise InvalidArgument("metric", None, "given for a Dataset, whose labels are not read before they are paid for")
+    return default_metric(pair[1].dtype)
+
+
+def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
+    """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
+    drawn = made.space.draw(np.random.default_rng(0))
+    some = made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
+    check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
+    for run in made.runs:
+        factors(setting.schedule, run)
+    noise_source(setting.device, Seed.fresh(), secure=setting.secure)
+    pair, classes = as_pair(data), None
+    for one in {candidate.width: candidate for candidate in some}.values():
+        module = setting.module(one, 0).to(setting.device)
+        check_alike([module, setting.module(one, 1).to(setting.device)])
+        layout_of(module)
+        if pair is not None:
+            x, y = blank_of(*pair, module=module)
+            loss = setting.loss or default_loss(y.dtype)
+            classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
+            if made.metric is not None:
+                rehearse(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)
+    return classes
+
+
+WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many
+
+
+def _together(made: Design, x: Tensor) -> int:
+    """How many examples to try a model with before the charge: as many as a lot of one run, or more where populations are wider.
+
+    A population that is wider still is tried before its first step.
+    """
+    runs = min(TOGETHER, made.count) if isinstance(made.selection, Compose | Winner) else TOGETHER
+    alone, all_runs = (
+        max(some * width_of(x, runs=some, records=run.records, lot=run.lot) for run in made.runs) for some in (1, runs)
+    )
+    return max(alone, min(all_runs, WIDELY))

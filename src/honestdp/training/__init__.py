@@ -1,0 +1,1 @@
+"""Training: a model or a population of candidates, from initial weights to final ones."""

@@ -1,0 +1,138 @@
+"""Checkpoints: a training that is stopped at any moment goes on bit for bit.
+
+One safetensors file, replaced atomically (written beside, flushed to the disk, renamed), readable by its owner alone:
+it holds the training's seed and the generators' states, from which the noise can be recomputed, so it is as secret as the
+records and must not leave. Since the seed is in it, also the parts of the training that have not begun will draw the same
+numbers in whoever resumes it: two copies of a file end in the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from honestdp.boundary.seed import Seed
+from honestdp.checks import InvalidArgument
+from honestdp.files import replace_file
+from honestdp.training.population import Snapshot
+
+_LATER = ("code",)
+"""Parts of an identity that earlier versions did not write."""
+
+
+class Place(Protocol):
+    """Where one checkpoint is kept."""
+
+    def read(self) -> bytes | None:
+        """What was written last, None where nothing was."""
+
+    def write(self, content: bytes) -> None:
+        """Durably, and whole or not at all."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A checkpoint in a file of its own."""
+
+    path: Path
+
+    def read(self) -> bytes | None:
+        return self.path.read_bytes() if self.path.exists() else None
+
+    def write(self, content: bytes) -> None:
+        replace_file(self.path, content)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass
+class Progress:
+    """How far a training is.
+
+    identity: what the training is, so that a checkpoint of another one is refused.
+    seed: of the whole training.
+    chunks: which runs were trained together, in order. finished: the weights `[runs, d]` of the chunks that are done.
+    current: the chunk under way, if it has begun.
+    """
+
+    identity: dict[str, Any]
+    seed: Seed
+    chunks: list[list[int]]
+    finished: list[Tensor] = field(default_factory=list)
+    current: Snapshot | None = None
+
+
+def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
+    """Tensors and what is said of them, as a safetensors file."""
+    from safetensors.torch import save as serialise
+
+    own = {name: value.detach().contiguous().cpu().clone() for name, value in tensors.items()}
+    return serialise(own, {"honestdp": json.dumps(about)})
+
+
+def unpacked(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `packed` packed. Raises whatever kind of error a damaged content leads to."""
+    from safetensors.torch import load as deserialise
+
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    about = json.loads(header["__metadata__"]["honestdp"])
+    # Copies: a product may round otherwise where a tensor does not begin at an address like a fresh one's.
+    return {name: value.clone() for name, value in deserialise(content).items()}, about
+
+
+def save(place: Place, progress: Progress) -> None:
+    tensors = {f"finished.{i}": weights for i, weights in enumerate(progress.finished)}
+    about: dict[str, Any] = {
+        "identity": progress.identity,
+        "seed": progress.seed.key.hex(),
+        "chunks": progress.chunks,
+        "finished": len(progress.finished),
+    }
+    if progress.current is not None:
+        tensors["params"] = progress.current.params
+        tensors |= {f"state.{name}": value for name, value in progress.current.state.items()}
+        tensors |= {f"generator.{i}": value for i, value in enumerate(progress.current.generators)}
+        about |= {"step": progress.current.step, "generators": len(progress.current.generators)}
+    place.write(packed(tensors, about))
+
+
+def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.device) -> Progress | None:
+    """The progress kept there, None where there is none, an error where it is of another training.
+
+    seed: for a file of an earlier version, which has none: it is kept from now on.
+    """
+    content = place.read()
+    if content is None:
+        return None
+    try:
+        tensors, about = unpacked(content)
+        known = dict(about["identity"])
+        seed = Seed(bytes.fromhex(about["seed"]), seed.is_fixed) if "seed" in about else seed
+    except Exception as trouble:
+        wanted = "a checkpoint written by this training, or a path where none is yet"
+        raise InvalidArgument("checkpoint", str(place), f"{wanted} ({trouble})") from trouble
+    differing = _differing(known, json.loads(json.dumps(identity)))
+    if differing:
+        wanted = f"of the same training; the file differs in {', '.join(differing)}"
+        raise InvalidArgument("checkpoint", str(place), wanted)
+    progress = Progress(identity, seed, about["chunks"])
+    progress.finished = [tensors[f"finished.{i}"].to(device) for i in range(about["finished"])]
+    if "step" in about:
+        state = {name[6:]: value.to(device) for name, value in tensors.items() if name.startswith("state.")}
+        generators = [tensors[f"generator.{i}"] for i in range(about["generators"])]
+        progress.current = Snapshot(about["step"], tensors["params"].to(device), state, generators)
+    return progress
+
+
+def _differing(known: dict[str, Any], identity: dict[str, Any]) -> list[str]:
+    """What differs, by name; of the code, whose it is."""
+    found = [name for name, value in identity.items() if name not in _LATER and known.get(name) != value]
+    for name in set(_LATER) & known.keys():
+        found += [part for part in {*known[name], *identity[name]} if known[name].get(part) != identity[name].get(part)]
+    return sorted(found)

@@ -1,0 +1,101 @@
+"""The cells of `honest`: searches of one dataset and model at one epsilon, played from what was trained."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from honestdp.search.secret import drawn
+from honestdp_papers.mohapatra2022.honest_noise import kept
+from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_answers
+from honestdp_papers.mohapatra2022.honest_training import OPTIMIZERS, SINGLE, Search, epsilons, pool_name, searches
+from honestdp_papers.mohapatra2022.setting import Pair, pair_title
+from honestdp_papers.parts import Arrays
+from honestdp_papers.registry import Finished
+
+FAR = 5.0
+"""Points below the median of its cell from which on a search is told of by itself."""
+
+Way = tuple[str, str]
+"""(optimizer, selection)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Test accuracies of the winners, in per cent, and how many trainings each search made, `[searches]`."""
+
+    values: list[float]
+    tried: tuple[int, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float:
+        return float(np.std(self.values, ddof=1))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.deviation:.1f}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One dataset and model at one epsilon: every search, and Horizon's runs."""
+
+    title: str
+    epsilon: float
+    cells: dict[Way, Cell]
+    single: Cell
+
+    def best(self, optimizers: tuple[str, ...], selection: str) -> float:
+        return max(self.cells[name, selection].mean for name in optimizers)
+
+
+def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
+    """Play the searches of one dataset and model at one epsilon from what was trained."""
+    cells = {}
+    for optimizer in OPTIMIZERS:
+        pool = parts[pool_name(pair, optimizer)]
+        for number, search in enumerate(searches(pair[0], optimizer, quick)):
+            if search.epsilon == epsilon:
+                cells[optimizer, search.selection] = _cell(pool, number, pair, search)
+    alone = parts[pool_name(pair, SINGLE)]
+    right = alone["test"][epsilons(quick).index(epsilon), :, 0].astype(float)
+    return Case(pair_title(pair), epsilon, cells, Cell((100 * right / int(alone["tests"])).tolist()))
+
+
+def _cell(pool: Arrays, number: int, pair: Pair, search: Search) -> Cell:
+    own = Kept(pool["validation"][number], pool["test"][number], pool["finite"][number], held=int(pool["held"]))
+    name = f"{pair[0].plain_title}, {pair[1]}/{search.optimizer}/{search.selection}/{search.epsilon:g}"
+    design = kept(search)
+    secrets = [drawn(design, seed=zlib.crc32(f"{name}/{i}".encode())) for i in range(SEARCHES)]
+    return Cell(
+        [100 * right / int(pool["tests"]) for right in right_answers(design, own, secrets)],
+        tuple(len(secret.candidates) for secret in secrets),
+    )
+
+
+def stray(cases: list[Case]) -> list[str]:
+    """What large deviations come from: the searches far below the others of their cell, and how many trainings they made."""
+    told = []
+    for one in cases:
+        for way, cell in one.cells.items():
+            low = [i for i, value in enumerate(cell.values) if value < float(np.median(cell.values)) - FAR]
+            if low and cell.tried:
+                each = ", ".join(f"{cell.values[i]:.1f} % after {_trainings(cell.tried[i])}" for i in low)
+                told.append(f"{way[0]} under {way[1]} on {one.title} at epsilon {one.epsilon:g}: {each}")
+    if not told:
+        return []
+    return [
+        "Random stopping may make very few trainings, and then a bad candidate, such as one that diverged, may be all there is. "
+        f"Large deviations come from searches that ended more than {FAR:g} points below the median of their cell: "
+        + "; ".join(told)
+        + "."
+    ]
+
+
+def _trainings(count: int) -> str:
+    return "a single training" if count == 1 else f"{count} trainings"

@@ -1,0 +1,146 @@
+"""Long work in parts: each part is one file, written whole or not at all, so that work can stop and go on anywhere.
+
+A part needs torch and numpy alone, so parts can be made on a GPU machine that has nothing else and be carried to another
+one, where the figure is made from them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from honestdp.files import replace_file
+
+RESULTS = Path("results/papers")
+"""Where results, figures and parts are kept unless another folder is named."""
+_MODULES = {"run_device.py": "python -m honestdp_papers.run_device", "__main__.py": "python -m honestdp"}
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+Tell = Callable[[float], None]
+"""Called with the fraction of a part that is done."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of work. identity: everything its numbers depend on; a file with another identity is made anew.
+
+    weight: its share of the work, as seconds on a large GPU, roughly.
+    """
+
+    name: str
+    identity: dict[str, Any]
+    weight: float
+    work: Callable[[str, Tell], Arrays]
+    """work(device, tell) -> the arrays to keep."""
+
+
+def file_of(part: Part, folder: Path) -> Path:
+    return folder / f"{part.name}.npz"
+
+
+def is_done(part: Part, folder: Path) -> bool:
+    """Whether the part's file is there, whole, and of the same identity."""
+    try:
+        arrays, about = read(part, folder)
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        return False
+    return bool(arrays) and bool(about["identity"] == json.loads(json.dumps(part.identity)))
+
+
+def read(part: Part, folder: Path) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays of a part that is done, and how they were made (device, seconds, versions)."""
+    file = file_of(part, folder)
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
+        arrays = {name: kept[name] for name in kept.files if name != "about"}
+        return arrays, json.loads(str(kept["about"]))
+
+
+def make(part: Part, folder: Path, device: str, tell: Tell = lambda done: None) -> None:
+    """Do a part and keep its file."""
+    began = time.perf_counter()
+    arrays = part.work(device, tell)
+    about = {
+        "identity": part.identity,
+        "seconds": round(time.perf_counter() - began, 3),
+        "device": device_name(device),
+        "command": as_seen(),
+        "versions": versions(),
+    }
+    packed = io.BytesIO()
+    np.savez_compressed(packed, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+    write_whole(file_of(part, folder), packed.getvalue())
+
+
+def make_all(
+    parts: Sequence[Part],
+    folder: Path,
+    device: str,
+    *,
+    seconds: float | None = None,
+    tell: Callable[[str, float, float], None] = lambda name, done, total: None,
+) -> bool:
+    """Do every part that is not done, and say whether all are. No part is begun after `seconds`.
+
+    tell: called with a part's name, the work done so far and all work of this call.
+    """
+    todo = [part for part in parts if not is_done(part, folder)]
+    total, done, began = sum(part.weight for part in todo), 0.0, time.monotonic()
+    for part in todo:
+        if seconds is not None and time.monotonic() - began > seconds:
+            return False
+        before, weight = done, part.weight
+        tell(part.name, before, total)
+        make(part, folder, device, lambda f, p=part, b=before, w=weight: tell(p.name, b + f * w, total))  # type: ignore[misc]
+        done += weight
+    return True
+
+
+def write_whole(file: Path, raw: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, raw, mode=0o644)
+
+
+def device_name(device: str) -> str:
+    import torch
+
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(torch.device(device))
+    return f"CPU, {os.cpu_count()} cores"
+
+
+def versions() -> dict[str, str]:
+    import torch
+
+    import honestdp
+
+    return {
+        "honestdp": honestdp.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__.split("+")[0],
+        "numpy": np.__version__,
+    }
+
+
+def as_seen(command: Sequence[str] | None = None) -> str:
+    """The command line as a reader can repeat it: without this machine's paths. The folder of results becomes the usual one."""
+    first, *rest = command or sys.argv
+    told = []
+    for before, word in zip(["", *rest], rest, strict=False):
+        kept = str(RESULTS) if before == "--out" else f"--out={RESULTS}" if word.startswith("--out=") else word
+        told.append(shlex.quote(kept))
+    name = Path(first).name
+    return " ".join([_MODULES.get(name, name), *told])

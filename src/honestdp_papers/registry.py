@@ -1,0 +1,67 @@
+"""Papers, and their figures and tables by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from honestdp.checks import HonestdpError
+from honestdp_papers.claims import Outcome
+from honestdp_papers.parts import Arrays, Part
+
+PAPERS = ("mohapatra2022",)
+Finished = dict[str, Arrays]
+"""The arrays of every part by the part's name."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A figure, table or theorem.
+
+    about: what it shows, in a line. parts: its long work, quick or in full; none where everything is quick.
+    finish: numbers, claims and the figure from the parts; `quick` says which parts they are.
+    """
+
+    name: str
+    about: str
+    finish: Callable[[Finished, bool], Outcome]
+    parts: Callable[[bool], Sequence[Part]] = lambda quick: ()
+
+
+@dataclass(frozen=True)
+class Paper:
+    name: str
+    title: str
+    citation: str
+    items: tuple[Item, ...]
+
+    def item(self, name: str) -> Item:
+        for item in self.items:
+            if item.name == name:
+                return item
+        known = ", ".join(f"{self.name}/{item.name}" for item in self.items)
+        raise HonestdpError(f"PAPER/NAME must be one of {known}; got {self.name}/{name}")
+
+
+def paper(name: str) -> Paper:
+    if name not in PAPERS:
+        raise HonestdpError(f"PAPER must be a paper's name ({', '.join(PAPERS)}); got {name}")
+    found: Paper = importlib.import_module(f"honestdp_papers.{name}").PAPER
+    return found
+
+
+def lookup(name: str) -> tuple[Paper, list[Item]]:
+    """`paper/item`, or `paper` for all of its items."""
+    first, _, second = name.partition("/")
+    found = paper(first)
+    return found, [found.item(second)] if second else list(found.items)
+
+
+def parts_folder(out: Path, paper: str, quick: bool) -> Path:
+    return out / paper / ("parts-quick" if quick else "parts")
+
+
+def result_file(out: Path, paper: str, item: str, quick: bool) -> Path:
+    return out / paper / f"{item}{'-quick' if quick else ''}.json"

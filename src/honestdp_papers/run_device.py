@@ -1,0 +1,92 @@
+"""Makes the parts of a paper's figure with torch and numpy alone, as on a bare GPU machine.
+
+    python -m honestdp_papers.run_device mohapatra2022/figure4 --out results/papers --device cuda
+
+The files go to OUT/mohapatra2022/parts. `honestdp papers run mohapatra2022/figure4 --out OUT`, on a machine with everything
+installed, finds them there and makes the figure. Run again to go on where it stopped; what cannot be done is one line and exit
+code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+import time
+from pathlib import Path
+
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp_papers.parts import RESULTS, Part, is_done, make_all
+from honestdp_papers.registry import lookup, parts_folder
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("name", nargs="+", help="paper/item, or a paper for all of its items")
+    parser.add_argument("--out", type=Path, default=RESULTS, help=f"where parts are kept; {RESULTS} if left out")
+    parser.add_argument("--device", default="cuda", help="cuda or cpu; cuda if left out")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="*", help="a pattern for the parts' names, such as '*mnist*'")
+    parser.add_argument("--seconds", type=float, help="begin no part after so long")
+    parser.add_argument("--list", action="store_true", help="show the parts and whether they are done")
+    try:
+        return _made(parser.parse_args(arguments))
+    except (HonestdpError, OSError) as error:
+        print("run_device: error: " + " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("run_device: stopped; what is done is kept: run the same again to go on", file=sys.stderr)
+        return 130
+
+
+def _made(chosen: argparse.Namespace) -> int:
+    parts: dict[str, Part] = {}
+    folder: Path | None = None
+    for name in chosen.name:
+        paper, items = lookup(name)
+        folder = parts_folder(chosen.out, paper.name, chosen.quick)
+        parts |= {p.name: p for i in items for p in i.parts(chosen.quick) if fnmatch.fnmatch(p.name, chosen.only)}
+    assert folder is not None
+    if not parts:
+        raise HonestdpError(f"--only {chosen.only} names no part of {', '.join(chosen.name)}; --list shows the parts")
+    if chosen.list:
+        whole = sum(part.weight for part in parts.values())
+        for part in parts.values():
+            state = "done" if is_done(part, folder) else "to do"
+            print(f"{state:<5}  {100 * part.weight / whole:5.1f} % of the work  {part.name}")
+        return 0
+    check_device(chosen.device)
+    finished = make_all(list(parts.values()), folder, chosen.device, seconds=chosen.seconds, tell=Lines())
+    print("all parts are done" if finished else "stopped in time; run again to go on", flush=True)
+    return 0 if finished else 3
+
+
+def check_device(device: str) -> None:
+    import torch
+
+    if device not in ("cpu", "cuda"):
+        raise InvalidArgument("device", device, "cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InvalidArgument("device", device, "cpu here: torch finds no GPU")
+
+
+class Lines:
+    """Progress as lines: where there is no terminal a bar would be noise."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._said = -1e9
+        self._part = ""
+
+    def __call__(self, name: str, done: float, total: float) -> None:
+        now = time.monotonic()
+        if name == self._part and now - self._said < 15:
+            return
+        self._part, self._said = name, now
+        spent = now - self._began
+        left = f"{spent / done * (total - done):5.0f} s left" if done > 0 else ""
+        print(f"{100 * done / total:5.1f} %  {spent:5.0f} s  {left:>12}  {name}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
