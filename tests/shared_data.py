@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("HONESTDP_DATA", ROOT.parent / "shared" / "data"))
 
 needs_files = pytest.mark.skipif(

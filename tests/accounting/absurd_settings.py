@@ -1,6 +1,6 @@
 """Random settings, most of them absurd, in a process whose memory is limited: what is answered, and what is wrong with it.
 
-    python -m tests.accounting.limits FIRST LAST
+    python -m tests.accounting.absurd_settings FIRST LAST
 
 asks one question for each seed and prints a line for each answer that is wrong: an exception that is not a refusal, a number
 below what one run costs at the least, more for more noise, or a call that takes longer than SECONDS.

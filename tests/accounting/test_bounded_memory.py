@@ -23,7 +23,7 @@ from honestdp.accounting.steps import MOST_CELLS, GaussianStep, TooFine
 from honestdp.checks import InvalidArgument
 from honestdp.selection import RandomStopping, named
 
-from .limits import whole_run_delta
+from .absurd_settings import whole_run_delta
 
 ROOT = Path(__file__).parents[2]
 LIMITED = """
@@ -46,8 +46,8 @@ def in_little_memory(*command: str) -> None:
 
 
 def test_random_questions_are_answered_rightly_or_refused_in_little_memory() -> None:
-    """A part of `python -m tests.accounting.limits`, which can be asked for more."""
-    in_little_memory("-m", "tests.accounting.limits", "40", "75")
+    """A part of `python -m tests.accounting.absurd_settings`, which can be asked for more."""
+    in_little_memory("-m", "tests.accounting.absurd_settings", "40", "75")
 
 
 @pytest.mark.parametrize(

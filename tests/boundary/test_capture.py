@@ -14,8 +14,7 @@ from honestdp.boundary.query import Query
 from honestdp.gradients.pieces import SHORT
 from honestdp.training import population as module
 from honestdp.training.population import UNROLL, Captured
-
-from .worlds import constants_of, intake_of, population_of, toy_data, toy_model
+from tests.toy_training import constants_of, intake_of, population_of, toy_data, toy_model
 
 STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits
 

@@ -18,8 +18,7 @@ from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.materialised import Materialised
 from honestdp.losses import cross_entropy
 from honestdp.optimizers import OSO, SGD, Quantile
-
-from .worlds import MeanOfTokens, moved, opposite_tokens, squared, total
+from tests.toy_training import MeanOfTokens, moved, opposite_tokens, squared, total
 
 ROUNDING = 1 + 2e-3
 

@@ -29,8 +29,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.run import Run
 from honestdp.training.train import train, train_population
-
-from .worlds import CPU, constants_of, intake_of, population_of, toy_data, toy_model
+from tests.toy_training import CPU, constants_of, intake_of, population_of, toy_data, toy_model
 
 pytestmark = pytest.mark.usefixtures("fine_grid")
 

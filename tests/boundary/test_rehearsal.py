@@ -22,7 +22,7 @@ from honestdp.boundary.rehearsal import rehearse
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
-from tests.search.tiny import WHOLE, clouds, hidden, linear
+from tests.tiny_search import WHOLE, clouds, hidden, linear
 
 
 def logits(output: Tensor, y: Tensor) -> Tensor:

@@ -19,8 +19,7 @@ from honestdp.boundary.query import Constants, Query, Release
 from honestdp.boundary.rounding import grid, noisy
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
-
-from .worlds import CPU
+from tests.toy_training import CPU
 
 SOURCES = [CpuNoise, SecureNoise] if importlib.util.find_spec("randomgen") else [CpuNoise]
 every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)

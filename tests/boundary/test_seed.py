@@ -23,8 +23,7 @@ from honestdp.boundary.noise import CpuNoise, SecureNoise, torch_generator
 from honestdp.boundary.query import Query
 from honestdp.boundary.seed import Seed
 from honestdp.training.train import assemble
-
-from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
+from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
 
 RUN = Run(records=60, lot=30, steps=8, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)

@@ -13,7 +13,7 @@ import pytest
 
 from honestdp import Budget
 from honestdp.ledger import Ledger
-from tests.search.command import DIGITS, run, started
+from tests.command_line import DIGITS, run, started
 
 SEARCH = ("tune", *DIGITS, "--selection", "compose", "--steps", "1500")
 

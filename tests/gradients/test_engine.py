@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import assert_agrees, drawn
 from torch import Tensor, nn
 
 from honestdp import gradients
@@ -16,6 +15,8 @@ from honestdp.gradients import materialised, per_example, rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.layers.linear import Linear as LinearRule
 from honestdp.gradients.materialised import Materialised
+
+from .plain_autograd import assert_agrees, drawn
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:

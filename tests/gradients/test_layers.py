@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from reference import assert_agrees, drawn
 from torch import Tensor, nn
 
 from honestdp.gradients import per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.layers import convolution
+
+from .plain_autograd import assert_agrees, drawn
 
 
 def weighed(output: Tensor, y: Tensor) -> Tensor:

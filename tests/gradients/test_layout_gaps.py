@@ -14,8 +14,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import GPU_ALIGN, layout_of, stack
 from honestdp.optimizers.rule import stack_rules
 from honestdp.training.population import Population
-
-from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
+from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
 
 RULES = [
     rules.SGD(lr=0.1, clip=1.0),

@@ -15,8 +15,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel, mapped_outputs, per_example, vet_forward
 from honestdp.gradients.materialised import Materialised
 from honestdp.training.train import assemble, train, train_population
-
-from .worlds import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model
 
 RUN = Run(records=60, lot=20, steps=5, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)

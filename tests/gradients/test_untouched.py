@@ -23,8 +23,7 @@ from honestdp.gradients import ModelWritten, RefusedModel, Untouched
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.search.runs import fresh
 from honestdp.training.train import assemble, train, train_population
-
-from .worlds import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model
 
 RUN = Run(records=60, lot=10, steps=5, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)

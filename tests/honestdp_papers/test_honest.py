@@ -27,10 +27,10 @@ from honestdp_papers.mohapatra2022.honest_cases import Case, Cell, stray
 from honestdp_papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
 from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
 from honestdp_papers.parts import Arrays
-from tests.papers.test_curves import linear, toy
-from tests.search.closed_form import chosen
-from tests.search.tiny import clouds
-from tests.search.tiny import linear as small
+from tests.honestdp_papers.test_curves import linear, toy
+from tests.search.closed_form_search import chosen
+from tests.tiny_search import clouds
+from tests.tiny_search import linear as small
 
 
 def search(optimizer: str = "DPAdam", selection: str = "winner", epsilon: float = 1.0) -> Search:

@@ -18,7 +18,7 @@ from honestdp_papers.mohapatra2022.setting import TASKS, grid, pairs
 from honestdp_papers.mohapatra2022.training import looks, mean_accuracy, part_name
 from honestdp_papers.parts import Arrays
 from honestdp_papers.results import readable
-from tests.data.places import FOLDER, needs_files
+from tests.shared_data import FOLDER, needs_files
 
 
 def test_verdicts_follow_the_cases() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip(
     "triton", reason="TRITON IS NOT INSTALLED: the GPU kernels are checked by benchmarks/gpu_checks.py on a GPU alone"
 )
 
-CHECK = Path(__file__).resolve().parent.parent / "benchmarks" / "kernels.py"
+CHECK = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels.py"
 
 
 def test_the_kernels_agree_with_tensor_operations_also_where_numbers_are_none() -> None:

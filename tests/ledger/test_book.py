@@ -35,7 +35,7 @@ from honestdp.ledger.chain import canonical
 from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.ledger.store import Transaction
 from honestdp.selection import Compose, named
-from tests.ledger.worlds import BUDGET, TINY, in_child, ledger_of, spending
+from tests.ledger.small_ledger import BUDGET, TINY, in_child, ledger_of, spending
 
 DELTA = BUDGET.delta
 

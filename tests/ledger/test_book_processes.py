@@ -14,7 +14,7 @@ from honestdp import Budget, Run
 from honestdp.ledger import BudgetExceeded, Ledger
 from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.selection import Compose
-from tests.ledger.worlds import FORK, TINY, in_child, ledger_of, spending
+from tests.ledger.small_ledger import FORK, TINY, in_child, ledger_of, spending
 
 DELTA = 1e-6
 PROCESSES = 8

@@ -14,7 +14,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import BrokenChain, KeyEnded, Ledger, NoCharge, NoLedger, StaleCopy
 from honestdp.ledger.account import NOTHING, resume_content, resume_key
 from honestdp.ledger.store import Transaction
-from tests.ledger.worlds import BUDGET, in_child, ledger_of, spending
+from tests.ledger.small_ledger import BUDGET, in_child, ledger_of, spending
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from honestdp.ledger import BrokenChain, Ledger, LedgerError, NotALedger
 from honestdp.ledger.chain import COLUMNS, GENESIS, Entry, canonical
 from honestdp.ledger.store import SCHEMA
-from tests.ledger.worlds import BUDGET, ledger_of, spending
+from tests.ledger.small_ledger import BUDGET, ledger_of, spending
 
 
 @pytest.fixture(scope="module")

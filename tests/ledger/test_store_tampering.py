@@ -18,7 +18,7 @@ from honestdp.ledger import BrokenChain, Ledger, LedgerError, Locked, NotALedger
 from honestdp.ledger.account import accounts
 from honestdp.ledger.chain import COLUMNS, Entry, canonical
 from honestdp.ledger.store import Store, Transaction
-from tests.ledger.worlds import BUDGET, ledger_of, spending
+from tests.ledger.small_ledger import BUDGET, ledger_of, spending
 
 FLIPS = 400
 

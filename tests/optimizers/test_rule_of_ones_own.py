@@ -13,8 +13,7 @@ import torch
 from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.training.train import train_population
-
-from .worlds import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "optimizers.md"
 

@@ -15,9 +15,9 @@ from honestdp.optimizers.rule import stack_rules
 from honestdp.optimizers.schedules import factors
 from honestdp.run import Run
 from honestdp.training.population import Population
+from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
 
 from . import slow_reference as slow
-from .worlds import CPU, constants_of, intake_of, toy_data, toy_model
 
 pytestmark = pytest.mark.usefixtures("fine_grid")
 

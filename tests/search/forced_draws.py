@@ -31,7 +31,7 @@ from honestdp.search.design import Design
 from honestdp.search.runs import Execution
 from honestdp.selection import Selection
 
-from . import closed_form
+from . import closed_form_search as closed_form
 
 WINNER_NOISE, LOSER_NOISE = 2, -1_000_000
 BATCH = 2  # in place of 256, so that few runs make several batches

@@ -8,8 +8,8 @@ from scipy import special, stats
 from honestdp.search.design import Design
 from honestdp.selection import Selection
 
-from . import closed_form
-from .closed_form import RATES, Array, Outcome, World
+from . import closed_form_search as closed_form
+from .closed_form_search import RATES, Array, Outcome, World
 
 START = -0.33
 """The initial weight of the searches that are made: either candidate's weight may end on either side of zero."""

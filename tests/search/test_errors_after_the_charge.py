@@ -26,7 +26,7 @@ from honestdp.ledger import Ledger
 from honestdp.search import secret
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.runs import Execution
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear
 
 SECRET = "patient 4711"
 ODD = 17

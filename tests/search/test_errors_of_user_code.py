@@ -18,7 +18,7 @@ from honestdp.search import errors
 from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.lifecycle import SearchStopped
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear
 
 SECRET = "image 4711 of a patient"
 

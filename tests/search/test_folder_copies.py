@@ -32,8 +32,9 @@ from honestdp.training.checkpoint import packed, unpacked
 from honestdp.training.loop import Job
 from honestdp.training.population import Population
 from honestdp.training.train import train_population
-from tests.search import closed_form, deaths
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.search import closed_form_search as closed_form
+from tests.search import dying_searches as deaths
+from tests.tiny_search import WHOLE, clouds, linear
 
 KILLS = 4  # of each selection, at random moments
 

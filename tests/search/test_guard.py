@@ -23,8 +23,8 @@ from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import ROUNDS, Execution
 from honestdp.training.population import Population
-from tests.search.command import DIGITS, started
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.command_line import DIGITS, started
+from tests.tiny_search import WHOLE, clouds, linear
 
 
 class Loud(nn.Module):

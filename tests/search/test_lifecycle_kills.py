@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from honestdp.ledger import Ledger
-from tests.search.deaths import (
+from tests.search.dying_searches import (
     DATASET,
     DEAD,
     SELECTIONS,

@@ -25,7 +25,7 @@ from honestdp.search.errors import SearchFailed
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
 from honestdp.training.population import Population
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear
 
 
 @pytest.fixture

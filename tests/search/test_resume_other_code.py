@@ -26,7 +26,7 @@ from honestdp.search.configuration import _decoding
 from honestdp.training.identity import identity
 from honestdp.training.train import train_population
 from tests.search.test_resume import Stopped
-from tests.search.tiny import clouds
+from tests.tiny_search import clouds
 
 
 def written(source: str, **names: Any) -> Any:

@@ -20,8 +20,8 @@ from honestdp.search.standing import Standing
 from honestdp.search.vault import Unkept, Vault, erase
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of
 
-from . import closed_form
-from .closed_form import RATES, RECORDS
+from . import closed_form_search as closed_form
+from .closed_form_search import RATES, RECORDS
 
 FALSE_ALARM = 1e-9
 DRAWS = 4000

@@ -22,8 +22,7 @@ from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
 from honestdp.training.population import Population
 from honestdp.training.train import Interrupted, Result, train, train_population
-
-from .worlds import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model
 
 RUN = Run(records=60, lot=10, steps=400, noise=0.9)
 EVERY_RULE = [

@@ -11,8 +11,7 @@ from honestdp.boundary.mechanism import Mechanism
 from honestdp.training import chunks
 from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
 from honestdp.training.train import assemble, train_population
-
-from .worlds import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model
 
 CPU = torch.device("cpu")
 

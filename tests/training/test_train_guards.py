@@ -23,9 +23,9 @@ from honestdp.gradients import rules as layer_rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
 from honestdp.training.train import assemble, train, train_population
+from tests.toy_training import CPU, constants_of, toy_data, toy_model
 
-from .test_faults import Pairs
-from .worlds import CPU, constants_of, toy_data, toy_model
+from .test_train_faults import Pairs
 
 RUN = Run(records=60, lot=10, steps=5, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)

@@ -17,8 +17,7 @@ from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Query, Release
 from honestdp.training.population import Population
 from honestdp.training.train import Result, assemble, train, train_population
-
-from .worlds import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model
 
 RUN = Run(records=60, lot=10, steps=5, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)
