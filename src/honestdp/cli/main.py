@@ -11,7 +11,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -37,6 +36,8 @@ from honestdp.cli.options import (
     selection_of,
     whole_number,
 )
+
+_click = sys.modules[typer.BadParameter.__module__]  # its exceptions: the package's, or those of typer's own copy of it
 
 app = typer.Typer(
     help=(
@@ -213,7 +214,7 @@ def main() -> None:
     """Runs the command line; a bad argument is one line on standard error and exit code 2."""
     try:
         code = typer.main.get_command(app).main(prog_name="honestdp", standalone_mode=False)
-    except click.exceptions.Abort:
+    except typer.Abort:
         sys.exit(130)
     except KeyboardInterrupt as stop:
         if str(stop):
@@ -221,10 +222,10 @@ def main() -> None:
         sys.exit(130)
     except checks.InvalidArgument as error:
         _fail(f"--{error.argument.replace('_', '-')} must be {error.wanted}; got {error.value}")
-    except click.exceptions.NoArgsIsHelpError as error:
+    except _click.NoArgsIsHelpError as error:
         print(error.format_message())
         sys.exit(0)
-    except click.UsageError as error:
+    except _click.UsageError as error:
         _fail(error.format_message())
     except (checks.HonestdpError, OSError) as error:
         _fail(str(error))
