@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import honestdp
@@ -24,6 +28,28 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def stopped(
+    folder: Path, number: signal.Signals, *words: str, out: str, before: Callable[[], object] = list
+) -> tuple[int, str, str]:
+    """A search that got a signal after its first checkpoint: (exit code, standard output, standard error).
+
+    One that was done before the signal came, as may be where the tests were held up, is begun again, a few times.
+
+    before: what is done before each of them.
+    """
+    for _ in range(5):
+        before()
+        shutil.rmtree(folder / out, ignore_errors=True)
+        process = started(folder, *words, "--out", out)
+        while not (folder / out / ".secret" / "batch0").exists() and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(number)
+        said, err = process.communicate(timeout=300)
+        if process.returncode != 0:
+            break
+    return process.returncode, said, err
 
 
 def run(folder: Path, *words: str) -> tuple[int, str, str]:
