@@ -1,15 +1,21 @@
-"""The command line as a user runs it, in a process of its own."""
+"""The command line as a user runs it: in a process of its own, or called in this one where the answer alone is asked for."""
 
 from __future__ import annotations
 
+import importlib
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+
+import pytest
 
 import honestdp
 
@@ -57,3 +63,16 @@ def run(folder: Path, *words: str) -> tuple[int, str, str]:
     process = started(folder, *words)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
+
+
+def called(folder: Path, *words: str) -> tuple[int, str, str]:
+    """As `run`, in this process: what a command answers does not depend on its start, which takes seconds."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the command line's own libraries
+        patch.setattr(sys, "argv", ["honestdp", *words])
+        patch.chdir(folder)
+        main = importlib.import_module("honestdp.cli.main").main
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+            main()
+    return int(left.value.code or 0), out.getvalue(), err.getvalue()
