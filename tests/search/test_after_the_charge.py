@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from honestdp.boundary.split import gathered
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -20,7 +21,6 @@ import honestdp
 from honestdp import Accuracy, Budget
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.split import gathered
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.search import secret

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from honestdp.boundary.split import fingerprint
 from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Accuracy, Budget
-from honestdp.boundary.split import fingerprint
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger, Locked, NoBudget, ReadOnly
 from honestdp.ledger.store import Store
