@@ -86,7 +86,7 @@ def open_door(
     seed: of what a Dataset draws while it is read.
     """
     parameter = next(module.parameters())
-    x, y = side.gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
+    x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
     loss = loss or default_loss(y.dtype)
     if len(x) == 0:  # the coins put no record here: every score is its noise
         return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
