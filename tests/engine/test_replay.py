@@ -11,7 +11,7 @@ from torch import Tensor
 from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import PIECE, Examples, Question, release
 from honestdp.boundary.query import Query
-from honestdp.gradients.pieces import SHORT
+from honestdp.gradients.norms import SHORT
 from honestdp.training import population as module
 from honestdp.training.population import UNROLL, Captured
 

@@ -9,19 +9,19 @@ the per-example gradients themselves need not exist.
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
-from honestdp.gradients.engine import PerExample, Prepared, per_example, vet_forward
-from honestdp.gradients.mapped import mapped_outputs
-from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, outer
+from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, outer
+from honestdp.gradients.prepared import PerExample, Prepared, per_example, vet_forward
 from honestdp.gradients.rules import Rule, rule
-from honestdp.gradients.untouched import ModelWritten, Untouched
+from honestdp.gradients.strict import mapped_outputs
 from honestdp.gradients.vetting import RefusedModel
+from honestdp.gradients.write_guard import ModelWritten, Untouched
 
 __all__ = [
     "Dense",
+    "Form",
     "ModelWritten",
     "Outer",
     "PerExample",
-    "Piece",
     "Prepared",
     "Product",
     "RefusedModel",

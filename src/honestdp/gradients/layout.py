@@ -1,4 +1,4 @@
-"""The weights of a population as one matrix `[runs, width]`, and as the dictionary of tensors a model reads.
+"""The layout of a population's weights: one matrix `[runs, width]`, and the dictionary of tensors that a model reads.
 
 A rule over releases treats all coordinates alike, so it works on the matrix; a model reads views of the same memory.
 On a GPU every tensor begins where a fast product may read it, so a row can have gaps: the width is then above d, the

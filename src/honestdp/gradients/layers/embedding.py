@@ -1,4 +1,8 @@
-"""Embedding: every position of an example adds its gradient to the row that was looked up there."""
+"""Embedding: every position of an example adds its gradient to the row that was looked up there.
+
+An example touches few rows of a large table, so what is kept are those rows (`Rows`). Where the table has no more rows than the
+example has positions, its gradients are smaller and are made.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Rows
-from honestdp.gradients.rules import Found, Rule, rule
+from honestdp.gradients.forms import Rows
+from honestdp.gradients.rules import Gradients, Rule, rule
 
 
 @rule(nn.Embedding)
@@ -27,7 +31,7 @@ class Embedding(Rule):
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
+    ) -> Gradients:
         assert isinstance(layer, nn.Embedding)
         index = kept.reshape(*kept.shape[:2], -1)
         grad = grad.reshape(*index.shape, -1)

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Piece
-from honestdp.gradients.rules import Found, Rule, Unruled, rule
+from honestdp.gradients.forms import Form
+from honestdp.gradients.rules import Gradients, Rule, Unruled, rule
 
 
 class Affine(Rule):
@@ -41,13 +41,13 @@ class Affine(Rule):
 
     def gradients(
         self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
-        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
+    ) -> Gradients:
+        gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
-            found["weight"] = self.gather(layer, grad * kept)
+            gradients["weight"] = self.gather(layer, grad * kept)
         if "bias" in wanted:
-            found["bias"] = self.gather(layer, grad)
-        return found
+            gradients["bias"] = self.gather(layer, grad)
+        return gradients
 
 
 class LastDimensions(Affine):
