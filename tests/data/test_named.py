@@ -18,8 +18,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.data.datasets import adult, embedded, enron, gisette
 from honestdp.data.named import load, names, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable
-
-from .places import FOLDER, needs_files
+from tests.shared_data import FOLDER, needs_files
 
 SIZES = {
     "mnist": (60000, 10000, 784, 10),

@@ -19,8 +19,8 @@ from honestdp import Budget, LogUniform
 from honestdp.accounting.calibration import OverBudget
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain, BudgetExceeded, Ledger, Locked, NoBudget, NotALedger, ReadOnly, book
-from tests.search.command import run
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.command_line import run
+from tests.tiny_search import WHOLE, clouds, linear
 
 pytestmark = pytest.mark.usefixtures("unread")
 
