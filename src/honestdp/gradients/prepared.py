@@ -81,6 +81,21 @@ def per_example(
 
     The first call for a model and a shape of example, and every call with more examples than before, tries the model out on
     random inputs (a dozen passes forward over as many examples as the call has). Make it before a CUDA graph is captured.
+
+    Returns the two verbs, `norms` and `weighted_sum`.
+    Raises RefusedModel for a model whose examples interact or that cannot be trained privately as it is, InvalidArgument for a
+    loss that mixes examples and for shapes that do not fit.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> def loss(output, y):
+    ...     return ((output[:, 0] - y) ** 2) / 2
+    >>> weights = {"weight": torch.zeros(1, 1, 2)}  # one run
+    >>> x, y = torch.tensor([[[3.0, 4.0], [0.6, 0.8]]]), torch.ones(1, 2)
+    >>> result = per_example(model, loss, weights, x, y)
+    >>> result.norms
+    tensor([[5., 1.]])
+    >>> result.weighted_sum((1 / result.norms).clamp(max=1))["weight"]  # clipped at 1
+    tensor([[[-1.2000, -1.6000]]])
     """
     prepared = Prepared(model, loss, memory=memory, strict=strict)
     with torch.no_grad():
@@ -107,7 +122,8 @@ class Prepared:
 
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
         """
-        examples = max(examples, 2 * LOT)
+        examples = max(examples, 2 * LOT)  # no trial has fewer, so that small lots are not tried one after the other
+        # A single run goes its own way through a layer (`Rule.alone`), so that it is tried by itself.
         shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
         choice, widest = self._choices.get(shape, (None, 0))
         if choice is None or examples > widest:
@@ -151,6 +167,11 @@ def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples:
     is also the answer, or 1 for a model that reads numbers to choose its way, for it would choose for all of them together, and
     for one that draws random numbers, which cannot be compared between lots of different sizes.
     strict: only whether each example can be mapped, for which see `mapped_outputs`.
+    Raises RefusedModel and InvalidArgument as `per_example`.
+
+    >>> model = nn.Linear(4, 2).eval()
+    >>> vet_forward(model, nn.CrossEntropyLoss(reduction="none"), torch.zeros(2, 4), torch.zeros(2).long(), examples=100)
+    100
     """
     refuse_by_name(model)
     params = {name: value.detach()[None] for name, value in model.named_parameters()}
@@ -187,6 +208,7 @@ class _Known:
     def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor, *, strict: bool) -> None:
         self.choice: Choice | None = None
         self._model, self._strict = weakref.ref(model), strict
+        # Shapes alone are needed for later trials: views of one number each.
         self._params = {name: value.new_empty(1).expand(value.shape) for name, value in params.items()}
         self._x = x.new_empty(1).expand(x.shape)
         self._widest = 0

@@ -39,6 +39,10 @@ def mapped_outputs(model: nn.Module, x: Tensor, *, together: int | None = None) 
     """What the model makes of x `[examples, ...]`, each example under its own map: `[examples, ...]`, or a tree of such.
 
     together: how many examples are mapped at once, which bounds the memory and changes nothing else.
+    Raises RuntimeError (torch.func's) for a model that cannot be mapped, InvalidArgument for an output without a row an example.
+
+    >>> mapped_outputs(nn.Flatten(), torch.ones(3, 2, 2)).shape
+    torch.Size([3, 4])
     """
     model, tensors = throwaway(model), tensors_of(model)
 

@@ -31,7 +31,7 @@ WAY_OUT = (
 
 
 class ModelWritten(HonestdpError):
-    """A model was written to while it was trained, by something that is not the optimizer."""
+    """A model was written to while it was trained, by something that is not the optimizer. It says nothing of the records."""
 
     def __init__(self) -> None:
         super().__init__(
