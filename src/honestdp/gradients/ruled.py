@@ -49,25 +49,25 @@ class Ruled:
         alone = self.rule.alone(self.layer, params, x) if runs == 1 else None
         if alone is not None:
             return alone, Call(self, params, by_run, by_run._version)
-        out, kept = self.rule.forward(self.layer, params, by_run)
-        return out.flatten(0, 1), Call(self, params, kept, kept._version)
+        out, saved = self.rule.forward(self.layer, params, by_run)
+        return out.flatten(0, 1), Call(self, params, saved, saved._version)
 
 
 class Call(NamedTuple):
-    """One use of a layer in the forward pass. kept: what its rule asked to keep; version: torch's count of writes to it then."""
+    """One use of a layer in the forward pass. saved: what its rule asked to keep; version: torch's count of writes to it then."""
 
     ruled: Ruled
     params: Mapping[str, Tensor]
-    kept: Tensor
+    saved: Tensor
     version: int
 
     def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Form]]:
         """The forms of this layer with the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
-        if self.kept._version != self.version:
+        if self.saved._version != self.version:
             raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
         grad = grad.view(runs, -1, *grad.shape[1:])
         full = self.ruled.trainable
-        answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.kept, grad, frozenset(full))
+        answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.saved, grad, frozenset(full))
         for names, gradients in answer.items():
             yield (
                 tuple(full[name] for name in ((names,) if isinstance(names, str) else names)),

@@ -6,7 +6,7 @@ A rule is found by the exact class of a layer. A subclass may have another forwa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,11 +40,11 @@ class Rule:
         raise NotImplementedError
 
     def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
-        """The output `[lot, ...]` of a single run for x `[lot, ...]`, where that is simpler; x is then what is kept."""
+        """The output `[lot, ...]` of a single run for x `[lot, ...]`, where that is simpler; x is then what is saved."""
         return None
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Gradients:
         """The per-example gradients of the `wanted` parameters, from what was kept and the output's gradient `[runs, lot, ...]`.
 
@@ -86,9 +86,9 @@ class FormulaRule(Rule):
                 layer.__dict__["forward"] = standing_in
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Gradients:
-        gradients = self.formula(layer, params, kept, grad)
+        gradients = self.formula(layer, params, saved, grad)
         missing = sorted(wanted - set(gradients))
         if missing:
             raise Unruled(f"the rule for {type(layer).__name__} gives no gradient for {', '.join(missing)}")
@@ -100,10 +100,6 @@ _RULES: dict[type[nn.Module], Rule] = {}
 RuleOrFormula = TypeVar("RuleOrFormula", Formula, type[Rule])
 
 
-@overload
-def rule(*layers: type[nn.Module]) -> Callable[[RuleOrFormula], RuleOrFormula]: ...
-@overload
-def rule(*layers: type[nn.Module], replace: bool) -> Callable[[RuleOrFormula], RuleOrFormula]: ...
 def rule(*layers: type[nn.Module], replace: bool = False) -> Callable[[RuleOrFormula], RuleOrFormula]:
     """Register a rule for these layer classes: a function or a subclass of `Rule`.
 

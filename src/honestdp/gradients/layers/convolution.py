@@ -29,16 +29,18 @@ from honestdp.gradients.forms import Form, Outer
 from honestdp.gradients.norms import gram_is_cheaper
 from honestdp.gradients.rules import Gradients, Rule, Unruled, rule
 
+Sizes = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Geometry:
     """The settings of a convolution, without its channels."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    output_padding: tuple[int, ...]
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    output_padding: Sizes
     transposed: bool
     groups: int
 
@@ -56,25 +58,27 @@ class Geometry:
             layer.groups,
         )
 
+    @property
+    def _settings(self) -> tuple[Sizes, Sizes, Sizes, bool, Sizes]:
+        """As torch's operations take them, without the groups."""
+        return self.stride, self.padding, self.dilation, self.transposed, self.output_padding
+
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
         """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
-        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
-        return torch.convolution(x, weight, bias, *settings, self.groups * times)
+        return torch.convolution(x, weight, bias, *self._settings, self.groups * times)
 
     def weight_gradient(self, x: Tensor, grad: Tensor, shape: torch.Size, *, times: int) -> Tensor:
         """The gradient of the weight of `apply`, of the given `shape`."""
-        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
         weight = x.new_empty(1).expand(shape)
         gradient: Tensor = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *settings, self.groups * times, (False, True, False)
+            grad, x, weight, None, *self._settings, self.groups * times, (False, True, False)
         )[1]
         return gradient
 
     def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor, *, times: int) -> Tensor:
         """The gradient of the input of `apply`."""
-        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
         gradient: Tensor = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *settings, self.groups * times, (True, False, False)
+            grad, x, weight, None, *self._settings, self.groups * times, (True, False, False)
         )[0]
         return gradient
 
@@ -133,16 +137,16 @@ class Convolution(Rule):
         return out.view(lot, runs, -1, *out.shape[2:]).transpose(0, 1), x
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Gradients:
         assert isinstance(layer, _ConvNd)
         gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
             geometry, shape = Geometry.of(layer), params["weight"].shape[1:]
             if _by_windows(geometry, grad):
-                gradients["weight"] = _from_windows(geometry, grad, kept, shape)
+                gradients["weight"] = _from_windows(geometry, grad, saved, shape)
             else:
-                gradients["weight"] = _weight(geometry, kept, grad, shape)
+                gradients["weight"] = _weight(geometry, saved, grad, shape)
         if "bias" in wanted:
             gradients["bias"] = grad.flatten(3).sum(3)
         return gradients

@@ -30,10 +30,10 @@ class Embedding(Rule):
         return weight.gather(1, index).reshape(*x.shape, weight.shape[-1]), x
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Gradients:
         assert isinstance(layer, nn.Embedding)
-        index = kept.reshape(*kept.shape[:2], -1)
+        index = saved.reshape(*saved.shape[:2], -1)
         grad = grad.reshape(*index.shape, -1)
         if layer.padding_idx is not None:
             grad = torch.where((index == layer.padding_idx).unsqueeze(-1), 0, grad)

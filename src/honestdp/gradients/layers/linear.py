@@ -43,13 +43,14 @@ class Linear(Rule):
         return out.view(*x.shape[:-1], out.shape[-1]), x
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Gradients:
-        if len(wanted) == 2 and kept.dim() == 3:
+        if len(wanted) == 2 and saved.dim() == 3:
             # One position: weight and bias share the norm of `grad`, so it is taken once for both.
-            return {("weight", "bias"): Product(grad.contiguous(), kept, (grad.shape[-1], kept.shape[-1]), shift=True)}
-        runs, lot = kept.shape[:2]
-        inputs = kept.reshape(runs, lot, -1, kept.shape[-1])
+            shape = grad.shape[-1], saved.shape[-1]
+            return {("weight", "bias"): Product(grad.contiguous(), saved, shape, shift=True)}
+        runs, lot = saved.shape[:2]
+        inputs = saved.reshape(runs, lot, -1, saved.shape[-1])
         grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])
         if len(wanted) == 2 and prefers_gram(inputs, grad):
             return {("weight", "bias"): Outer(grad, inputs, (grad.shape[-1], inputs.shape[-1]), shift=True)}

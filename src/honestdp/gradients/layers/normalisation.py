@@ -40,11 +40,11 @@ class Affine(Rule):
         return torch.addcmul(self.spread(layer, params["bias"], x.dim()), normal, gain), normal
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
     ) -> Gradients:
         gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
-            gradients["weight"] = self.gather(layer, grad * kept)
+            gradients["weight"] = self.gather(layer, grad * saved)
         if "bias" in wanted:
             gradients["bias"] = self.gather(layer, grad)
         return gradients
@@ -91,8 +91,8 @@ class InstanceNorm(Channels):
         if x.dim() == layer._get_no_batch_dim():
             raise Unruled(f"{type(layer).__name__} is given examples without a dimension for them")
         layer._check_input_dim(x)
-        own = layer.training or not layer.track_running_stats
-        return F.instance_norm(x, layer.running_mean, layer.running_var, None, None, own, 0.0, layer.eps)
+        from_input = layer.training or not layer.track_running_stats
+        return F.instance_norm(x, layer.running_mean, layer.running_var, None, None, from_input, 0.0, layer.eps)
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
