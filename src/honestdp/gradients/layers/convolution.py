@@ -1,4 +1,4 @@
-"""Convolutions of one, two and three dimensions and their transposes: stride, padding, dilation, groups, padding modes.
+"""The layer rule for convolutions of one to three dimensions and their transposes, with all of their settings.
 
 A convolution applies one matrix at every position to the window a_t of the input seen from there, so for one example
 dL/dW = sum_t (dL/dz_t) a_t^T, as for Linear. A transposed convolution is the reverse: the window is taken from the

@@ -1,4 +1,4 @@
-"""Embedding: every position of an example adds its gradient to the row that was looked up there.
+"""The layer rule for Embedding: every position of an example adds its gradient to the row that was looked up there.
 
 An example touches few rows of a large table, so what is kept are those rows (`Rows`). Where the table has no more rows than the
 example has positions, its gradients are smaller and are made.

@@ -1,4 +1,4 @@
-"""Linear, with any number of dimensions between the example and its features.
+"""The layer rule for Linear, with any number of dimensions between the example and its features.
 
 z_t = W a_t + b, so for one example dL/dW = sum_t (dL/dz_t) a_t^T and dL/db = sum_t dL/dz_t.
 """

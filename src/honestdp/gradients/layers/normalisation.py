@@ -1,4 +1,4 @@
-"""Normalisations with a gain and a shift of their own: layer, group, instance and RMS norm, and batch norm in eval().
+"""Layer rules for normalisations with a gain and a shift: layer, group, instance and RMS norm, and batch norm in eval().
 
 z = w * n(a) + b with n free of parameters, so for one example dL/dw is the sum of dL/dz n(a), and dL/db that of dL/dz,
 over the positions that share the gain.
