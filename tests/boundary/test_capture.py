@@ -14,7 +14,7 @@ from honestdp.boundary.capture import UNROLL, Captured, Step
 from honestdp.boundary.query import Query
 from honestdp.boundary.release import PIECE, Examples, Question, release
 from honestdp.boundary.sampling import Lots
-from honestdp.gradients.pieces import SHORT
+from honestdp.gradients.norms import SHORT
 from tests.toy_training import constants_of, intake_of, population_of, toy_data, toy_model
 
 STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits

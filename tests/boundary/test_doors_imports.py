@@ -1,4 +1,4 @@
-"""The doors, read from the sources: what holds a record is denied to every module outside the boundary that is not listed here."""
+"""The doors, read from the sources: what holds a record is denied to every module outside that is not listed here."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ def test_no_record_is_read_before_the_trial_and_nothing_is_tried_after(monkeypat
             assemble(FromSixteen(), toy_data(), run=wide, optimizers=[RULE])
     population = assemble(toy_model(), toy_data(), run=wide, optimizers=[RULE] * 2).population([0, 1])
     for name in ("refuse_mixing", "refuse_mixing_loss"):
-        monkeypatch.setattr(f"honestdp.gradients.engine.{name}", lambda *_, **__: pytest.fail("it was tried again"))
+        monkeypatch.setattr(f"honestdp.gradients.prepared.{name}", lambda *_, **__: pytest.fail("it was tried again"))
     population.block()
 
 
