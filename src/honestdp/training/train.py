@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from honestdp import checks
-from honestdp.boundary.intake import Model, check_alike, modules_of, take_in
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
@@ -27,6 +28,7 @@ from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.run import Run
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.loop import Interrupted, Job
+from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.result import Result
 
 __all__ = ["Interrupted", "Result", "assemble", "train", "train_population"]
@@ -178,7 +180,7 @@ def assemble(
         check_alike(modules)
     intake = take_in(
         modules[0],
-        data,
+        PrivateData(data),
         records=runs[0].records,
         loss=loss,
         device=place,
