@@ -138,7 +138,7 @@ x = torch.randn(600, 20, generator=torch.Generator().manual_seed(0))
 y = (x[:, 0] > 0).long()
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(20, 10), torch.nn.Dropout(0.2), torch.nn.Linear(10, 2))
-result = train(model, (x, y), run=Run(records=600, lot=50, steps=3000, noise=1.0), optimizer=rules.Adam(clip=1.0),
+result = train(model, (x, y), run=Run(records=600, lot=50, steps=1000, noise=1.0), optimizer=rules.Adam(clip=1.0),
                noise_seed=1, checkpoint=sys.argv[1], checkpoint_seconds=0.0)
 result.save(sys.argv[2])
 """
