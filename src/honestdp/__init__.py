@@ -1,4 +1,8 @@
-"""Differentially private training whose reported epsilon includes the hyperparameter search."""
+"""Differentially private training whose reported epsilon includes the hyperparameter search.
+
+`train` and `tune` are the two doors. What needs torch is imported when it is first asked for, so that accounting and the command
+line start at once.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,35 @@ from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 
 if TYPE_CHECKING:
-    from honestdp import gradients, optimizers
+    from honestdp import accounting, errors, gradients, optimizers, selection
     from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric
+    from honestdp.data.named import load_dataset
     from honestdp.ledger import Ledger
+    from honestdp.planner import plan
+    from honestdp.search.result import TuneResult
     from honestdp.search.space import Choice, LogUniform, Uniform
-    from honestdp.search.tune import TuneResult, tune
-    from honestdp.training.train import Result, train, train_population
+    from honestdp.search.tune import tune
+    from honestdp.selection.cost import epsilon, least_noise
+    from honestdp.training.compute import Compute
+    from honestdp.training.result import Result
+    from honestdp.training.train import train, train_population
 
 __version__ = "0.1.0"
 _HOMES = {
     "Accuracy": "boundary.metrics",
     "Choice": "search.space",
     "ClippedLoss": "boundary.metrics",
+    "Compute": "training.compute",
     "DeclaredMetric": "boundary.metrics",
     "Ledger": "ledger",
     "LogUniform": "search.space",
-    "Result": "training.train",
-    "TuneResult": "search.tune",
+    "Result": "training.result",
+    "TuneResult": "search.result",
     "Uniform": "search.space",
+    "epsilon": "selection.cost",
+    "least_noise": "selection.cost",
+    "load_dataset": "data.named",
+    "plan": "planner",
     "train": "training.train",
     "train_population": "training.train",
     "tune": "search.tune",
@@ -36,6 +51,7 @@ __all__ = [
     "Budget",
     "Choice",
     "ClippedLoss",
+    "Compute",
     "DeclaredMetric",
     "Ledger",
     "LogUniform",
@@ -44,8 +60,15 @@ __all__ = [
     "Statement",
     "TuneResult",
     "Uniform",
+    "accounting",
+    "epsilon",
+    "errors",
     "gradients",
+    "least_noise",
+    "load_dataset",
     "optimizers",
+    "plan",
+    "selection",
     "train",
     "train_population",
     "tune",
@@ -57,9 +80,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is first asked for, so that accounting starts at once."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"honestdp.{_HOMES[name]}"), name)
-    if name in ("gradients", "optimizers"):
+    if name in __all__:
         return importlib.import_module(f"honestdp.{name}")
     raise AttributeError(f"module 'honestdp' has no attribute {name!r}")

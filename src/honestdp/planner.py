@@ -199,7 +199,7 @@ def plan(
     progress: called with how many methods are done, and of how many.
     """
     if (noise is None) == (epsilon is None):
-        raise checks.InvalidArgument("noise", noise, "given, or --epsilon in its place, and not both")
+        raise checks.InvalidArgument("noise", noise, "given, or epsilon in its place, and not both")
     checks.whole(least=1, most=checks.MOST, candidates=candidates)
     checks.probability(coverage=coverage, delta=delta)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):

@@ -34,6 +34,7 @@ from honestdp.search import lifecycle as carrying
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
 from honestdp.search.lifecycle import Search
+from honestdp.training.compute import Compute
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")
@@ -61,7 +62,7 @@ def arguments(selection: str) -> dict[str, Any]:
         "coverage": 0.6,
         "lot": 20.0,
         "steps": 4,
-        "device": "cpu",
+        "compute": Compute(device="cpu"),
     }
 
 

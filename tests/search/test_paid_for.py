@@ -24,6 +24,7 @@ from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from honestdp.training.population import Population
 from tests.search.tiny import WHOLE, clouds, linear
 
@@ -235,7 +236,7 @@ class Blurred(Dataset[Any]):
 
 
 def test_two_copies_score_the_same_records_with_the_same_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"metric": Accuracy(), "workers": 0}
+    settings = {"metric": Accuracy(), "compute": Compute(device="cpu", workers=0)}
     stopped(tmp_path / "out", Blurred(), **settings)
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
     real_score, real_gathered, found = execution.Validation.score, execution.gathered, list[torch.Tensor]()

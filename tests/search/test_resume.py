@@ -19,6 +19,7 @@ from honestdp.ledger import Ledger
 from honestdp.search import configuration as public
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from honestdp.training.population import Population
 from tests.search.tiny import WHOLE, clouds, linear, weights
 
@@ -196,7 +197,7 @@ def test_records_of_another_kind_are_refused(stopped: Stopped) -> None:
 
 def test_a_resume_in_another_process_may_have_other_workers_and_show_its_progress(tmp_path: Path) -> None:
     search = Stopped(tmp_path)
-    search.resume(workers=0, progress=True)
+    search.resume(compute=Compute(device="cpu", workers=0, progress=True))
     assert search.ledger.balance("a").charges == 1
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
-from honestdp import Budget, ClippedLoss, DeclaredMetric, LogUniform
+from honestdp import Budget, ClippedLoss, Compute, DeclaredMetric, LogUniform
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.selection import SELECTIONS, named
@@ -119,10 +119,12 @@ def test_the_same_seed_gives_the_same_search_and_says_not_private() -> None:
 
 
 def test_horizon_is_the_default_and_needs_no_search() -> None:
-    result = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, device="cpu")
+    result = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, compute=Compute(device="cpu"))
     assert result.hyperparameters == {"optimizer": "horizon", "lot": 40.0, "steps": 20}
     assert result.statement.how == "one run"
-    everything = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, validation=0, device="cpu")
+    everything = honestdp.tune(
+        linear, clouds(), budget=BUDGET, lot=40, steps=20, validation=0, compute=Compute(device="cpu")
+    )
     assert everything.score is None
     assert everything.run.records == 400
 
@@ -176,7 +178,13 @@ class Noting(Dataset):
 
 def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> None:
     x, y = clouds(120)
-    given = {**SEARCH, "lot": 20, "steps": 6, "space": {"clip": [1.0], "lr": [0.01, 0.1]}, "workers": 0}
+    given = {
+        **SEARCH,
+        "lot": 20,
+        "steps": 6,
+        "space": {"clip": [1.0], "lr": [0.01, 0.1]},
+        "compute": Compute(device="cpu", workers=0),
+    }
     data = Noting(x, y)
     result = honestdp.tune(linear, data, metric=honestdp.Accuracy(), selection=QUICK, **given)
     assert result.score is not None
@@ -233,7 +241,7 @@ def test_a_search_without_a_run_that_ends_says_no_more_than_that(tmp_path: Path)
 def test_labels_that_do_not_fit_are_an_error_that_tells_nothing_of_them(wrap, tmp_path: Path) -> None:
     x, y = clouds(120)
     y[7] = 41
-    given = {**SEARCH, "metric": honestdp.Accuracy(), "workers": 0, "validation": 0.01}
+    given = {**SEARCH, "metric": honestdp.Accuracy(), "compute": Compute(device="cpu", workers=0), "validation": 0.01}
     with pytest.raises(HonestdpError, match="not said") as caught:
         honestdp.tune(linear, wrap((x, y)), selection=QUICK, out=tmp_path / "run", **{**given, "lot": 60})
     assert "41" not in str(caught.value)

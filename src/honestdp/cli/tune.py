@@ -146,6 +146,7 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     from honestdp.budget import Budget
     from honestdp.data import named
     from honestdp.search.tune import tune as search
+    from honestdp.training.compute import Compute
 
     given = context.params
     names = given["optimizer"] or ["horizon"]
@@ -154,7 +155,7 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         raise checks.HonestdpError(f"the dataset must be one of {', '.join(named.names())}; got {given['name']}")
     if given["model"] == "logistic" and any("width" in own for own in (spaces or {}).values()):
         raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
-    found = named.load(given["name"])
+    found = named.load_dataset(given["name"])
     x, y = found.train
     result = search(
         _model(given["model"], features=found.features, classes=found.classes),
@@ -175,10 +176,9 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         dataset=None if given["ledger"] is None else given["dataset"] or given["name"],
         out=resumed or given["out"],
         resume=resumed is not None,
-        device=given["device"],
         strict=given["strict"],
         noise_seed=given["noise_seed"],
-        progress=sys.stderr.isatty(),
+        compute=Compute(device=given["device"], progress=sys.stderr.isatty()),
         reproduce=_command(context),
     )
     if as_json:

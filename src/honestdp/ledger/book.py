@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import os
-import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -257,9 +256,7 @@ class Ledger:
 
     def _budget_of(self, account: Account) -> Budget:
         if account.budget is None:
-            where = f"--ledger {shlex.quote(str(self.path))} --dataset {shlex.quote(account.dataset)}"
-            command = f"honestdp ledger set-budget {where} --epsilon EPSILON --delta DELTA"
-            raise NoBudget(f"{account.dataset} has no budget in {self.path}: set it once with `{command}`")
+            raise NoBudget(account.dataset, self.path)
         return account.budget
 
 

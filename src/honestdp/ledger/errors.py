@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from honestdp.checks import HonestdpError
 
 
@@ -34,7 +36,12 @@ class ReadOnly(LedgerError):
 
 
 class NoBudget(LedgerError):
-    """A dataset that has no budget."""
+    """A dataset that has no budget. `dataset` and `ledger` say which, and where."""
+
+    def __init__(self, dataset: str, ledger: Path) -> None:
+        self.dataset, self.ledger = dataset, ledger
+        command = f"Ledger({str(ledger)!r}).set_budget({dataset!r}, Budget(epsilon, delta))"
+        super().__init__(f"{dataset} has no budget in {ledger}: set it once with {command}")
 
 
 class LookAlike(LedgerError):

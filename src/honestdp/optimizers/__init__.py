@@ -1,4 +1,4 @@
-"""The papers' optimizers as pure rules over releases, and one of our own (Horizon)."""
+"""The papers' optimizers as pure rules over releases, one of our own (Horizon), and the base of a user's own (FixedClip)."""
 
 from honestdp.optimizers.adadp import ADADP
 from honestdp.optimizers.adam import Adam
@@ -7,18 +7,20 @@ from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.momentum import Momentum
 from honestdp.optimizers.oso import OSO
 from honestdp.optimizers.quantile import Quantile
-from honestdp.optimizers.rule import Rule, State
+from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
-BY_NAME: dict[str, type[Rule]] = {
-    "sgd": SGD,
-    "momentum": Momentum,
-    "adam": Adam,
-    "adam-wosm": AdamWOSM,
-    "adadp": ADADP,
-    "oso": OSO,
-    "quantile": Quantile,
-    "horizon": Horizon,
-}
-
-__all__ = ["ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamWOSM", "Horizon", "Momentum", "Quantile", "Rule", "State"]
+__all__ = [
+    "ADADP",
+    "BY_NAME",
+    "OSO",
+    "SGD",
+    "Adam",
+    "AdamWOSM",
+    "FixedClip",
+    "Horizon",
+    "Momentum",
+    "Quantile",
+    "Rule",
+    "State",
+]

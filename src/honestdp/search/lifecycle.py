@@ -218,7 +218,7 @@ class Search:
 
     def _known(self, path: Path, resume: bool) -> str:
         if not resume:
-            wanted = "a new folder: this one holds a search; to go on with it, pass resume=True (--resume)"
+            wanted = "a new folder: this one holds a search; to go on with it, pass resume=True"
             raise InvalidArgument("out", str(path.parent), wanted)
         try:
             known = json.loads(path.read_text())

@@ -39,6 +39,7 @@ from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
+from honestdp.training.compute import Compute
 from honestdp.training.train import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
@@ -254,11 +255,13 @@ class Execution:
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
-            device=self._setting.device,
             secure=self._setting.secure,
             schedule=self._setting.schedule,
-            checkpoint_seconds=CHECKPOINT_SECONDS,
-            workers=self._setting.workers,
+            compute=Compute(
+                device=self._setting.device,
+                workers=self._setting.workers,
+                checkpoint_seconds=CHECKPOINT_SECONDS,
+            ),
             by_coin=self._design.fraction > 0,
             strict=self._setting.strict,
             seed=seed,

@@ -2,8 +2,8 @@
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
 random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only
-then is a record read, split by its coin, and trained on or scored (`search.execution`). At the end the winner and the statement
-leave (`search.leaving`) and what was secret is erased (`search.vault`). `search.carrying` keeps that order.
+then is a record read, split by its coin, and trained on or scored (`search.runs`). At the end the winner and the statement
+leave (`search.result`) and what was secret is erased (`search.vault`). `search.lifecycle` keeps that order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import layout_of
 from honestdp.losses import Loss, default_loss
+from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.optimizers.trial import try_rule
 from honestdp.search.configuration import configuration
 from honestdp.search.design import Design, design
 from honestdp.search.errors import SearchFailed
@@ -38,9 +40,10 @@ from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import BATCH as TOGETHER
 from honestdp.search.runs import Setting
-from honestdp.search.space import space_of
+from honestdp.search.space import Optimizer, space_of
 from honestdp.selection import Compose, Selection, Winner
-from honestdp.training.train import check_rules, place_of
+from honestdp.training.compute import Compute, check_compute
+from honestdp.training.train import check_rules
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -50,7 +53,7 @@ def tune(
     data: Any,
     *,
     budget: Budget,
-    optimizer: str | Sequence[str] = "horizon",
+    optimizer: Optimizer | Sequence[Optimizer] = "horizon",
     space: Mapping[str, Any] | None = None,
     selection: str | Selection = "auto",
     coverage: float = 0.9,
@@ -69,12 +72,10 @@ def tune(
     resume: bool = False,
     loss: Loss | None = None,
     schedule: str | Schedule = "constant",
-    device: str | torch.device | None = None,
     noise_seed: int | None = None,
     secure: bool = False,
-    progress: bool = False,
-    workers: int = 2,
     strict: bool = False,
+    compute: Compute | None = None,
     reproduce: str = "",
 ) -> TuneResult:
     """Search for hyperparameters and train, all within one budget.
@@ -82,13 +83,14 @@ def tune(
     model: a module, or a function that makes one (with the argument `width` where the space has widths).
     data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
     budget: for everything: all runs, all scores, the choice among them.
-    optimizer: one name or several: sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search and
-        is the default: one run that gets the whole budget.
+    optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, quantile), a class, or a rule, whose
+        numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it is one run
+        that gets the whole budget.
     space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold lot, steps and width; for several optimizers
-        a dictionary of these by optimizer. Left out, the papers' grid of each optimizer.
+        a dictionary of these by optimizer's name. Left out, the grid that comes with each optimizer.
     selection: compose, winner, liu-talwar, papernot-steinke, profile, envelope; auto takes the one with the least noise per run.
     coverage: the chance that a given candidate is run, for selections that draw them.
-    lot, steps: of every run, where the space does not have them. The lot is 250 unless told, or a quarter of few records.
+    lot, steps: of every run, where the space does not have them. The lot is 250 by default, or a quarter of few records.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
     metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
@@ -98,9 +100,37 @@ def tune(
     out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
     resume: go on with the search in `out`, with the same arguments; nothing is charged again.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
+    secure: noise from a cryptographic generator (CPU).
     strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
+    compute: device, workers and progress; see `Compute`.
     reproduce: for the report, the command or code that made the search.
+
+    Returns a TuneResult: the winner, its hyperparameters and noisy score, and the statement of what the whole search guarantees.
+
+    Raises InvalidArgument for an argument that no search can be made from and OverBudget for a budget that no noise meets, both
+    before anything is charged; BudgetExceeded where the ledger has too little left. SearchFailed: charged, and no run succeeded.
+    SearchStopped: Ctrl-C; with `out` it goes on with resume=True.
+
+    >>> import torch, honestdp
+    >>> x, y = honestdp.load_dataset("digits").train
+    >>> result = honestdp.tune(
+    ...     lambda: torch.nn.Linear(64, 10),
+    ...     (x, y),
+    ...     budget=honestdp.Budget(epsilon=2.0, delta=1e-5),
+    ...     optimizer="sgd",
+    ...     space={"lr": [0.5, 1.0], "clip": 1.0},
+    ...     selection="winner",
+    ...     lot=64,
+    ...     steps=20,
+    ... )
+    >>> result.epsilon <= 2.0, result.hyperparameters["lr"] in (0.5, 1.0)
+    (True, True)
     """
+    compute = Compute() if compute is None else compute
+    check_compute(compute)
+    if compute.checkpoint is not None:
+        wanted = "left out for a search, which keeps its progress in the folder `out`"
+        raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)
     size = count(data)
     checks.whole(least=1, records=size if records is None else records)
     if records is not None and records != size:
@@ -117,7 +147,7 @@ def tune(
         checks.whole(least=0, noise_seed=noise_seed)
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    checks.whole(least=0, space_seed=space_seed, workers=workers)
+    checks.whole(least=0, space_seed=space_seed)
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     made = design(
@@ -137,9 +167,9 @@ def tune(
         model=model,
         loss=loss,
         schedule=schedule,
-        device=place_of(device),
+        device=compute.place(),
         secure=secure,
-        workers=workers,
+        workers=compute.workers,
         strict=strict,
     )
     classes = _rehearsed(made, setting, data)
@@ -156,7 +186,7 @@ def tune(
         strict=strict,
     )
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
-    return search.carry_out(data, None if out is None else Path(out), resume=resume, show=progress)
+    return search.carry_out(data, None if out is None else Path(out), resume=resume, show=compute.progress)
 
 
 def _lot(lot: float | None, records: int, validation: float) -> float:
@@ -178,7 +208,8 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
     drawn = made.space.draw(np.random.default_rng(0))
     some = made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
-    check_rules([one.rule() for one in some], [made.run_of(one) for one in some], setting.schedule)
+    rules, runs = [one.rule() for one in some], [made.run_of(one) for one in some]
+    check_rules(rules, runs, setting.schedule)
     for run in made.runs:
         factors(setting.schedule, run)
     noise_source(setting.device, Seed.fresh(), secure=setting.secure)
@@ -186,7 +217,9 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     for one in {candidate.width: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
         check_alike([module, setting.module(one, 1).to(setting.device)])
-        layout_of(module)
+        layout = layout_of(module)
+        for rule, run in {kind(rule): (rule, run) for rule, run in zip(rules, runs, strict=True)}.values():
+            try_rule(rule, run, layout)
         if pair is not None:
             x, y = blank_of(*pair, module=module)
             loss = setting.loss or default_loss(y.dtype)
