@@ -24,7 +24,7 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
 
-from tests.engine.worlds import MeanOfTokens, moved, opposite_tokens, squared  # noqa: E402
+from tests.toy_training import MeanOfTokens, moved, opposite_tokens, squared  # noqa: E402
 
 from honestdp import Compute, Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402

@@ -2,7 +2,8 @@
 
     python benchmarks/kernels.py [cuda]
 
-On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. tests/test_kernels.py runs it so, benchmarks/gpu_checks.py on a GPU.
+On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. tests/kernels/test_fused.py runs it so, benchmarks/gpu_checks.py on
+a GPU.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.run import LEAST_NOISE
 from honestdp.selection import SELECTIONS, Compose, named
 
-from .limits import spread
+from .absurd_settings import spread
 
 RUN = Run(records=60000, lot=250, steps=2000, noise=4.0)
 

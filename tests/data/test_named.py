@@ -19,8 +19,7 @@ from honestdp.data.datasets import adult, embedded, enron, gisette
 from honestdp.data.named import load_dataset as load
 from honestdp.data.named import names, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable
-
-from .places import FOLDER, needs_files
+from tests.shared_data import FOLDER, needs_files
 
 SIZES = {
     "mnist": (60000, 10000, 784, 10),

@@ -6,7 +6,6 @@ import logging
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import assert_agrees, drawn
 from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
@@ -16,6 +15,8 @@ from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.rules import Unruled
 from honestdp.losses import cross_entropy, slope_of
+
+from .plain_autograd import assert_agrees, drawn
 
 
 def plain(output: Tensor, y: Tensor) -> Tensor:

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import drawn
 from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Prepared, RefusedModel, per_example, vet_forward
+
+from .plain_autograd import drawn
 
 WIDTH = 60
 

@@ -3,12 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import drawn, one_at_a_time
 from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, per_example
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, is_counted
+
+from .plain_autograd import drawn, one_at_a_time
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:

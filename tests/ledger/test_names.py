@@ -11,7 +11,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger, LookAlike, NoBudget
 from honestdp.ledger.chain import canonical
 from honestdp.ledger.names import canonical_name, skeleton
-from tests.ledger.worlds import BUDGET, spending
+from tests.ledger.small_ledger import BUDGET, spending
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 

@@ -18,7 +18,7 @@ from honestdp.ledger import BudgetExceeded, Ledger, Misremembered, merging, reme
 from honestdp.ledger.account import _spending
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.selection import Compose, named
-from tests.ledger.worlds import in_child, ledger_of
+from tests.ledger.small_ledger import in_child, ledger_of
 
 DELTA = 1e-6
 KINDS = 24

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from honestdp.budget import rounded_up
 from honestdp.report import numbers, scale
 from honestdp.report.html import SearchView, render
-from tests.report.page import Page
-from tests.report.views import ALONE, COSTS, FAR_APART, NOT_PRIVATE, SEARCH, STATEMENT
+from tests.report.example_views import ALONE, COSTS, FAR_APART, NOT_PRIVATE, SEARCH, STATEMENT
+from tests.report.parsed_page import Page
 
 ROOT = Path(__file__).parents[2]
 ALL = {"search": SEARCH, "alone": ALONE, "not private": NOT_PRIVATE, "far apart": FAR_APART}
@@ -61,7 +61,7 @@ def test_a_report_is_the_same_each_time(view: SearchView) -> None:
 
 
 def test_a_report_does_not_depend_on_the_process() -> None:
-    code = "import sys; from honestdp.report.html import render; from tests.report.views import SEARCH; "
+    code = "import sys; from honestdp.report.html import render; from tests.report.example_views import SEARCH; "
     code += "sys.stdout.buffer.write(render(SEARCH).encode())"
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "PYTHONPATH": path}

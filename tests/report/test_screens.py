@@ -11,8 +11,8 @@ import pytest
 
 from honestdp.report.html import ScoreView, render
 from tests.report.browser import CHROMIUM, DRIVER, Browser
+from tests.report.example_views import FAR_APART, NOT_PRIVATE, SEARCH
 from tests.report.test_html import hostile
-from tests.report.views import FAR_APART, NOT_PRIVATE, SEARCH
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None,

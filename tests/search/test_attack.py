@@ -1,6 +1,6 @@
 """A distinguishing attack on whole searches, won by nobody.
 
-Two halves. First, the law of what leaves a tiny search is computed exactly (`closed_form.py`) on neighbouring data, and its
+Two halves. First, the law of what leaves a tiny search is computed exactly (closed_form_search.py) on neighbouring data, and its
 divergence is held against the (epsilon, delta) of the statement: for every selection, the record added and removed, on the
 training side and on the validation side, whatever the attacker takes for the initial weight. The split's coins are fixed on
 both sides: given the record's side they have one law, and hockey-stick divergences are jointly convex, so that random coins
@@ -34,9 +34,9 @@ from honestdp.search.result import TuneResult
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, random_stopping
 from honestdp.selection.counts import TruncatedNegativeBinomial
 
-from . import closed_form
-from .closed_form import BUDGET, RATES, RECORDS, Array, World
-from .placing import START, placed_in, surprise, table_of, uniforms
+from . import closed_form_search as closed_form
+from .closed_form_search import BUDGET, RATES, RECORDS, Array, World
+from .rosenblatt import START, placed_in, surprise, table_of, uniforms
 
 FALSE_ALARM = 1e-9
 

@@ -20,8 +20,8 @@ from honestdp.accounting.calibration import OverBudget
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain, BudgetExceeded, Ledger, Locked, NoBudget, NotALedger, ReadOnly, book
 from honestdp.training.compute import Compute
-from tests.search.command import run
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.command_line import run
+from tests.tiny_search import WHOLE, clouds, linear
 
 pytestmark = pytest.mark.usefixtures("unread")
 

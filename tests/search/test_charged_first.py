@@ -31,8 +31,8 @@ from honestdp.search.vault import Unkept
 from honestdp.selection import RandomStopping, count_of
 from honestdp.training.compute import Compute
 
-from . import closed_form
-from .forced import remember_public_numbers, tune
+from . import closed_form_search as closed_form
+from .forced_draws import remember_public_numbers, tune
 
 ENVELOPE = RandomStopping(count=count_of(runs=4.0, shape=1.0))
 

@@ -21,7 +21,7 @@ from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
 from honestdp.training.compute import Compute
 from honestdp.training.population import Population
-from tests.search.tiny import WHOLE, clouds, linear, weights
+from tests.tiny_search import WHOLE, clouds, linear, weights
 
 BUDGET = Budget(50.0, 1e-5)
 

@@ -19,7 +19,7 @@ from honestdp import Budget, ClippedLoss, Compute, DeclaredMetric, LogUniform
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.selection import SELECTIONS, named
-from tests.search.tiny import BUDGET, SEARCH, clouds, hidden, linear, weights
+from tests.tiny_search import BUDGET, SEARCH, clouds, hidden, linear, weights
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = ["one-run", *SELECTIONS]

@@ -16,7 +16,7 @@ from honestdp.search import vault
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.vault import Unreadable, Vault, erase
 from honestdp.training.population import Population
-from tests.search.tiny import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear
 
 CONTENT = b"seed " * 1000
 

@@ -15,8 +15,8 @@ from honestdp import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel
 from honestdp.ledger import Ledger
-from tests.search.command import run
-from tests.search.tiny import BUDGET, SEARCH, clouds, linear, weights
+from tests.command_line import run
+from tests.tiny_search import BUDGET, SEARCH, clouds, linear, weights
 
 
 class Own(nn.Module):

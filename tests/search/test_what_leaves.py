@@ -1,6 +1,6 @@
 """What leaves a search: the winner, and nothing that tells how many runs there were or who lost; and when it is charged.
 
-Searches are forced to have different numbers of runs and different losers but the same winner (`forced.py`), and everything
+Searches are forced to have different numbers of runs and different losers but the same winner (`forced_draws.py`), and everything
 that an outsider could get hold of is compared: results, console, files, their modes and times, ledger, logs, warnings, errors.
 """
 
@@ -29,8 +29,8 @@ from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.search.runs import Execution, SearchFailed
 from honestdp.selection import LiuTalwar, RandomStopping, Selection, Winner, count_of
 
-from . import closed_form
-from .forced import Forced, Warner, force, leavings, remember_public_numbers, tune
+from . import closed_form_search as closed_form
+from .forced_draws import Forced, Warner, force, leavings, remember_public_numbers, tune
 
 ENVELOPE = RandomStopping(count=count_of(runs=4.0, shape=1.0))
 SELECTIONS: list[Selection] = [

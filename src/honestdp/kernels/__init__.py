@@ -1,7 +1,7 @@
 """Kernels of our own for a GPU, where several passes over a lot can be one. Without Triton tensor operations do the same.
 
 The kernels are on the private side of the boundary, so all are held against the tensor operations they stand for
-(tests/test_kernels.py in Triton's interpreter, benchmarks/gpu_checks.py on a GPU).
+(tests/kernels/test_fused.py in Triton's interpreter, benchmarks/gpu_checks.py on a GPU).
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""The lines that only a GPU reaches, with a CPU standing in for it: what is replayed, and shorter products."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from honestdp import optimizers as rules
+from honestdp.boundary.mechanism import PIECE, Examples, Question, release
+from honestdp.boundary.query import Query
+from honestdp.gradients.pieces import SHORT
+from honestdp.training import population as module
+from honestdp.training.population import UNROLL, Captured
+from tests.toy_training import constants_of, intake_of, population_of, toy_data, toy_model
+
+STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits
+
+
+class Traced(Captured):
+    """A captured graph without a GPU: the same buffers, and the same steps over them at every replay."""
+
+    def __init__(self, mechanism: object, rule: rules.Rule, params: Tensor, state: dict[str, Tensor]) -> None:
+        self._mechanism, self._rule = mechanism, rule
+        self.params, self.state = params.clone(), {name: value.clone() for name, value in state.items()}
+        # What an earlier replay left behind must not matter, so the buffers begin with members of other lots.
+        self._indices = torch.full((UNROLL, len(params), mechanism.width), 7)
+        self._counts = torch.full((UNROLL, len(params)), mechanism.width)
+        self._graph = SimpleNamespace(replay=lambda: self.load(*self._steps()))
+
+
+def trained(rule: rules.Rule, *, width: int | None, seen: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
+    """Two runs over lots of 20 of 60 on average. width: of the captured shape, None for every step run eagerly."""
+    given = {"lot": 20.0, "steps": STEPS, "noise": [0.5, 0.8], "seed": 5}
+    population, mechanism = population_of([toy_model(seed=1), toy_model(seed=2)], toy_data(), [rule] * 2, **given)
+    if width is not None:
+        population._capturable, mechanism.width = True, width
+    true = population._replay
+
+    def replay(indices: Tensor, counts: Tensor) -> None:
+        if seen is not None:
+            seen.append((indices, counts))
+        true(indices, counts)
+
+    population._replay = replay  # type: ignore[method-assign]
+    while population.step < population.total:
+        population.block()
+    return population.weights()
+
+
+RULES = [rules.SGD(lr=0.5, clip=1.0), rules.OSO(lr=0.5), rules.Horizon(average=True)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("width", [10, 27, 60, 64])
+def test_no_lot_is_cut_to_the_captured_shape(rule: rules.Rule, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights as if every step had been run eagerly, whether no lot fits the shape, some do, or all."""
+    monkeypatch.setattr(module, "Captured", Traced)
+    seen: list[tuple[Tensor, Tensor]] = []
+    found = trained(rule, width=width, seen=seen)
+    assert all(len(counts) == UNROLL and counts.max() <= width for _, counts in seen)
+    assert len(seen) == 0 if width == 10 else 0 < len(seen) <= 6
+    assert width != 27 or len(seen) < 6
+    assert width < 60 or len(seen) == 6
+    torch.testing.assert_close(found, trained(rule, width=None), rtol=1e-9, atol=1e-12)
+
+
+def test_a_lot_as_long_as_the_shape_fits_and_one_longer_does_not() -> None:
+    population, mechanism = population_of([toy_model()], toy_data(), RULES[:1], lot=20.0, steps=8, noise=[1.0])
+    population._capturable, mechanism.width = True, 20
+    assert population._fits([20] * UNROLL)
+    assert not population._fits([20] * (UNROLL - 1) + [21])
+    assert not population._fits([21] + [1] * (UNROLL - 1))
+    assert not population._fits([20] * (UNROLL - 1))
+    population._capturable = False
+    assert not population._fits([20] * UNROLL)
+
+
+class OnGpu(Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+
+class Asked(Question):
+    """Gradients of known norms; it notes the weights they get and the precision they would be summed with."""
+
+    def __init__(self, norms: Tensor) -> None:
+        super().__init__(toy_model(), None)
+        notes: list[tuple[Tensor, str]] = []
+
+        def add(totals: object, weights: Tensor) -> None:
+            notes.append((weights.clone(), torch.get_float32_matmul_precision()))
+
+        answer = SimpleNamespace(norms=norms, add_weighted_sum=add)
+        self.__dict__.update(notes=notes, gradients=lambda *_, **__: answer)
+
+
+@pytest.mark.parametrize("extra", [None, "direction"])
+@pytest.mark.parametrize("automatic", [False, True])
+def test_weights_are_smaller_where_products_are_shorter(extra: str | None, automatic: bool) -> None:
+    """TensorFloat-32 enlarges a product by (1 + 2^-11)^2 at most; a record's part must stay within the clip."""
+    assert (1 - SHORT) * (1 + 2.0**-11) ** 2 <= 1
+    intake = intake_of(toy_model(), toy_data())
+    constants = constants_of(intake, records=60, lot=10.0, steps=1, noise=[1.0])
+    norms = torch.tensor([[0.25, 2.0, 8.0]], dtype=torch.float64)
+    lot = Examples(torch.zeros(1, 3, 5), torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.float64))
+    one = torch.ones(1, dtype=torch.float64)
+    query = Query(clip=one, automatic=automatic, extra=extra, extra_noise=None if extra is None else 7 * one)
+    source = SimpleNamespace(normal=lambda shape: torch.zeros(shape, dtype=torch.float64))
+    found = {}
+    for kind in (Tensor, OnGpu):
+        params = torch.zeros(1, intake.layout.width, dtype=torch.float64).as_subclass(kind)
+        asked = Asked(norms)
+        release([lot], params, query, question=asked, constants=constants, noise=source)
+        found[kind] = asked.notes
+    assert len(found[Tensor]) == len(found[OnGpu]) == (1 if extra is None else 2)
+    for (long, precision), (short, coarse) in zip(found[Tensor], found[OnGpu], strict=True):
+        assert (precision, coarse) == ("highest", "high")
+        assert (long * 10.0 * norms).max() <= 1.0
+        assert (short * 10.0 * norms * (1 + 2.0**-11) ** 2).max() <= 1.0
+        eps = torch.finfo(torch.float64).eps
+        held = [1 - (sums * PIECE**2 + 512) * eps for sums in (1, 2)]
+        torch.testing.assert_close(short, long * (held[1] - SHORT) / held[0], rtol=1e-12, atol=0)
+    assert torch.get_float32_matmul_precision() == "highest"

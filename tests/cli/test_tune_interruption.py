@@ -1,0 +1,76 @@
+"""Ctrl-C and kill -9 of the command line: what it says is the command that goes on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import time
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from honestdp import Budget
+from honestdp.ledger import Ledger
+from tests.command_line import DIGITS, run, started
+
+SEARCH = ("tune", *DIGITS, "--selection", "compose", "--steps", "1500")
+
+
+def _wait_for(path: Path, process: Popen[str]) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def test_a_stopped_search_says_how_to_go_on_and_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    seeded = (*SEARCH, "--noise-seed", "3")
+    whole = started(tmp_path, *seeded, "--out", "whole")
+    process = started(tmp_path, *seeded, "--out", "a folder")
+    _wait_for(tmp_path / "a folder" / ".secret" / "batch0", process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert out == ""
+    said, command = err.splitlines()
+    assert said == "honestdp: the search was stopped; what it was charged stays charged; to go on:"
+    words = shlex.split(command)
+    assert words == ["honestdp", "tune", "--resume", "a folder"]
+    code, out, err = run(tmp_path, *words[1:], "--json")
+    assert (code, err) == (0, "")
+    whole.communicate(timeout=120)
+    assert whole.returncode == 0
+    result = json.loads((tmp_path / "whole" / "result.json").read_text())
+    assert json.loads(out) == result
+    for path in sorted((tmp_path / "whole").rglob("*")):
+        if path.is_file() and path.name not in ("search.json", "report.html"):
+            assert path.read_bytes() == (tmp_path / "a folder" / path.relative_to(tmp_path / "whole")).read_bytes()
+
+
+def test_a_killed_search_goes_on_uncharged(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("digits", Budget(3.5, 1e-5))
+    process = started(tmp_path, *SEARCH, "--ledger", "ledger.db", "--out", "out")
+    _wait_for(tmp_path / "out" / ".secret" / "batch0", process)
+    process.kill()
+    process.communicate()
+    charged = ledger.balance("digits")
+    assert charged.charges == 1
+    code, out, err = run(tmp_path, "tune", "--resume", "out", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["ledger"]["charged"]
+    assert result["ledger"]["head"] == charged.head
+    ledger.verify()
+    assert ledger.balance("digits").spent == charged.spent
+    assert [entry.kind for entry in ledger.entries("digits")] == ["budget", "charge", "resume", "over"]
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+@pytest.mark.parametrize("words", [["--epsilon", "2"], ["digits"], ["--ledger", "ledger.db"], ["--out", "other"]])
+def test_a_resume_takes_no_other_settings(tmp_path: Path, words: list[str]) -> None:
+    code, _, err = run(tmp_path, "tune", "--resume", "out", *words)
+    assert code == 2
+    assert "--resume must be given alone" in err
+    assert err.count("\n") == 1

@@ -1,0 +1,156 @@
+"""Every layer rule gives the gradients of plain autograd, one example at a time."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from honestdp.gradients import per_example
+from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.layers import convolution
+
+from .plain_autograd import assert_agrees, drawn
+
+
+def weighed(output: Tensor, y: Tensor) -> Tensor:
+    """A loss whose gradient differs at every position of the output, and depends on the output."""
+    return ((output.flatten(1) + y.flatten(1)) ** 2).sum(1) / output[0].numel()
+
+
+def after(layer: nn.Module, width: int) -> nn.Module:
+    """The layer behind another one, so that its gradient has to travel on through it."""
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), layer)
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(6, 4), (6,)),
+    "linear without bias": (lambda: nn.Linear(6, 4, bias=False), (6,)),
+    "linear, one middle dimension, outer product": (lambda: nn.Linear(6, 4), (9, 6)),
+    "linear, one middle dimension, ghost norm": (lambda: nn.Linear(20, 30), (2, 20)),
+    "linear, three middle dimensions": (lambda: nn.Linear(5, 7), (2, 1, 3, 5)),
+    "conv1d": (lambda: nn.Conv1d(3, 4, 3), (3, 8)),
+    "conv1d, stride, padding, dilation": (lambda: nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2), (4, 9)),
+    "conv2d": (lambda: nn.Conv2d(2, 3, 3), (2, 6, 6)),
+    "conv2d, ghost norm": (lambda: nn.Conv2d(12, 14, 3), (12, 4, 4)),
+    "conv2d without bias": (lambda: nn.Conv2d(2, 3, (3, 2), bias=False), (2, 6, 5)),
+    "conv2d, stride, padding, dilation": (
+        lambda: nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(2, 1), dilation=(1, 2)),
+        (2, 7, 6),
+    ),
+    "conv2d, groups": (lambda: nn.Conv2d(4, 6, 3, groups=2, padding=1), (4, 5, 5)),
+    "conv2d, depthwise": (lambda: nn.Conv2d(4, 8, 3, groups=4), (4, 5, 5)),
+    "conv2d, same": (lambda: nn.Conv2d(2, 3, 4, padding="same"), (2, 5, 5)),
+    "conv2d, valid": (lambda: nn.Conv2d(2, 3, 2, padding="valid"), (2, 5, 5)),
+    "conv2d, reflect": (lambda: nn.Conv2d(2, 3, 3, padding=(2, 1), padding_mode="reflect"), (2, 5, 5)),
+    "conv2d, replicate": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="replicate", stride=2), (2, 5, 5)),
+    "conv2d, circular": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 5, 5)),
+    "conv2d, circular, ghost norm": (
+        lambda: nn.Conv2d(12, 14, 3, padding=(0, 1), padding_mode="circular", stride=2),
+        (12, 4, 4),
+    ),
+    "conv3d": (lambda: nn.Conv3d(2, 3, (2, 3, 2), padding=(1, 0, 1), stride=(1, 2, 1)), (2, 3, 5, 3)),
+    "conv transpose1d": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), (3, 5)),
+    "conv transpose2d": (lambda: nn.ConvTranspose2d(3, 2, 3), (3, 4, 4)),
+    "conv transpose2d, ghost norm": (lambda: nn.ConvTranspose2d(14, 12, 3, stride=2, padding=1), (14, 2, 2)),
+    "conv transpose2d, stride, padding, dilation, groups": (
+        lambda: nn.ConvTranspose2d(
+            4, 6, (3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2), groups=2, dilation=(1, 2)
+        ),
+        (4, 4, 3),
+    ),
+    "conv transpose2d, output padding beyond the stride, ghost norm": (
+        lambda: nn.ConvTranspose2d(14, 12, 3, stride=1, dilation=3, output_padding=2, padding=2),
+        (14, 2, 2),
+    ),
+    "conv transpose3d": (lambda: nn.ConvTranspose3d(2, 3, 2, stride=2), (2, 2, 3, 2)),
+    "layer norm": (lambda: nn.LayerNorm(6), (6,)),
+    "layer norm, middle dimension": (lambda: nn.LayerNorm(6), (5, 6)),
+    "layer norm, two dimensions": (lambda: nn.LayerNorm((3, 6)), (4, 3, 6)),
+    "layer norm without bias": (lambda: nn.LayerNorm(6, bias=False), (5, 6)),
+    "rms norm": (lambda: nn.RMSNorm(6), (5, 6)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), (4, 5, 3)),
+    "group norm, no positions": (lambda: nn.GroupNorm(2, 8), (8,)),
+    "instance norm 1d": (lambda: nn.InstanceNorm1d(3, affine=True), (3, 7)),
+    "instance norm 2d": (lambda: nn.InstanceNorm2d(3, affine=True), (3, 4, 5)),
+    "instance norm 3d": (lambda: nn.InstanceNorm3d(2, affine=True), (2, 3, 2, 4)),
+    "instance norm, fixed statistics": (
+        lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True).eval(),
+        (3, 7),
+    ),
+    "batch norm, fixed statistics": (lambda: nn.BatchNorm2d(3).eval(), (3, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning")
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_rule_gives_the_gradients_of_one_at_a_time_backward(
+    name: str, runs: int, dtype: torch.dtype, place: str
+) -> None:
+    torch.manual_seed(7)
+    make, shape = LAYERS[name]
+    layer = make()
+    model = layer if place == "first" else after(layer, shape[-1])
+    model.to(dtype)
+    params = drawn(model, runs, dtype)
+    x = torch.randn(runs, 4, *shape, dtype=torch.float64).to(dtype)
+    y = torch.randn(runs, 4, *model(x[0]).shape[1:], dtype=torch.float64).to(dtype)
+    result = per_example(model, weighed, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert_agrees(result, model, weighed, params, x, y)
+    expected = torch.stack(
+        [
+            weighed(torch.func.functional_call(model, {n: p[r] for n, p in params.items()}, (x[r],)), y[r])
+            for r in range(runs)
+        ]
+    )
+    torch.testing.assert_close(result.losses, expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+class Words(nn.Module):
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 5, **settings)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.table(words).tanh().flatten(1, -2).cumsum(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("shape", [(1,), (6,), (40,), (3, 4)])
+@pytest.mark.parametrize("settings", [{}, {"padding_idx": 2}, {"padding_idx": -1}, {"sparse": True}], ids=str)
+@pytest.mark.parametrize("whole", [torch.int64, torch.int32], ids=str)
+def test_embedding_rule(
+    runs: int, dtype: torch.dtype, shape: tuple[int, ...], settings: dict, whole: torch.dtype
+) -> None:
+    torch.manual_seed(3)
+    model = Words(**settings).to(dtype)
+    params = drawn(model, runs, dtype)
+    x = torch.randint(0, 11, (runs, 4, *shape)).to(whole)
+    y = torch.randn(runs, 4, *model(x[0]).shape[1:], dtype=torch.float64).to(dtype)
+    result = per_example(model, weighed, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert_agrees(result, model, weighed, params, x, y)
+
+
+def test_embedding_never_reads_the_table_of_another_run() -> None:
+    torch.manual_seed(0)
+    model = Words()
+    x = torch.zeros(2, 1, 6, dtype=torch.long)
+    y = torch.zeros(2, 1, 6, 3)
+    per_example(model, weighed, drawn(model, 2, torch.float32), x, y)
+    x[0, 0, 3] = 11
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        per_example(model, weighed, drawn(model, 2, torch.float32), x, y)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning")
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("conv")])
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_convolutions_by_windows_as_on_a_gpu(name: str, runs: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "_grouping_is_slow", lambda values: True)
+    test_rule_gives_the_gradients_of_one_at_a_time_backward(name, runs, torch.float64, place)
