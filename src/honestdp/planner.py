@@ -194,9 +194,23 @@ def plan(
 ) -> Plan:
     """Every method at the given noise, or the noise of every method at the given epsilon, and a recommendation.
 
+    records, lot, steps: of one run; see `Run`.
+    delta: of the whole search.
+    candidates: how many there are.
+    noise, epsilon: one of them: compare epsilons at this noise, or the noises that meet this epsilon.
+    coverage: the chance that a given candidate is run at all, for selections that draw them.
     max_runs: the most runs, on average, that can be afforded.
     published: recommend published bounds alone.
     progress: called with how many methods are done, and of how many.
+
+    Returns a Plan: the methods, the recommended one, and why.
+
+    Raises OverBudget where no method meets the epsilon, and InvalidArgument.
+
+    >>> import honestdp
+    >>> plan = honestdp.plan(records=60_000, lot=250, steps=100, delta=1e-6, candidates=4, noise=4.0)
+    >>> print(plan.reason)
+    the least epsilon of all methods with a coverage of at least 0.9...
     """
     if (noise is None) == (epsilon is None):
         raise checks.InvalidArgument("noise", noise, "given, or epsilon in its place, and not both")

@@ -115,8 +115,8 @@ def test_a_model_that_does_not_fit_the_records_is_refused(world: World) -> None:
     world.refuses(InvalidArgument, words, model=lambda: nn.Linear(4, 2))
 
 
-def test_a_dataset_without_a_budget_is_refused_with_the_command_that_sets_it(world: World) -> None:
-    world.refuses(NoBudget, "b has no budget .* `honestdp ledger set-budget --ledger .* --dataset b", dataset="b")
+def test_a_dataset_without_a_budget_is_refused_with_the_call_that_sets_it(world: World) -> None:
+    world.refuses(NoBudget, r"b has no budget .*: set it once with Ledger\(.*\).set_budget\('b', Budget", dataset="b")
 
 
 def test_over_budget_names_what_is_left(world: World) -> None:

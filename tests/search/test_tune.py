@@ -35,7 +35,7 @@ def test_every_selection_goes_from_records_to_a_statement(selection: str) -> Non
     assert 0 <= result.score.low <= result.score.value <= result.score.high <= 1
     assert result.run.records == 320
     assert len(result.candidates) == (4 if selection == "compose" else 0)
-    assert result.report is None
+    assert result.folder is None
 
 
 @pytest.mark.parametrize("selection", ["compose", "envelope"])
@@ -44,8 +44,10 @@ def test_what_leaves_is_written(selection: str, tmp_path: Path) -> None:
     result = honestdp.tune(linear, clouds(), selection=selection, out=out, max_runs=30, **SEARCH)
     assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(result.as_dict()))
     assert json.loads((out / "statement.json").read_text()) == result.statement.as_dict()
-    assert result.report == out / "report.html"
-    assert "epsilon" in result.report.read_text()
+    assert result.folder == out
+    assert result.report(tmp_path / "again.html").read_text() == (out / "report.html").read_text()
+    result.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").stat().st_size == (out / "model.safetensors").stat().st_size
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     models = {f"candidates/{i:04d}.safetensors" for i in range(4)} if selection == "compose" else set()
     assert files == models | {"model.safetensors", "search.json", "statement.json", "result.json", "report.html"}

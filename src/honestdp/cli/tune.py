@@ -225,8 +225,8 @@ def _print(result: TuneResult, standin: str | None) -> None:
             f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
         )
         typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}")
-    if result.report is not None:
-        typer.echo(f"{'report':<12}{result.report}")
+    if result.folder is not None:
+        typer.echo(f"{'report':<12}{result.folder / 'report.html'}")
 
 
 def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Module]:

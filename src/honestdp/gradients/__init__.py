@@ -6,6 +6,13 @@
 
 Every clipping rule of differential privacy is a choice of weights, so nothing more is ever needed of a gradient, and
 the per-example gradients themselves need not exist.
+
+>>> import torch, honestdp
+>>> model, loss = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(reduction="none")
+>>> params = {name: value.detach()[None] for name, value in model.named_parameters()}
+>>> x, y = torch.randn(1, 5, 3), torch.zeros(1, 5, dtype=torch.long)
+>>> honestdp.gradients.per_example(model, loss, params, x, y).norms.shape
+torch.Size([1, 5])
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers

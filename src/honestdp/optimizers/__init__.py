@@ -1,4 +1,13 @@
-"""The papers' optimizers as pure rules over releases, one of our own (Horizon), and the base of a user's own (FixedClip)."""
+"""The papers' optimizers as pure rules over releases, one of our own (Horizon), and the base of a user's own (FixedClip).
+
+Each has a name, by which `train`, `tune` and the command line know it, and a grid, which `tune` searches where it gets no space.
+
+>>> import honestdp
+>>> honestdp.optimizers.SGD(lr=0.1, clip=1.0)
+SGD(lr=0.1, clip=1.0)
+>>> honestdp.optimizers.SGD.name, honestdp.optimizers.Adam.grid
+('sgd', {'clip': (0.1, 0.2, 0.5, 1.0)})
+"""
 
 from honestdp.optimizers.adadp import ADADP
 from honestdp.optimizers.adam import Adam

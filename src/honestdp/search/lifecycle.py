@@ -12,6 +12,7 @@ import os
 import uuid
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,9 +260,9 @@ class Search:
         )
         standing = execution.finish()
         result = leaving.result_of(self.design, self.said, execution, begun.plan, standing, balance)
+        result = replace(result, folder=folder, page=partial(self._report, result, begun.key))
         if folder is not None:
-            result = replace(result, report=folder / leaving.REPORT)
-            result.write(folder, self._report(result, begun.key))
+            result.write(folder)
         return result
 
     def _as_begun(self, store: Store) -> Setting:

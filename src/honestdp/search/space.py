@@ -35,7 +35,13 @@ class Random(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform between two numbers."""
+    """A hyperparameter of a random search, drawn uniformly between two finite numbers. For `tune(space=...)`.
+
+    low, high: the ends, the lower one first; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> space = {"lr": honestdp.Uniform(0.1, 1.0), "clip": 1.0}
+    """
 
     low: float
     high: float
@@ -53,7 +59,13 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Uniform in the logarithm, between two positive numbers."""
+    """A hyperparameter of a random search, drawn uniformly in the logarithm. For `tune(space=...)`.
+
+    low, high: the ends, finite and above 0, the lower one first; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> space = {"lr": honestdp.LogUniform(0.001, 1.0), "clip": 1.0}
+    """
 
     low: float
     high: float
@@ -73,7 +85,14 @@ class LogUniform:
 
 @dataclass(frozen=True, init=False)
 class Choice:
-    """One of some values, each as likely as the others."""
+    """A hyperparameter of a random search that is one of several values, each as likely. For `tune(space=...)`.
+
+    values: at least one; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> honestdp.Choice(0.5, 1.0).values
+    (0.5, 1.0)
+    """
 
     values: tuple[Any, ...]
 

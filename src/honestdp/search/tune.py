@@ -31,7 +31,6 @@ from honestdp.gradients.layout import layout_of
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.optimizers.trial import try_rule
 from honestdp.search.configuration import configuration
 from honestdp.search.design import Design, design
 from honestdp.search.errors import SearchFailed
@@ -44,6 +43,7 @@ from honestdp.search.space import Optimizer, space_of
 from honestdp.selection import Compose, Selection, Winner
 from honestdp.training.compute import Compute, check_compute
 from honestdp.training.train import check_rules
+from honestdp.training.trial import try_rule
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -99,6 +99,7 @@ def tune(
     ledger, dataset: charge this dataset's budget in that file before any record is read.
     out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
     resume: go on with the search in `out`, with the same arguments; nothing is charged again.
+    loss, schedule: see `train_population`.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
     strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
@@ -119,7 +120,7 @@ def tune(
     ...     budget=honestdp.Budget(epsilon=2.0, delta=1e-5),
     ...     optimizer="sgd",
     ...     space={"lr": [0.5, 1.0], "clip": 1.0},
-    ...     selection="winner",
+    ...     selection="compose",
     ...     lot=64,
     ...     steps=20,
     ... )

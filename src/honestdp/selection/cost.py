@@ -40,9 +40,9 @@ def epsilon(
     >>> import honestdp
     >>> run = honestdp.Run(records=60_000, lot=250, steps=1000, noise=4.0)
     >>> round(honestdp.epsilon(run, delta=1e-6), 3)
-    0.138
+    0.125
     >>> round(honestdp.epsilon(run, delta=1e-6, selection="winner", candidates=40), 3)
-    0.666
+    0.651
     """
     if not isinstance(run, Run | DpEvent):
         raise InvalidArgument("run", run, "a honestdp.Run, or an event of dp_accounting")
