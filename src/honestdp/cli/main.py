@@ -152,7 +152,7 @@ def plan(
     if plot is not None:
         chart.check(plot)
     with warnings.catch_warnings(action="ignore"), progress("comparing methods") as tick:
-        made = planner.plan(
+        comparison = planner.plan(
             records=records,
             lot=lot,
             steps=steps,
@@ -165,16 +165,16 @@ def plan(
             published=published,
             progress=tick,
         )
-        recommended = made.run_of(made.recommended)
+        recommended = comparison.run_of(comparison.recommended)
         crossings = planner.crossovers(recommended, delta=delta, coverage=coverage)
-        result = planner.statement(made.recommended.selection, recommended, delta=delta)
+        result = planner.statement(comparison.recommended.selection, recommended, delta=delta)
     if plot is not None:
         with progress("drawing") as tick:
             chart.draw(recommended, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
     if as_json:
-        typer.echo(json.dumps(console.plan_as_dict(made, crossings, result, plot), indent=2))
+        typer.echo(json.dumps(console.plan_as_dict(comparison, crossings, result, plot), indent=2))
         return
-    console.print_plan(made, crossings, result)
+    console.print_plan(comparison, crossings, result)
     if plot is not None:
         typer.echo(f"\nchart       {plot}")
 
@@ -205,19 +205,21 @@ def main() -> None:
     except click.UsageError as error:
         _fail(error.format_message())
     except (checks.HonestdpError, OSError) as error:
-        _fail(f"{error}{_remedy(error)}")
+        _fail(_in_words(error))
     else:
         sys.exit(code or 0)
 
 
-def _remedy(error: Exception) -> str:
-    """The command that mends an error whose words speak of the library alone."""
-    from honestdp.ledger.errors import NoBudget
+def _in_words(error: Exception) -> str:
+    """An error as the command line says it: with a command in the place of a call."""
+    from honestdp.errors import NoBudget
 
     if not isinstance(error, NoBudget):
-        return ""
-    command = ["honestdp", "ledger", "set-budget", "--ledger", str(error.ledger), "--dataset", error.dataset]
-    return f"; on the command line: {shlex.join(command)} --epsilon EPSILON --delta DELTA"
+        return str(error)
+    command = shlex.join(
+        ["honestdp", "ledger", "set-budget", "--ledger", str(error.ledger), "--dataset", error.dataset]
+    )
+    return f"{error.lack}: set it once with `{command} --epsilon EPSILON --delta DELTA`"
 
 
 def _fail(message: str) -> None:

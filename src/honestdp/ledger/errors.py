@@ -39,9 +39,10 @@ class NoBudget(LedgerError):
     """A dataset that has no budget. `dataset` and `ledger` say which, and where."""
 
     def __init__(self, dataset: str, ledger: Path) -> None:
-        self.dataset, self.ledger = dataset, ledger
-        command = f"Ledger({str(ledger)!r}).set_budget({dataset!r}, Budget(epsilon, delta))"
-        super().__init__(f"{dataset} has no budget in {ledger}: set it once with {command}")
+        self.dataset, self.ledger, self.lack = dataset, ledger, f"{dataset} has no budget in {ledger}"
+        super().__init__(
+            f"{self.lack}: set it once with Ledger({str(ledger)!r}).set_budget({dataset!r}, Budget(epsilon, delta))"
+        )
 
 
 class LookAlike(LedgerError):
