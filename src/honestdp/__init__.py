@@ -28,51 +28,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _HOMES = {
-    "Accuracy": "boundary.metrics",
-    "Choice": "search.space",
-    "ClippedLoss": "boundary.metrics",
-    "Compute": "training.compute",
-    "DeclaredMetric": "boundary.metrics",
-    "Ledger": "ledger",
-    "LogUniform": "search.space",
-    "Result": "training.result",
-    "TuneResult": "search.result",
-    "Uniform": "search.space",
-    "epsilon": "selection.cost",
-    "least_noise": "selection.cost",
-    "load_dataset": "data.named",
-    "plan": "planner",
-    "train": "training.train",
-    "train_population": "training.train",
-    "tune": "search.tune",
+    name: home
+    for home, names in {
+        "boundary.metrics": "Accuracy ClippedLoss DeclaredMetric",
+        "data.named": "load_dataset",
+        "ledger": "Ledger",
+        "planner": "plan",
+        "search.result": "TuneResult",
+        "search.space": "Choice LogUniform Uniform",
+        "search.tune": "tune",
+        "selection.cost": "epsilon least_noise",
+        "training.compute": "Compute",
+        "training.result": "Result",
+        "training.train": "train train_population",
+    }.items()
+    for name in names.split()
 }
 __all__ = [
-    "Accuracy",
-    "Budget",
-    "Choice",
-    "ClippedLoss",
-    "Compute",
-    "DeclaredMetric",
-    "Ledger",
-    "LogUniform",
-    "Result",
-    "Run",
-    "Statement",
-    "TuneResult",
-    "Uniform",
-    "accounting",
-    "epsilon",
-    "errors",
-    "gradients",
-    "least_noise",
-    "load_dataset",
-    "optimizers",
-    "plan",
-    "selection",
-    "train",
-    "train_population",
-    "tune",
-]
+    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "Ledger", "LogUniform", "Result",
+    "Run", "Statement", "TuneResult", "Uniform", "accounting", "epsilon", "errors", "gradients", "least_noise",
+    "load_dataset", "optimizers", "plan", "selection", "train", "train_population", "tune",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

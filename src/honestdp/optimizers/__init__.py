@@ -20,16 +20,6 @@ from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
 __all__ = [
-    "ADADP",
-    "BY_NAME",
-    "OSO",
-    "SGD",
-    "Adam",
-    "AdamWOSM",
-    "FixedClip",
-    "Horizon",
-    "Momentum",
-    "Quantile",
-    "Rule",
+    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Quantile", "Rule",
     "State",
-]
+]  # fmt: skip
