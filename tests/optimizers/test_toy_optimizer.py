@@ -22,7 +22,8 @@ from honestdp.optimizers import BY_NAME, SGD, FixedClip, Rule, State
 from honestdp.optimizers.rule import Clip, Number, column, scheduled
 from honestdp.search.space import space_of
 from honestdp.training.trial import try_rule
-from tests.tiny_search import BUDGET, WHOLE, clouds, linear, weights
+from tests.search.test_resume import Stopped
+from tests.tiny_search import BUDGET, WHOLE, clouds, linear
 
 RUN = honestdp.Run(records=400, lot=40, steps=4, noise=1.0)
 
@@ -78,12 +79,26 @@ def test_it_stands_beside_others_by_class_rule_and_name() -> None:
     assert tuned(mixed).statement.runs == 4
 
 
-def test_a_search_of_it_is_resumed_only_with_the_same_code_and_numbers(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    first = tuned(Lion(lr=0.05), out=out)
-    assert weights(tuned(Lion(lr=0.05), out=out, resume=True).model).equal(weights(first.model))
-    with pytest.raises(InvalidArgument, match="differs in space"):
-        tuned(Lion(lr=0.06), out=out, resume=True)
+def stepping(factor: float) -> type[Rule]:
+    """One name, one place, and code that depends on a number beside it."""
+
+    @dataclass(frozen=True)
+    class Stepping(FixedClip, name="toy-stepping", grid={"lr": (0.1,)}):
+        lr: Number
+        clip: Clip = 1.0
+
+        def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+            return params - factor * release.gradient, {}
+
+    return Stepping
+
+
+def test_a_search_of_it_is_resumed_only_with_the_same_numbers_and_code(tmp_path: Path) -> None:
+    search = Stopped(tmp_path, optimizer=stepping(1.0), space=None)
+    search.refuses("differs in space", optimizer=stepping(1.0)(lr=0.3))
+    search.refuses("differs in the optimizers' code", optimizer=stepping(2.0))
+    assert search.resume(optimizer=stepping(1.0)).hyperparameters["optimizer"] == "toy-stepping"
+    assert search.ledger.balance("a").charges == 1
 
 
 @pytest.mark.parametrize("optimizer", [Lion(lr=0.1), "horizon", honestdp.optimizers.Horizon])
