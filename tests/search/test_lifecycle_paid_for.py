@@ -76,7 +76,7 @@ def test_a_refusal_that_charged_nothing_leaves_no_folder(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Ledger, *_: Any, **__: Any) -> None:
-        raise NoBudget("a has no budget")
+        raise NoBudget("a", Path("ledger.db"))
 
     monkeypatch.setattr(Ledger, "charge", refuse)
     with pytest.raises(NoBudget):
