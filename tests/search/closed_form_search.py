@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.search import secret
@@ -272,14 +273,14 @@ def searches(made: Design, start: float, *, blocks: int, each: int) -> list[Outc
             candidates=sum((one.candidates for one in drawn), ()),
             starts=sum((one.starts for one in drawn), ()),
         )
-        pool = Execution(made, together, setting(start), (x, y), records=RECORDS, store=Unkept())
+        pool = Execution(made, together, setting(start), PrivateData((x, y)), records=RECORDS, store=Unkept())
         weights = []
         for number, batch in enumerate(pool.batches()):
             weights += pool._trained(number, batch)
         coins = drawn[0].held_out(RECORDS, made.fraction)
         for one in drawn:
             mine, weights = weights[: len(one.candidates)], weights[len(one.candidates) :]
-            own = Execution(made, one, setting(start), (x, y), records=RECORDS, store=Unkept())
+            own = Execution(made, one, setting(start), PrivateData((x, y)), records=RECORDS, store=Unkept())
             own._trained = lambda number, batch, mine=mine: [mine[run] for run in batch]  # type: ignore[method-assign]
             standing = own.finish()
             signal = int(x[torch.from_numpy(~coins)].sum())

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from honestdp import checks
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.query import State as State
 from honestdp.checks import InvalidArgument
 
-State = dict[str, Tensor]
 Number = float | Tensor
 Clip = float | Tensor | Literal["auto"]
 SomeRule = TypeVar("SomeRule", bound="Rule")

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from argparse import Namespace
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 import honestdp
-from honestdp.boundary.split import as_pair
+from honestdp.boundary.data import PrivateData
 from honestdp.optimizers import BY_NAME
 from honestdp.search.design import Design
 from honestdp.search.runs import Setting
@@ -28,11 +25,11 @@ from honestdp.training.identity import Identity, identity
 
 
 def configuration(
-    made: Design, setting: Setting, data: Any, *, declared: bool, seed: int | None, dataset: str | None
+    made: Design, setting: Setting, data: PrivateData, *, declared: bool, seed: int | None, dataset: str | None
 ) -> dict[str, Any]:
     """Everything public that decides what a search does."""
     some = made.candidates[0] if made.candidates else made.space.draw(np.random.default_rng(0))
-    pair = as_pair(data)
+    shapes = data.shapes
     return {
         "honestdp": honestdp.__version__,
         "code": _code(),
@@ -41,7 +38,7 @@ def configuration(
         "dataset": dataset,
         "records": made.records,
         "declared": declared,
-        "data": None if pair is None else [f"{list(part.shape[1:])} {part.dtype}" for part in pair],
+        "data": None if shapes is None else list(shapes.words),
         "budget": {"epsilon": made.budget.epsilon, "delta": made.budget.delta},
         "validation": made.fraction,
         "metric": None if made.metric is None else _words(made.metric),
@@ -58,7 +55,7 @@ def configuration(
     }
 
 
-def code_of(made: Design, setting: Setting, data: Any) -> dict[str, str]:
+def code_of(made: Design, setting: Setting, data: PrivateData) -> dict[str, str]:
     """Digests of what runs, by whose it is. No array or tensor is read."""
     return {name: one.digest for name, one in _identities(made, setting, data).items()}
 
@@ -76,14 +73,14 @@ def values_of(made: Design, setting: Setting) -> str:
     return identity(*fixed, *_modules(made, setting), values=True).digest
 
 
-def _identities(made: Design, setting: Setting, data: Any) -> dict[str, Identity]:
+def _identities(made: Design, setting: Setting, data: PrivateData) -> dict[str, Identity]:
     return {
         "the model's code": identity(setting.model, *_modules(made, setting)),
         "the loss's code": identity(setting.loss),
         "the metric's code": identity(made.metric),
         "the schedule's code": identity(setting.schedule),
         "the optimizers' code": identity(*(BY_NAME[name] for name, _ in made.space.dimensions)),
-        "the Dataset's code": identity(*_decoding(data)),
+        "the Dataset's code": identity(*data.decoders()),
     }
 
 
@@ -91,19 +88,6 @@ def _modules(made: Design, setting: Setting) -> list[torch.nn.Module]:
     """A module of each width."""
     some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
     return [setting.module(one, 0) for one in {candidate.width: candidate for candidate in some}.values()]
-
-
-def _decoding(data: Any) -> list[Any]:
-    """What decodes the records of a Dataset: its class, and the functions and plain settings that it was given."""
-    if as_pair(data) is not None:
-        return []
-    found: list[Any] = [type(data)]
-    for _, value in sorted(vars(data).items()) if hasattr(data, "__dict__") else []:
-        inner = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, Dataset)]
-        found += [part for one in inner for part in _decoding(one)]
-        if not inner and (callable(value) or isinstance(value, bool | int | float | str | ModuleType | Namespace)):
-            found.append(value)
-    return found
 
 
 def _words(value: Any) -> str:

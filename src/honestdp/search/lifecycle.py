@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from honestdp.boundary.split import fingerprint
+from honestdp.boundary.data import PrivateData
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
@@ -70,7 +70,7 @@ class Search:
     dataset: str | None
     seed: int | None
 
-    def carry_out(self, data: Any, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
+    def carry_out(self, data: PrivateData, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
         """folder: None for a search that keeps nothing on a disk and cannot be resumed."""
         with guarded(), ExitStack() as lasting:
             if folder is None:
@@ -104,7 +104,7 @@ class Search:
             self._end(folder, begun.key)
             return result
 
-    def _go(self, data: Any, begun: _Begun, folder: Path | None, show: bool) -> TuneResult:
+    def _go(self, data: PrivateData, begun: _Begun, folder: Path | None, show: bool) -> TuneResult:
         """Charge and run. What goes wrong is said without a word of the runs or of the records."""
         stopped, broken = False, ""
         try:
@@ -180,13 +180,13 @@ class Search:
         if self.ledger is not None:
             Ledger(self.ledger).balance(str(self.dataset))  # no folder for a dataset that has no budget
 
-    def _planned(self, data: Any) -> Secret:
+    def _planned(self, data: PrivateData) -> Secret:
         """All draws, and the plan. Silently: how long and how often something is tried tells of the number of runs."""
         with silence():
             drawn = replace(secret.drawn(self.design, seed=self.seed), code=code_of(self.design, self.setting, data))
             return planned(drawn, self.design, self.setting, data)
 
-    def _begin(self, folder: Path, made: list[Path], data: Any) -> _Begun:
+    def _begin(self, folder: Path, made: list[Path], data: PrivateData) -> _Begun:
         """After the search's secrets and its public side are on the disk, the latter last: without it nothing was charged, so
         that a search killed in here is begun anew.
         """
@@ -208,7 +208,7 @@ class Search:
             raise
         return _Begun(key, store, plan, new=True, made=made)
 
-    def _resumed(self, folder: Path, key: str, data: Any) -> _Begun:
+    def _resumed(self, folder: Path, key: str, data: PrivateData) -> _Begun:
         store = Vault.open(folder / vault.FOLDER, key)
         plan = secret.read(store.read(secret.PLAN))
         found = code_of(self.design, self.setting, data)
@@ -247,7 +247,7 @@ class Search:
     def _account(self, key: str) -> Account:
         return Account(Ledger(str(self.ledger)), str(self.dataset), key)
 
-    def _run(self, data: Any, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
+    def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
         self._check_data(data, begun.store)
         execution = Execution(
             self.design,
@@ -272,9 +272,9 @@ class Search:
             return self.setting
         return replace(self.setting, model=leaving.load_weights(copy.deepcopy(model), weights))
 
-    def _check_data(self, data: Any, store: Store) -> None:
+    def _check_data(self, data: PrivateData, store: Store) -> None:
         """The same records as before, and the same numbers in the code."""
-        found = {"records": fingerprint(data), "values": values_of(self.design, self.setting)}
+        found = {"records": data.fingerprint(), "values": values_of(self.design, self.setting)}
         content = store.read(DATA)
         known = found if content is None else json.loads(content)
         if known["records"] != found["records"]:

@@ -27,9 +27,10 @@ from honestdp.files import opened, replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
 from honestdp.search.design import Design
-from honestdp.search.runs import Execution, first_width, fresh
+from honestdp.search.runs import Execution, first_width
 from honestdp.search.secret import Secret
 from honestdp.search.standing import Standing
+from honestdp.training.models import fresh
 from honestdp.training.result import Outcome
 
 SEARCH, PENDING = "search.json", ".result.json.pending"

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
-from honestdp.boundary.intake import Model, blank_of, check_alike, try_out
-from honestdp.boundary.mechanism import width_of
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import try_out
 from honestdp.boundary.metrics import Metric, check_metric, default_metric
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.rehearsal import rehearse
+from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.split import as_pair, count
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import layout_of
@@ -42,6 +42,7 @@ from honestdp.search.runs import Setting
 from honestdp.search.space import Optimizer, space_of
 from honestdp.selection import Compose, Selection, Winner
 from honestdp.training.compute import Compute, check_compute
+from honestdp.training.models import Model, check_alike
 from honestdp.training.train import check_rules
 from honestdp.training.trial import try_rule
 
@@ -132,7 +133,8 @@ def tune(
     if compute.checkpoint is not None:
         wanted = "left out for a search, which keeps its progress in the folder `out`"
         raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)
-    size = count(data)
+    private = PrivateData(data)
+    size = len(private)
     checks.whole(least=1, records=size if records is None else records)
     if records is not None and records != size:
         wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
@@ -162,7 +164,7 @@ def tune(
         published=published,
         drawn=candidates,
         space_seed=space_seed,
-        metric=_metric(metric, data, validation),
+        metric=_metric(metric, private, validation),
     )
     setting = Setting(
         model=model,
@@ -173,9 +175,9 @@ def tune(
         workers=compute.workers,
         strict=strict,
     )
-    classes = _rehearsed(made, setting, data)
+    classes = _rehearsed(made, setting, private)
     declared = records is not None
-    public = configuration(made, setting, data, declared=declared, seed=noise_seed, dataset=dataset)
+    public = configuration(made, setting, private, declared=declared, seed=noise_seed, dataset=dataset)
     public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
     public["reproduce"] = reproduce
     said = guarantee(
@@ -183,29 +185,28 @@ def tune(
         seeded=noise_seed is not None,
         declared=declared,
         loss=loss,
-        decoded=as_pair(data) is None,
+        decoded=private.shapes is None,
         strict=strict,
     )
     search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
-    return search.carry_out(data, None if out is None else Path(out), resume=resume, show=compute.progress)
+    return search.carry_out(private, None if out is None else Path(out), resume=resume, show=compute.progress)
 
 
 def _lot(lot: float | None, records: int, validation: float) -> float:
     return min(250.0, max(1.0, records * (1 - validation) / 4)) if lot is None else lot
 
 
-def _metric(metric: Metric | None, data: Any, validation: float) -> Metric | None:
+def _metric(metric: Metric | None, data: PrivateData, validation: float) -> Metric | None:
     if metric is not None:
         check_metric(metric)
     if metric is not None or not validation:
         return metric
-    pair = as_pair(data)
-    if pair is None:
+    if data.shapes is None:
         raise InvalidArgument("metric", None, "given for a Dataset, whose labels are not read before they are paid for")
-    return default_metric(pair[1].dtype)
+    return default_metric(data.shapes.y.dtype)
 
 
-def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
+def _rehearsed(made: Design, setting: Setting, data: PrivateData) -> int | None:
     """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
     drawn = made.space.draw(np.random.default_rng(0))
     some = made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
@@ -214,15 +215,15 @@ def _rehearsed(made: Design, setting: Setting, data: Any) -> int | None:
     for run in made.runs:
         factors(setting.schedule, run)
     noise_source(setting.device, Seed.fresh(), secure=setting.secure)
-    pair, classes = as_pair(data), None
+    shapes, classes = data.shapes, None
     for one in {candidate.width: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
         check_alike([module, setting.module(one, 1).to(setting.device)])
         layout = layout_of(module)
         for rule, run in {kind(rule): (rule, run) for rule, run in zip(rules, runs, strict=True)}.values():
             try_rule(rule, run, layout)
-        if pair is not None:
-            x, y = blank_of(*pair, module=module)
+        if shapes is not None:
+            x, y = shapes.blanks(module)
             loss = setting.loss or default_loss(y.dtype)
             classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
             if made.metric is not None:

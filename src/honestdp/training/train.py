@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from honestdp import checks
-from honestdp.boundary.intake import Model, check_alike, modules_of, take_in
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
@@ -29,6 +30,7 @@ from honestdp.run import Run
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, check_compute
 from honestdp.training.loop import Interrupted, Job
+from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.result import Result
 from honestdp.training.trial import try_rule
 
@@ -195,7 +197,7 @@ def assemble(
         check_alike(modules)
     intake = take_in(
         modules[0],
-        data,
+        PrivateData(data),
         records=runs[0].records,
         loss=loss,
         device=device,
