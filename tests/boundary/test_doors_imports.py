@@ -43,7 +43,7 @@ DOORS = {
     "intake.Intake": {"training.loop"},
     "intake.take_in": {"training.train"},
     "mechanism.Mechanism": {"training.population"},
-    "rehearsal.open_door": {"search.runs"},
+    "intake.open_door": {"search.runs"},
     "scores.ScoreDoor": {"search.runs"},
 }  # fmt: skip
 """Names with records behind them, which give none of them out, and the modules that may hold them."""

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.generators import lent, seed_all
+from honestdp.boundary.intake import open_door
 from honestdp.boundary.metrics import best_of
-from honestdp.boundary.rehearsal import open_door
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError
