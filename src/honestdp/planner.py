@@ -19,6 +19,7 @@ from scipy import optimize
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, FallBack
 from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner
@@ -27,6 +28,7 @@ from honestdp.selection.counts import coverage as drawn
 
 SHAPES: tuple[float | str, ...] = (0.0, 0.5, 1.0, 2.0, "poisson")
 MOST_RUNS = 1e6  # mean runs beyond which a method is not worth listing
+ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
 MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
 
@@ -91,14 +93,14 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
     event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AccountingWarning)
-        epsilon = selection.epsilon(event, delta=delta)
+        epsilon = epsilon_of(selection, event, delta=delta)
     notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
     if other is not None and math.isfinite(epsilon) and not is_one_run(selection):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AccountingWarning)
-            published = (other.basis, other.epsilon(event, delta=delta))
+            published = (other.basis, epsilon_of(other, event, delta=delta))
     if isinstance(selection, LiuTalwar) and selection.gamma == 1:
         one = Compose(candidates=1, accountant=selection.accountant).epsilon(event, delta=delta)
         notes.append(
@@ -190,12 +192,14 @@ def plan(
     coverage: float = 0.9,
     max_runs: float | None = None,
     published: bool = False,
+    eligible: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Plan:
     """Every method at the given noise, or the noise of every method at the given epsilon, and a recommendation.
 
     max_runs: the most runs, on average, that can be afforded.
     published: recommend published bounds alone.
+    eligible: leave out the methods that cannot be recommended, such as those of too little coverage.
     progress: called with how many methods are done, and of how many.
     """
     if (noise is None) == (epsilon is None):
@@ -215,11 +219,13 @@ def plan(
             warnings.simplefilter("ignore", AccountingWarning)
             if budget is not None:
                 run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
-            spent = selection.epsilon(run.event, delta=delta)
+            spent = epsilon_of(selection, run.event, delta=delta)
         return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
 
     one = method("all", Compose(candidates=1))
     listed = [*selections(candidates, coverage, min(candidates, max_runs or math.inf))]
+    if eligible:
+        listed = _eligible(listed, candidates, coverage, max_runs, published)
     methods, unreachable = [], []
     for done, (equal, selection) in enumerate(listed):
         progress(done, len(listed))
@@ -233,20 +239,75 @@ def plan(
     return Plan(base, budget, delta, candidates, coverage, one, tuple(methods), best, reason, tuple(unreachable))
 
 
-def _recommend(
-    methods: list[Method], coverage: float, max_runs: float | None, published: bool, *, by_noise: bool
-) -> tuple[Method, str]:
+def plan_within(
+    budget: Budget,
+    *,
+    records: int,
+    lot: float,
+    steps: int,
+    candidates: int,
+    coverage: float,
+    max_runs: float | None,
+    published: bool,
+) -> Plan:
+    """The plan of a search: at the noise with which what it recommends meets the budget, of what may be recommended.
+
+    Methods are compared at one noise, then again at the noise of the one found best.
+    """
+    selection: Selection = Compose(candidates=candidates)
+    for _ in range(ROUNDS):
+        run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
+        compared = plan(
+            records=records,
+            lot=lot,
+            steps=steps,
+            delta=budget.delta,
+            candidates=candidates,
+            noise=run.noise,
+            coverage=coverage,
+            max_runs=max_runs,
+            published=published,
+            eligible=True,
+        )
+        settled, selection = compared.recommended.selection == selection, compared.recommended.selection
+        if settled:
+            break
+    return compared
+
+
+def _eligible(
+    listed: list[tuple[str, Selection]], candidates: int, coverage: float, max_runs: float | None, published: bool
+) -> list[tuple[str, Selection]]:
+    """What may be recommended, told without any accounting; for one candidate a single run, for there is nothing to choose."""
+    if candidates == 1:
+        return [("all", Compose(candidates=1))]
+    unpriced = [
+        Method(selection, selection.coverage(candidates), equal, math.nan, math.nan) for equal, selection in listed
+    ]
+    return [(method.equal, method.selection) for method in _covering(unpriced, coverage, max_runs, published)[0]]
+
+
+def _covering(
+    methods: list[Method], coverage: float, max_runs: float | None, published: bool
+) -> tuple[list[Method], float]:
+    """The methods that are allowed, affordable and cover enough, or as much as can be had; and the most that can be had."""
     allowed = [m for m in methods if not published or m.selection.published is None]
     affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
     if not affordable:
         raise OverBudget("no method meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
-    covering = [m for m in affordable if m.coverage >= coverage - 1e-9]
+    most = max(m.coverage for m in affordable)
+    enough = coverage - 1e-9 if most >= coverage - 1e-9 else most / 2
+    return [m for m in affordable if m.coverage >= enough], most
+
+
+def _recommend(
+    methods: list[Method], coverage: float, max_runs: float | None, published: bool, *, by_noise: bool
+) -> tuple[Method, str]:
+    covering, most = _covering(methods, coverage, max_runs, published)
     what = "noise" if by_noise else "epsilon"
     limit = "" if max_runs is None else f" within {max_runs:g} runs on average"
     reason = f"the least {what} of all methods with a coverage of at least {coverage:g}{limit}"
-    if not covering:
-        most = max(m.coverage for m in affordable)
-        covering = [m for m in affordable if m.coverage >= most / 2]
+    if most < coverage - 1e-9:
         enough = f"half of the most, {most:.2g}, or more"
         reason = f"no method has a coverage of {coverage:g}{limit}; the least {what} of those with {enough}"
 

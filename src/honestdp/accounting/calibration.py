@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
+from honestdp.accounting.once import Spender, epsilon_of
 from honestdp.budget import Budget
 from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
@@ -23,12 +23,6 @@ MOST = 10**9  # beyond which counts of steps, candidates and runs are not search
 
 class OverBudget(checks.HonestdpError):
     """A budget that allows not even the least of what was asked."""
-
-
-class Spender(Protocol):
-    """What a search spends if each of its runs is the event: a selection."""
-
-    def epsilon(self, event: DpEvent, *, delta: float) -> float: ...
 
 
 def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selection: Spender) -> Run:
@@ -47,7 +41,7 @@ def least_multiplier(budget: Budget, event_of: Callable[[float], DpEvent], selec
     def excess(log_noise: float) -> float:
         """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
         noise = min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
-        epsilon = selection.epsilon(event_of(noise), delta=budget.delta)
+        epsilon = epsilon_of(selection, event_of(noise), delta=budget.delta)
         return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
 
     return min(max(math.exp(_crossing(excess)), LEAST_NOISE), MOST_NOISE)

@@ -14,6 +14,7 @@ from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
 from honestdp.planner import Plan, is_one_run, mean_for_coverage, shape_of
 from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
@@ -63,7 +64,7 @@ def compare(
     def cost(listed: Selection) -> Cost:
         with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
             warnings.simplefilter("ignore", AccountingWarning)
-            epsilon = listed.epsilon(event, delta=delta)
+            epsilon = epsilon_of(listed, event, delta=delta)
             needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(
             method=_name(listed),
