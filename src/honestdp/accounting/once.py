@@ -40,7 +40,7 @@ def epsilon_of(selection: Spender, event: DpEvent, *, delta: float) -> float:
     known = _known.get()
     if known is None:
         return selection.epsilon(event, delta=delta)
-    key = selection, event, delta
+    key = selection, repr(event), delta  # some events hold lists, which have no hash
     if key not in known:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AccountingWarning)
