@@ -90,7 +90,7 @@ def test_what_is_over_or_another_search_is_told_without_a_plan(tmp_path: Path, m
     again = honestdp.tune(linear, clouds(), out=out, resume=True, **SETTINGS)
     for differing in ({"selection": "winner"}, {"steps": 4}, {"coverage": 0.8}):
         with pytest.raises(
-            InvalidArgument, match=f"differs in .*{'space' if 'steps' in differing else [*differing][0]}"
+            InvalidArgument, match=f"differs in .*{'space' if 'steps' in differing else next(iter(differing))}"
         ):
             honestdp.tune(linear, clouds(), out=out, resume=True, **{**SETTINGS, **differing})
     assert not counted.epsilons
