@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from dp_accounting import DpEvent
-from scipy import optimize
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, FallBack
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.budget import Budget, Statement
 from honestdp.run import Run
-from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner
-from honestdp.selection.counts import TruncatedNegativeBinomial, count_of
-from honestdp.selection.counts import coverage as drawn
+from honestdp.selection import Selection, catalogue
+from honestdp.selection.contract import ONE_RUN_LEAVES
 
-SHAPES: tuple[float | str, ...] = (0.0, 0.5, 1.0, 2.0, "poisson")
-MOST_RUNS = 1e6  # mean runs beyond which a method is not worth listing
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
 MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
 
@@ -43,7 +39,7 @@ class Method:
 
     @property
     def shape(self) -> float | str | None:
-        return shape_of(self.selection)
+        return self.selection.shape
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,6 @@ class Plan:
         return replace(self.run, noise=method.noise)
 
 
-def shape_of(selection: Selection) -> float | str | None:
-    """The shape of a random-stopping count."""
-    if isinstance(selection, RandomStopping):
-        return selection.count.shape if isinstance(selection.count, TruncatedNegativeBinomial) else "poisson"
-    return None
-
-
 def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Statement:
     """What the selection guarantees for this base run, with the notes that belong to this number and no other."""
     event = run.event if isinstance(run, Run) else run
@@ -95,15 +84,10 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
     notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
-    if other is not None and math.isfinite(epsilon) and not is_one_run(selection):
+    if other is not None and math.isfinite(epsilon) and not selection.one_run:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AccountingWarning)
             published = (other.basis, other.epsilon(event, delta=delta))
-    if isinstance(selection, LiuTalwar) and selection.gamma == 1:
-        one = Compose(candidates=1, accountant=selection.accountant).epsilon(event, delta=delta)
-        notes.append(
-            f"at gamma 1 the search is one run, whose own cost is epsilon {one:.4g}: the theorem is not tight there"
-        )
     basis = (
         other.basis if other is not None and (fell_back or (published and epsilon == published[1])) else selection.basis
     )
@@ -112,70 +96,13 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
         delta=delta,
         accountant="rdp" if fell_back else selection.accountant,
         selection=selection.name,
-        how=_in_words(selection),
+        how=selection.how,
         runs=selection.runs,
-        leaves="the model of the one run, and everything computed from it"
-        if is_one_run(selection)
-        else selection.leaves,
+        leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
         basis=basis,
         published=published,
-        notes=tuple(notes),
+        notes=(*notes, *selection.notes(event, delta=delta)),
     )
-
-
-def is_one_run(selection: Selection) -> bool:
-    """Whether the search is a single run for sure, and not only on average."""
-    if isinstance(selection, RandomStopping):
-        return selection.count.always_one
-    return selection.runs == 1
-
-
-def _in_words(selection: Selection) -> str:
-    runs = f"{selection.runs:g}" if selection.runs == int(selection.runs) else f"{selection.runs:.4g}"
-    if selection.name in ("compose", "winner"):
-        return "one run" if selection.runs == 1 else f"{runs} runs, every candidate once"
-    if selection.name == "liu-talwar":
-        return f"a secret number of runs, {runs} on average, ended by a coin and a hard stop"
-    shape = shape_of(selection)
-    law = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson", None: ""}.get(
-        shape, f"negative binomial of shape {shape}"
-    )
-    return f"a secret number of runs, {law}, {runs} on average"
-
-
-def mean_for_coverage(wanted: float, *, candidates: int, shape: float | str) -> float | None:
-    """The mean number of runs at which a given candidate is drawn with probability `wanted`; None if beyond reach."""
-    checks.probability(coverage=wanted)
-    least = 1e-9 if isinstance(shape, str) else 1.0
-
-    def lacking(log_mean: float) -> float:
-        return wanted - drawn(count_of(runs=math.exp(log_mean), shape=shape), candidates)
-
-    low, high = math.log(least), math.log(MOST_RUNS)
-    if lacking(high) > 0:
-        return None
-    if lacking(low) <= 0:
-        return least
-    mean = math.exp(optimize.brentq(lacking, low, high, xtol=1e-12, rtol=1e-12))
-    return mean * (1 + 1e-9)  # on the side where the coverage is reached
-
-
-def selections(candidates: int, wanted: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
-    """Every selection worth comparing, with the footing it is on: all candidates, equal runs or equal coverage."""
-    for accountant in ("moments", "rdp", "pld"):
-        yield "all", Compose(candidates=candidates, accountant=accountant)
-    yield "all", Winner(candidates=candidates)
-    geometric = mean_for_coverage(wanted, candidates=candidates, shape=1.0)
-    for equal, mean in (("runs", mean_runs), ("coverage", geometric)):
-        if mean is not None:
-            for accountant in ("moments", "rdp"):
-                yield equal, LiuTalwar(gamma=1 / mean, accountant=accountant)
-    for shape in SHAPES:
-        reached = mean_for_coverage(wanted, candidates=candidates, shape=shape)
-        for equal, mean in (("runs", mean_runs), ("coverage", reached)):
-            if mean is not None:
-                for bound in BOUNDS:
-                    yield equal, RandomStopping(count=count_of(runs=mean, shape=shape), bound=bound)
 
 
 def plan(
@@ -218,15 +145,16 @@ def plan(
             spent = selection.epsilon(run.event, delta=delta)
         return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
 
-    one = method("all", Compose(candidates=1))
-    listed = [*selections(candidates, coverage, min(candidates, max_runs or math.inf))]
+    one = method("all", catalogue.one_run())
+    mean_runs = min(candidates, max_runs or math.inf)
+    listed = catalogue.variants(candidates=candidates, coverage=coverage, mean_runs=mean_runs)
     methods, unreachable = [], []
     for done, (equal, selection) in enumerate(listed):
         progress(done, len(listed))
         try:
             methods.append(method(equal, selection))
         except OverBudget:
-            unreachable.append(f"{selection.name} ({selection.accountant}), {_in_words(selection)}")
+            unreachable.append(f"{selection.name} ({selection.accountant}), {selection.how}")
     progress(len(listed), len(listed))
     best, reason = _recommend(methods, coverage, max_runs, published, by_noise=budget is not None)
     base = replace(given, noise=one.noise)
@@ -265,29 +193,18 @@ def _recommend(
 def crossovers(run: Run, *, delta: float, coverage: float) -> list[Crossover]:
     """From how many candidates on one method costs less than another, at one noise."""
 
-    def random_stopping(k: int) -> Selection:
-        mean = mean_for_coverage(coverage, candidates=k, shape=1.0)
-        return RandomStopping(count=count_of(runs=mean or MOST_RUNS, shape=1.0))
+    lines = {line.name: line.make for line in catalogue.series(coverage=coverage)}
+    pairs = [(line.name, dearer) for line in catalogue.series(coverage=coverage) for dearer in line.undercuts]
 
-    makers: dict[str, Callable[[int], Selection]] = {
-        "compose (moments)": lambda k: Compose(candidates=k, accountant="moments"),
-        "compose (pld)": lambda k: Compose(candidates=k),
-        "winner": lambda k: Winner(candidates=k),
-        "liu-talwar (moments, gamma = 1/candidates)": lambda k: LiuTalwar(gamma=1 / k, accountant="moments"),
-        f"envelope (geometric, coverage {coverage:g})": random_stopping,
-    }
+    @cache
+    def epsilon(name: str, candidates: int) -> float:
+        return lines[name](candidates).epsilon(run.event, delta=delta)
 
-    def less(cheaper: str, dearer: str, k: int) -> bool:
-        first, second = (makers[name](k).epsilon(run.event, delta=delta) for name in (cheaper, dearer))
-        return first < second
+    def cheaper_at(cheaper: str, dearer: str, candidates: int) -> bool:
+        return epsilon(cheaper, candidates) < epsilon(dearer, candidates)
 
-    moments, pld, winner, liu_talwar, envelope = makers
-    found = []
-    for cheaper, dearer in ((liu_talwar, moments), (winner, pld), (envelope, pld), (envelope, winner)):
-        at = _first(partial(less, cheaper, dearer))
-        if at is not None:
-            found.append(Crossover(cheaper, dearer, at))
-    return found
+    firsts = [(*names, _first(partial(cheaper_at, *names))) for names in pairs]
+    return [Crossover(cheaper, dearer, first) for cheaper, dearer, first in firsts if first is not None]
 
 
 def _first(holds: Callable[[int], bool]) -> int | None:
