@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, FallBack
-from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.calibration import OverBudget, Start, least_noise
+from honestdp.accounting.pld import comparing
 from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 from honestdp.selection import Selection, catalogue
 from honestdp.selection.contract import ONE_RUN_LEAVES
+from honestdp.selection.profile import quiet
 
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
 MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
@@ -85,8 +87,7 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
     if other is not None and math.isfinite(epsilon) and not selection.one_run:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AccountingWarning)
+        with quiet():
             published = (other.basis, other.epsilon(event, delta=delta))
     basis = (
         other.basis if other is not None and (fell_back or (published and epsilon == published[1])) else selection.basis
@@ -136,29 +137,72 @@ def plan(
     budget = None if epsilon is None else Budget(epsilon, delta)
     given = Run(records=records, lot=lot, steps=steps, noise=1.0 if noise is None else noise)
 
-    def method(equal: str, selection: Selection) -> Method:
-        run = given
-        with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
-            warnings.simplefilter("ignore", AccountingWarning)
-            if budget is not None:
-                run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
-            spent = selection.epsilon(run.event, delta=delta)
-        return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
-
-    one = method("all", catalogue.one_run())
-    mean_runs = min(candidates, max_runs or math.inf)
-    listed = catalogue.variants(candidates=candidates, coverage=coverage, mean_runs=mean_runs)
-    methods, unreachable = [], []
-    for done, (equal, selection) in enumerate(listed):
-        progress(done, len(listed))
-        try:
-            methods.append(method(equal, selection))
-        except OverBudget:
-            unreachable.append(f"{selection.name} ({selection.accountant}), {selection.how}")
+    listed = [("all", catalogue.one_run())]
+    listed += catalogue.variants(
+        candidates=candidates, coverage=coverage, mean_runs=min(candidates, max_runs or math.inf)
+    )
+    methods: list[Method] = []
+    unreachable: list[str] = []
+    with quiet():  # what accountants say of one number belongs into its statement, not into a comparison
+        noises = _Noises(given, budget)
+        for done, (equal, selection) in enumerate(listed):
+            progress(done, len(listed))
+            try:
+                spent, run = noises.of(equal, selection, delta)
+            except OverBudget:
+                if done == 0:
+                    raise
+                unreachable.append(f"{selection.name} ({selection.accountant}), {selection.how}")
+            else:
+                methods.append(Method(selection, selection.coverage(candidates), equal, spent, run.noise))
     progress(len(listed), len(listed))
+    one, *methods = methods
     best, reason = _recommend(methods, coverage, max_runs, published, by_noise=budget is not None)
     base = replace(given, noise=one.noise)
     return Plan(base, budget, delta, candidates, coverage, one, tuple(methods), best, reason, tuple(unreachable))
+
+
+@dataclass
+class _Noises:
+    """The epsilon of each method at the given noise, or the noise that meets the budget.
+
+    Each calibration begins where that of a like method ended: the same bound on the same footing, or else the one before.
+    """
+
+    given: Run
+    budget: Budget | None
+    ends: dict[tuple[str, str, str], Start] = field(default_factory=dict)
+
+    def of(self, equal: str, selection: Selection, delta: float) -> tuple[float, Run]:
+        run = self.given
+        if self.budget is None:
+            return selection.epsilon(run.event, delta=delta), run
+        like = (equal, selection.name, selection.accountant)
+        start = replace(self.ends.get(like) or next(reversed(self.ends.values()), Start()))
+        tried: dict[DpEvent, float] = {}
+        with comparing():
+            run = least_noise(
+                self.budget,
+                records=run.records,
+                lot=run.lot,
+                steps=run.steps,
+                selection=Remembering(selection, tried),
+                start=start,
+            )
+        self.ends[like] = start
+        return tried[run.event], run
+
+
+@dataclass
+class Remembering:
+    """A selection's epsilons, kept as they are computed."""
+
+    selection: Selection
+    tried: dict[DpEvent, float]
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float:
+        self.tried[event] = self.selection.epsilon(event, delta=delta)
+        return self.tried[event]
 
 
 def _recommend(
@@ -203,7 +247,8 @@ def crossovers(run: Run, *, delta: float, coverage: float) -> list[Crossover]:
     def cheaper_at(cheaper: str, dearer: str, candidates: int) -> bool:
         return epsilon(cheaper, candidates) < epsilon(dearer, candidates)
 
-    firsts = [(*names, _first(partial(cheaper_at, *names))) for names in pairs]
+    with comparing():
+        firsts = [(*names, _first(partial(cheaper_at, *names))) for names in pairs]
     return [Crossover(cheaper, dearer, first) for cheaper, dearer, first in firsts if first is not None]
 
 

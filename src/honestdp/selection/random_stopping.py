@@ -30,7 +30,7 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import AccountingWarning, FallBack, RenyiCurve
+from honestdp.accounting import AccountingWarning, FallBack, Pair, RenyiCurve
 from honestdp.selection import counts
 from honestdp.selection.contract import Drawn, Options, Selection, Series, written
 from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of, mean_for_coverage
@@ -160,7 +160,7 @@ class RandomStopping(Drawn):
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
         published = self._published_epsilon(event, delta)
-        pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
+        pair = self._pair(event, delta)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
         found = math.inf
         if pair is not None:
@@ -187,7 +187,7 @@ class RandomStopping(Drawn):
                 published = repeated_curve(accounting.renyi_curve(event), self.count)
             if published is not None and self.bound == "papernot-steinke":
                 return of_curve(published, delta=delta)
-            pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
+            pair = self._pair(event, delta)
         if pair is None:
             return constant(1.0) if published is None else of_curve(published, delta=delta)
         theorem = profile_delta if self.bound == "profile" else envelope_delta
@@ -196,6 +196,10 @@ class RandomStopping(Drawn):
             for direction in (pair, pair.reversed)
         )
         return above, below
+
+    def _pair(self, event: DpEvent, delta: float) -> Pair | None:
+        """Of one run, made for this delta over the mean number of runs, to six digits: laws of one mean share a pair."""
+        return base_pair(event, delta=float(f"{delta / max(1.0, self.count.mean):.5e}"), tolerance=4e-5)
 
     def _published_epsilon(self, event: DpEvent, delta: float) -> float:
         if self.published is None:
