@@ -168,7 +168,7 @@ def plan(
             progress=tick,
         )
         recommended = made.run_of(made.recommended)
-        crossings = planner.crossovers(recommended, delta=delta, coverage=coverage)
+        crossings = planner.crossovers(recommended, delta=delta, coverage=coverage) if candidates > 1 else []
         result = planner.statement(made.recommended.selection, recommended, delta=delta)
     if plot is not None:
         with _progress("drawing") as tick:

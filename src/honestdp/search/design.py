@@ -29,10 +29,11 @@ from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.planner import Plan, mean_for_coverage, plan, plan_within
+from honestdp.planner import Plan, plan, plan_within
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space
-from honestdp.selection import SELECTIONS, Compose, Selection, Winner, named
+from honestdp.selection import Selection, catalogue
+from honestdp.selection.counts import mean_for_coverage
 
 DRAWN = 64  # candidates that a random search amounts to, unless told
 SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
@@ -138,13 +139,13 @@ def design(
             selection, reason, chosen_from = _chosen(
                 selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
             )
-    if isinstance(selection, Winner) and selection.identical and count > 1:
+    if selection.alike and count > 1:
         wanted = "not for identical candidates: those of a space differ, and the winner's hyperparameters leave"
         raise checks.InvalidArgument("selection", selection, wanted)
-    if not space.finite and isinstance(selection, Compose | Winner):
+    if selection.each_once and not space.finite:
         generator = np.random.default_rng(space_seed)
-        candidates = tuple(space.draw(generator) for _ in range(selection.candidates))
-    elif isinstance(selection, Compose | Winner) and selection.candidates != count:
+        candidates = tuple(space.draw(generator) for _ in range(round(selection.runs)))
+    elif selection.each_once and selection.runs != count:
         raise checks.InvalidArgument("selection", selection, f"of {count} candidates, as the space has")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccountingWarning)
@@ -189,12 +190,12 @@ def _chosen(
     published: bool,
 ) -> tuple[Selection, str, Plan | None]:
     """The selection, why it is taken, and the plan that recommends it."""
-    checks.one_of(("auto", *SELECTIONS), selection=name)
+    checks.one_of(("auto", *catalogue.names()), selection=name)
     checks.probability(coverage=coverage)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
         raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
     if count == 1:
-        return Compose(candidates=1), "there is one candidate, so there is nothing to search", None
+        return catalogue.one_run(), "there is one candidate, so there is nothing to search", None
     if name == "auto":
         lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
         compared = plan_within(
@@ -208,16 +209,12 @@ def _chosen(
             published=published,
         )
         return compared.recommended.selection, compared.reason, compared
-    if name in ("compose", "winner"):
-        if max_runs is not None and max_runs < count:
-            raise checks.InvalidArgument(
-                "max_runs", max_runs, f"at least {count} for {name}, which runs every candidate"
-            )
-        return _unless_unpublished(named(name, candidates=count), published), "it was asked for", None
-    mean = mean_for_coverage(coverage, candidates=count, shape=1.0)
-    if mean is None:
+    known = catalogue.class_of(name)
+    if known.each_once and max_runs is not None and max_runs < count:
+        raise checks.InvalidArgument("max_runs", max_runs, f"at least {count} for {name}, which runs every candidate")
+    if not known.each_once and mean_for_coverage(coverage, candidates=count, shape=1.0) is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
-    chosen = named(name, runs=mean if max_runs is None else min(mean, max_runs))
+    chosen = known.standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
     return _unless_unpublished(chosen, published), "it was asked for", None
 
 
@@ -241,7 +238,7 @@ def _calibrated(
     first = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
     if len(shapes) == 1:
         return (first,)
-    one, delta = Compose(candidates=1), budget.delta / max(1.0, selection.runs)
+    one, delta = catalogue.one_run(), budget.delta / max(1.0, selection.runs)
     alike = Budget(epsilon_of(one, first.event, delta=delta), delta)
     others = [least_noise(alike, records=training, lot=lot, steps=steps, selection=one) for lot, steps in shapes[1:]]
     runs = (first, *others)
@@ -257,13 +254,13 @@ def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) 
     if spent <= 0:
         raise OverBudget("no noise of scores meets this budget: raise epsilon or delta, or ask for fewer candidates")
     aim = Budget(spent, budget.delta)
-    if isinstance(selection, Compose) and selection.candidates > 1:
+    if selection.all_leave and not selection.one_run:
 
         def both(scale: float) -> DpEvent:
             score = _score(scale / SHARE, metric)
             return ComposedDpEvent([PureDpEvent(1 / scale), score])
 
-        scale = least_multiplier(aim, both, Compose(candidates=1))
+        scale = least_multiplier(aim, both, selection.base.by_profile)
         return scale / SHARE, 1 / scale
     return least_multiplier(aim, lambda s: _score(s, metric), selection), None
 

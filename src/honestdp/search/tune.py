@@ -43,7 +43,7 @@ from honestdp.search.result import TuneResult
 from honestdp.search.runs import BATCH as TOGETHER
 from honestdp.search.runs import Setting
 from honestdp.search.space import space_of
-from honestdp.selection import Compose, Selection, Winner
+from honestdp.selection import Selection
 from honestdp.training.models import Model, check_alike
 from honestdp.training.progress import Spinner
 from honestdp.training.train import check_rules, place_of
@@ -261,7 +261,7 @@ def _together(made: Design, x: Tensor) -> int:
 
     A population that is wider still is tried before its first step.
     """
-    runs = min(TOGETHER, made.count) if isinstance(made.selection, Compose | Winner) else TOGETHER
+    runs = min(TOGETHER, made.count) if made.selection.each_once else TOGETHER
     alone, all_runs = (
         max(some * width_of(x, runs=some, records=run.records, lot=run.lot) for run in made.runs) for some in (1, runs)
     )
