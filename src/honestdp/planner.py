@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 from dp_accounting import DpEvent
 
@@ -211,36 +212,16 @@ class Remembering:
         return self.tried[event]
 
 
-def plan_within(
-    budget: Budget,
-    *,
-    records: int,
-    lot: float,
-    steps: int,
-    candidates: int,
-    coverage: float,
-    max_runs: float | None,
-    published: bool,
-) -> Plan:
+def plan_within(budget: Budget, *, records: int, lot: float, steps: int, candidates: int, **limits: Any) -> Plan:
     """The plan of a search: at the noise with which what it recommends meets the budget, of what may be recommended.
 
-    Methods are compared at one noise, then again at the noise of the one found best.
+    Methods are compared at one noise, then again at the noise of the one found best. limits: see `plan`.
     """
     selection = catalogue.named("compose", candidates=candidates)
+    run: dict[str, Any] = {"records": records, "lot": lot, "steps": steps}
     for _ in range(ROUNDS):
-        run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
-        compared = plan(
-            records=records,
-            lot=lot,
-            steps=steps,
-            delta=budget.delta,
-            candidates=candidates,
-            noise=run.noise,
-            coverage=coverage,
-            max_runs=max_runs,
-            published=published,
-            eligible=True,
-        )
+        noise = least_noise(budget, **run, selection=selection).noise
+        compared = plan(**run, candidates=candidates, delta=budget.delta, noise=noise, eligible=True, **limits)
         settled, selection = compared.recommended.selection == selection, compared.recommended.selection
         if settled:
             break
