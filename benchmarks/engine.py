@@ -66,7 +66,8 @@ def ours(make: Callable[[], nn.Module], data: Data, runs: int, *, strict: bool) 
         for population in populations:
             population.block()
 
-    return step, populations[0].block_steps
+    step()
+    return step, populations[0].step
 
 
 def opacus_step(mode: str, make: Callable[[], nn.Module], data: Data) -> Step:

@@ -26,11 +26,11 @@ from torch import nn
 
 import honestdp
 from honestdp import Budget
+from honestdp.boundary.data import PrivateData
 from honestdp.ledger import Ledger, store
 from honestdp.ledger.spending import total_epsilon
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import lifecycle as carrying
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
 from honestdp.search.lifecycle import Search
@@ -141,17 +141,17 @@ def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
 
 
 def carry_out(search: Search, out: Path, data: Any) -> Any:
-    return search.carry_out(data, out, resume=(out / "search.json").exists(), show=False)
+    return search.carry_out(PrivateData(data), out, resume=(out / "search.json").exists(), show=False)
 
 
 def _note_reading(folder: Path) -> None:
-    honest = carrying.fingerprint
+    honest = PrivateData.fingerprint
 
-    def fingerprint(data: Any) -> str:
+    def fingerprint(data: PrivateData) -> str:
         os.close(os.open(folder / "read", os.O_RDONLY | os.O_CREAT))
         return honest(data)
 
-    carrying.fingerprint = fingerprint  # type: ignore[assignment]
+    PrivateData.fingerprint = fingerprint  # type: ignore[method-assign]
 
 
 class Deaths:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from honestdp.boundary.split import gathered
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Accuracy, Budget
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError, InvalidArgument
@@ -251,7 +251,7 @@ TROUBLE = [
 ]
 
 
-@pytest.mark.parametrize("place", ["_sides", "_validation", "_load", "_batch", "_score"])
+@pytest.mark.parametrize("place", ["_sides", "_door", "_load", "_batch", "_score"])
 @pytest.mark.parametrize("trouble", TROUBLE, ids=lambda trouble: f"{type(trouble).__name__}")
 def test_no_error_keeps_its_words(
     trouble: Exception, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,7 +259,7 @@ def test_no_error_keeps_its_words(
     def fail(*_: Any) -> Any:
         raise trouble
 
-    failing = property(fail) if place in ("_sides", "_validation") else fail
+    failing = property(fail) if place in ("_sides", "_door") else fail
     monkeypatch.setattr(Execution, place, failing)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     check_discreet(raised(clouds(), tmp_path))
@@ -285,9 +285,10 @@ def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None
 
 
 def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in ("execution", "errors"):
+    for module in ("runs", "errors"):
         monkeypatch.setattr(f"honestdp.search.{module}.without_records", lambda trouble: trouble)
-    monkeypatch.setattr("honestdp.search.runs.gathered", lambda held, **_: [held[i] for i in range(len(held))])
+    monkeypatch.setattr(PrivateData, "_gathered", lambda self, **_: [self._data[i] for i in range(len(self))])
+    monkeypatch.setattr(PrivateData, "guarded", lambda self: self)
     error = raised(Records("raises", everyone=True), tmp_path)
     with pytest.raises(AssertionError):
         check_discreet(error)
@@ -295,7 +296,9 @@ def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_gathering_alone_keeps_no_words() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        gathered(Records("raises"), dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fresh())
+        PrivateData(Records("raises")).gathered(
+            dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fresh()
+        )
     assert caught.value.__context__ is None
     assert SECRET not in everything_in(caught.value)
 

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import decoded_once
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -48,6 +49,10 @@ class Noisy(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)
+
+
+def private() -> PrivateData:
+    return PrivateData(deaths.records())
 
 
 def forked(act: Callable[[], Any]) -> int:
@@ -109,7 +114,7 @@ def test_two_copies_of_a_killed_search_end_with_the_same_bytes(
         out = tmp_path / "out"
         shutil.rmtree(out, ignore_errors=True)
         begun = time.monotonic()
-        victim = forked(lambda out=out: search.carry_out(deaths.records(), out, resume=False, show=False))
+        victim = forked(lambda out=out: search.carry_out(private(), out, resume=False, show=False))
         time.sleep(chance.uniform(0.02, 0.6))
         os.kill(victim, signal.SIGKILL)
         if deaths.ended(victim) == 0 or not (out / "search.json").exists():
@@ -120,9 +125,7 @@ def test_two_copies_of_a_killed_search_end_with_the_same_bytes(
         for number in range(2):
             copy = tmp_path / f"copy {copied} {number}"
             shutil.copytree(out, copy)
-            assert (
-                deaths.ended(forked(lambda c=copy: search.carry_out(deaths.records(), c, resume=True, show=False))) == 0
-            )
+            assert deaths.ended(forked(lambda c=copy: search.carry_out(private(), c, resume=True, show=False))) == 0
             names = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "report.html")
             found.append({str(path.relative_to(copy)): path.read_bytes() for path in names})
         assert {"model.safetensors", "result.json"} <= found[0].keys()
@@ -135,7 +138,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
     search = search_of("winner")
     monkeypatch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(SearchStopped):
-        search.carry_out(deaths.records(), tmp_path / "out", resume=False, show=False)
+        search.carry_out(private(), tmp_path / "out", resume=False, show=False)
     monkeypatch.undo()
     _no_report(monkeypatch)
     honest = Job.population
@@ -147,7 +150,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
             patch.setattr(
                 Job, "population", lambda self, chunk: (setattr(self, "_seed", Seed.fresh()), honest(self, chunk))[1]
             )
-            search.carry_out(deaths.records(), tmp_path / str(number), resume=True, show=False)
+            search.carry_out(private(), tmp_path / str(number), resume=True, show=False)
         found.append((tmp_path / str(number) / "model.safetensors").read_bytes())
     assert found[0] != found[1]
 
@@ -157,11 +160,11 @@ def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_draw
     run = honestdp.Run(records=100, lot=100, steps=1, noise=1.0)
     job_of = honestdp.training.train.assemble
     job = job_of(linear(), (x, y), run=run, optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4, device="cpu")
-    states = [job.population(chunk)._mechanism.state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
+    states = [job.population(chunk)._mechanism.random_state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
     for place in (0, 2):  # of the lots, of the noise
         every = [state[place].tolist() for state in states]
         assert all(one != other for i, one in enumerate(every) for other in every[:i])
-        assert job.population([0, 1])._mechanism.state()[place].tolist() == every[1]
+        assert job.population([0, 1])._mechanism.random_state()[place].tolist() == every[1]
 
 
 def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
@@ -367,10 +370,10 @@ def test_two_processes_cannot_resume_one_search_at_once(tmp_path: Path, monkeypa
         honest(self)
 
     monkeypatch.setattr(Population, "block", slowly)
-    first = forked(lambda: search.carry_out(deaths.records(), out, resume=False, show=False))
+    first = forked(lambda: search.carry_out(private(), out, resume=False, show=False))
     while not (tmp_path / "working").exists():
         time.sleep(0.01)
-    second = forked(lambda: search.carry_out(deaths.records(), out, resume=True, show=False))
+    second = forked(lambda: search.carry_out(private(), out, resume=True, show=False))
     assert deaths.ended(second) == 2
     assert deaths.ended(first) == 0
     assert not (out / ".lock").exists()
@@ -428,7 +431,7 @@ def test_a_whole_search_leaves_the_global_generators_as_they_were(
     search = search_of("winner")
     _fixed_world()
     before = _states()
-    search.carry_out(deaths.records(), tmp_path / "out", resume=False, show=False)
+    search.carry_out(private(), tmp_path / "out", resume=False, show=False)
     assert _states() == before
 
 

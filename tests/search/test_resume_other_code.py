@@ -21,8 +21,8 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import honestdp
 from honestdp import ClippedLoss, DeclaredMetric
+from honestdp.boundary.data import PrivateData
 from honestdp.checks import InvalidArgument
-from honestdp.search.configuration import _decoding
 from honestdp.training.identity import identity
 from honestdp.training.train import train_population
 from tests.search.test_resume import Stopped
@@ -372,8 +372,10 @@ def test_other_numbers_in_a_module_are_refused_but_its_weights_are_kept(
 def test_the_code_of_a_dataset_within_a_dataset_is_compared() -> None:
     one, other = Decoded(lambda x: x), Decoded(lambda x: x * 2)
     for around in (lambda data: Subset(data, [0]), lambda data: ConcatDataset([data])):
-        assert identity(*_decoding(around(one))) == identity(*_decoding(around(Decoded(one.transform))))
-        assert identity(*_decoding(around(one))) != identity(*_decoding(around(other)))
+        assert identity(*PrivateData(around(one)).decoders()) == identity(
+            *PrivateData(around(Decoded(one.transform))).decoders()
+        )
+        assert identity(*PrivateData(around(one)).decoders()) != identity(*PrivateData(around(other)).decoders())
 
 
 def test_things_that_hold_each_other_come_to_an_end() -> None:

@@ -189,12 +189,12 @@ def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> N
 
 
 def test_every_record_is_on_one_side_and_only_there() -> None:
-    from honestdp.boundary.split import split
+    from honestdp.boundary.data import PrivateData
 
     x, y = clouds(50)
     held = np.arange(50) % 3 == 0
     for data in ((x, y), (torch.tensor(x), torch.tensor(y)), Noting(x, y)):
-        sides = split(data, held)
+        sides = [side._data for side in PrivateData(data).split(held)]
         rows = [[one[i][0] for i in range(len(one))] if isinstance(data, Noting) else list(one[0]) for one in sides]
         assert [len(side) for side in rows] == [33, 17]
         assert np.array_equal(np.array([np.asarray(row) for row in rows[0]]), x[~held])

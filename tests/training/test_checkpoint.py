@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,8 @@ pytest.importorskip("safetensors")
 
 from honestdp import Run
 from honestdp import optimizers as rules
+from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
-from honestdp.training.population import Population
 from honestdp.training.train import Interrupted, Result, train, train_population
 from tests.toy_training import toy_data, toy_model
 
@@ -48,15 +49,15 @@ def go(path: Path | None, *, optimizers: list[rules.Rule] = EVERY_RULE, run: Run
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, block: int, error: type[BaseException]) -> None:
     """The given error in the middle of a block."""
-    true, count = Population._eager, [0]
+    true, count = Mechanism._eager, [0]
 
-    def eager(self: Population, *args: object) -> None:
+    def eager(self: Mechanism, *args: Any) -> Any:
         count[0] += 1
         if count[0] == block * 64 + 30:
             raise error
-        true(self, *args)
+        return true(self, *args)
 
-    monkeypatch.setattr(Population, "_eager", eager)
+    monkeypatch.setattr(Mechanism, "_eager", eager)
 
 
 @pytest.mark.parametrize("block", [0, 3, 8, 20])
@@ -215,15 +216,15 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_out_of_memory_halves_the_chunk_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    true, sizes = Population._eager, []
+    true, sizes = Mechanism._eager, []
 
-    def eager(self: Population, *args: object) -> None:
-        sizes.append(len(self.params))
-        if len(self.params) > 2:
+    def eager(self: Mechanism, *args: Any) -> Any:
+        sizes.append(self._runs)
+        if self._runs > 2:
             raise torch.OutOfMemoryError("planted")
-        true(self, *args)
+        return true(self, *args)
 
-    monkeypatch.setattr(Population, "_eager", eager)
+    monkeypatch.setattr(Mechanism, "_eager", eager)
     results = go(None, optimizers=[rules.SGD(lr=0.1 * (i + 1), clip=1.0) for i in range(7)], run=RUN.with_steps(3))
     assert len(results) == 7
     assert set(sizes) == {7, 3, 4, 1, 2}
@@ -232,10 +233,10 @@ def test_out_of_memory_halves_the_chunk_and_goes_on(
 
 
 def test_a_single_run_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(self: Population, *args: object) -> None:
+    def eager(self: Mechanism, *args: Any) -> Any:
         raise torch.OutOfMemoryError("planted")
 
-    monkeypatch.setattr(Population, "_eager", eager)
+    monkeypatch.setattr(Mechanism, "_eager", eager)
     with pytest.raises(torch.OutOfMemoryError):
         go(None, optimizers=EVERY_RULE[:1])
 

@@ -43,7 +43,7 @@ def refused_before_release(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a release was made")
 
-    monkeypatch.setattr(Mechanism, "release_of", never)
+    monkeypatch.setattr(Mechanism, "_release", never)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
@@ -200,7 +200,7 @@ def test_a_death_told_in_the_middle_of_a_step_is_named(
     def told(*_: object) -> None:
         raise RuntimeError(words)
 
-    monkeypatch.setattr(Mechanism, "release", told)
+    monkeypatch.setattr(Mechanism, "_release", told)
     with pytest.raises(RuntimeError) as raised:
         train(toy_model(), Pairs(*toy_data()), run=RUN, optimizer=RULE, workers=1)
     assert type(raised.value) is expected
@@ -209,13 +209,13 @@ def test_a_death_told_in_the_middle_of_a_step_is_named(
 def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor the look at the labels before it: between the two a dying one would be told raw."""
     before, during = set(multiprocessing.active_children()), []
-    true = Mechanism.release
+    true = Mechanism._release
 
     def release(self: Mechanism, *given: Any) -> Any:
         during.append(len(set(multiprocessing.active_children()) - before))
         return true(self, *given)
 
-    monkeypatch.setattr(Mechanism, "release", release)
+    monkeypatch.setattr(Mechanism, "_release", release)
     job = assemble(toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], workers=2)
     assert set(multiprocessing.active_children()) <= before
     job.work(False)

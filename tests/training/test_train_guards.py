@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from honestdp import Budget, Run
 from honestdp import optimizers as rules
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -79,14 +80,14 @@ def test_the_number_of_records_is_the_declared_one_unless_a_coin_chose_them(pres
     x, y = (part.repeat(2, *[1] * (part.dim() - 1))[:present] for part in toy_data())
     given = {"records": 60, "loss": None, "device": CPU, "workers": 0}
     with pytest.raises(InvalidArgument, match="records"):
-        take_in(toy_model(), (x, y), **given)
+        take_in(toy_model(), PrivateData((x, y)), **given)
     with pytest.raises(InvalidArgument, match="records"):
         train(toy_model(), (x, y), run=RUN, optimizer=RULE)
-    intake = take_in(toy_model(), (x, y), by_coin=True, **given)
+    intake = take_in(toy_model(), PrivateData((x, y)), by_coin=True, **given)
     constants = constants_of(intake, records=60, lot=30.0, steps=8, noise=[1.0])
     mechanism = intake.mechanism(constants, seed=Seed.fresh(), secure=False)
-    mechanism.start(4000)
-    lots = mechanism.lots()
+    mechanism._start(4000)
+    lots = mechanism._lots()
     assert max(lots.longest) <= present
     assert lots.indices.max() < present
     deviation = math.sqrt(present * 0.25 / 4000)

@@ -29,7 +29,7 @@ def never_released(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a release was made")
 
-    monkeypatch.setattr(Mechanism, "release_of", never)
+    monkeypatch.setattr(Mechanism, "_release", never)
 
 
 # ---- Models of one population share everything but their trainable weights

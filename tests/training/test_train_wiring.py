@@ -65,7 +65,7 @@ class Watch:
         self.of: dict[int, tuple[Mechanism, rules.Rule, int]] = {}
         self.chunks = 0
         self.sent: dict[int, list[tuple[Query, Release]]] = {}
-        make, send = Population.__init__, Mechanism.release_of
+        make, send = Population.__init__, Mechanism._release
 
         def init(population: Population, mechanism: Mechanism, rule: rules.Rule, params: Tensor) -> None:
             self.chunks += 1
@@ -80,7 +80,7 @@ class Watch:
 
         monkeypatch.setattr("honestdp.training.loop.largest_chunk", lambda *_: 2)
         monkeypatch.setattr(Population, "__init__", init)
-        monkeypatch.setattr(Mechanism, "release_of", release_of)
+        monkeypatch.setattr(Mechanism, "_release", release_of)
         runs = [MIXED_RUN.with_noise(noise) for noise in NOISES]
         models = [Flat(float(i)).double() for i in range(len(MIXED))]
         data = torch.zeros(80, 2000, dtype=torch.float64), torch.zeros(80, 1, dtype=torch.float64)
@@ -208,8 +208,8 @@ def test_a_fractional_lot_is_sampled_divided_by_and_accounted_as_it_is() -> None
     assert run.rate == 0.125
     mechanism = assemble(toy_model(), toy_data(), run=run, optimizers=[RULE] * 4).population([0, 1, 2, 3])._mechanism
     assert mechanism.constants.lot == 7.5
-    mechanism.start(2000)
-    mean = mechanism.lots().counts.double().mean().item()
+    mechanism._start(2000)
+    mean = mechanism._lots().counts.double().mean().item()
     assert abs(mean - 7.5) < stats.norm.isf(ALARM / 2) * math.sqrt(60 * 0.125 * 0.875 / 8000)
     step = dp_accounting.PoissonSampledDpEvent(0.125, dp_accounting.GaussianDpEvent(1.0))
     result = train(toy_model(), toy_data(), run=run, optimizer=RULE, delta=1e-5)

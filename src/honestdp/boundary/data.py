@@ -92,7 +92,7 @@ class PrivateData:
         """What decodes the records of a Dataset: its class, and the functions and plain settings that it was made with."""
         return [] if self._pair is not None else _decoders(self._data)
 
-    def open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
+    def _open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
         """As the mechanism reads them, by number."""
         if self._pair is None:
             return DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
@@ -101,7 +101,7 @@ class PrivateData:
             return HostRecords(x, y, device=device, dtype=dtype)
         return DeviceRecords(_tensor_of(x), _tensor_of(y), device=device, dtype=dtype)
 
-    def gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
+    def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
         """All of them as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
         if self._pair is None:
             x, y = decoded_once(self._data, workers=workers, seed=seed)
@@ -165,7 +165,7 @@ def _is_dataset(data: Any) -> bool:
 def _numbers(name: str, values: Any) -> Any:
     """A tensor or an array of numbers."""
     if isinstance(values, Tensor):
-        if values.is_complex() or values.dim() == 0:
+        if values.dtype.is_complex or values.dim() == 0:
             raise InvalidArgument(name, f"a tensor of {values.dtype}", "an array or a tensor of real numbers")
         return values
     array = np.asanyarray(values)

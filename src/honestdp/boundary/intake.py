@@ -82,7 +82,7 @@ def take_in(
     refuse_by_name(module)
     layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
-    source = data.open(device=device, dtype=dtype, workers=workers)
+    source = data._open(device=device, dtype=dtype, workers=workers)
     if len(source) != records and not by_coin:
         wanted = (
             f"{len(source)}, as many as the data has. The number is not taken from the data, because it sets the rate "

@@ -34,7 +34,7 @@ from honestdp.boundary.sampling import expected_width
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import PerExample, Prepared, Untouched
 from honestdp.gradients.layout import Layout
-from honestdp.gradients.pieces import SHORT
+from honestdp.gradients.norms import SHORT
 from honestdp.gradients.precision import products
 from honestdp.losses import Loss
 

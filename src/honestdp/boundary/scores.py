@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric, check_metric
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.untouched import Kept, ModelWritten, tensors_of, versions_of
+from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
 from honestdp.losses import Loss, cross_entropy, squared_error
 
 Forward = Callable[[nn.Module, Tensor], Any]
@@ -79,7 +79,7 @@ class ScoreDoor:
         """S, exact: it does not leave."""
         model.eval()
         tensors = tensors_of(model)
-        before, versions = Kept(tensors), versions_of(tensors)
+        before, versions = TensorSnapshot(tensors), versions_of(tensors)
         numbers = [self._one_each(model, x, y)[:count] for x, y, count in self._batches]
         if before.written(tensors_of(model), versions) is not None:
             raise ModelWritten

@@ -1,8 +1,9 @@
-"""The gradients of a layer for every run and example, in the form whose norms and weighted sums are cheapest.
+"""Forms of per-example gradients: dense, product, sum of outer products, looked-up rows; each with its weighted sum.
 
-A piece stands for the per-example gradients `[runs, lot, *shape]` of one parameter, or of a few that are cheaper
-together. It answers the two verbs of the package and need not hold those tensors. A weight of exactly 0 removes an
-example from the sum, whatever its gradient: 0 times infinity, or times not-a-number, never reaches a sum.
+A form stands for the gradients `[runs, lot, *shape]` of one parameter, or of a few that are cheaper together. It answers the
+two verbs of the package, and only `Dense` holds those tensors: the others hold factors, which are far smaller (norms.py has
+the formulas). A weight of exactly 0 removes an example from the sum, whatever its gradient: 0 times infinity, or times NaN,
+never reaches a sum.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from torch import Tensor
 
 from honestdp import kernels
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.norms import gram_is_cheaper, gram_square_norms, norms_of, product_square_norms
 
 
-class Piece(Protocol):
+class Form(Protocol):
+    """The per-example gradients of one or more parameters, as the two verbs see them."""
+
     def square_norms(self) -> Tensor:
         """`[runs, lot]`, the squared norm of the gradient of every example, infinite where it leaves the dtype's range."""
 
@@ -27,11 +31,11 @@ class Piece(Protocol):
         """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
 
         counted: `[runs, lot]`, 1 where the weights are not 0 and 0 where they are. None promises that no value of this
-        piece is infinite or not a number, so that 0 times it is 0.
+        form is infinite or NaN, so that 0 times it is 0.
         """
 
     def dense(self) -> tuple[Tensor, ...]:
-        """`[runs, lot, *shape]` for each parameter: the gradients themselves, for where nothing cheaper will do."""
+        """`[runs, lot, *shape]` for each parameter: the gradients themselves, for where several uses of one are added up."""
 
 
 def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
@@ -39,45 +43,6 @@ def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
     if counted is None:
         return values
     return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)) != 0, values, 0)
-
-
-_MANY = 1 << 10
-CANCELS = 32
-SHORT = 2.0**-9
-"""Above what TensorFloat-32 may add to a product of two rounded factors, as a part of it."""
-
-
-def _norms(values: Tensor) -> Tensor:
-    """`[runs, lot]`: the norms of `values` `[runs, lot, ...]`."""
-    flat = values if values.dim() == 3 else values.reshape(*values.shape[:2], -1)
-    # A long sum of squares in float32 comes out too small by per cents.
-    told = _precision(values)
-    exact = torch.float64 if flat.shape[-1] > _MANY else None if values.dtype == told else told
-    norms: Tensor = torch.linalg.vector_norm(flat, dim=-1, dtype=exact)
-    return norms if norms.dtype == told else norms.to(told)
-
-
-def _precision(values: Tensor) -> torch.dtype:
-    """What norms are told in. A model may compute in fewer digits than float32; the sum does not, so no norm may."""
-    return torch.float64 if values.dtype == torch.float64 else torch.float32
-
-
-def _least_norm(values: Tensor) -> float:
-    """What a norm may be where every number is too small to square."""
-    return float((values.shape[-1] * torch.finfo(_precision(values)).tiny) ** 0.5)
-
-
-def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
-    """The norm that an example's part of a sum can have, where that part is itself a sum of terms.
-
-    norms: of the exact sum of the terms; terms: the sum of their norms; like: a factor of them as they are multiplied.
-    Terms that cancel exactly do not cancel in floating point. In TensorFloat-32 each of them is off by up to 2^-10 of
-    itself. In full precision each rounds what has been summed so far, the other examples' parts too, by its own last
-    digit: so a norm below a 32nd of the terms is not believed, which leaves an error of a thousandth at worst.
-    """
-    if like.is_cuda and like.dtype != torch.float64:
-        return norms + SHORT * terms
-    return torch.maximum(norms, terms / CANCELS)
 
 
 def check_weights(weights: Tensor, norms: Tensor) -> None:
@@ -91,15 +56,15 @@ def is_counted(weights: Tensor) -> Tensor:
     return torch.ne(weights, 0, out=torch.empty_like(weights))
 
 
-def joined(pieces: Iterable[Piece]) -> Tensor:
-    """`[runs, lot]`, the norm of several pieces together."""
-    return reduce(torch.add, (piece.square_norms() for piece in pieces)).sqrt()
+def joint_norms(forms: Iterable[Form]) -> Tensor:
+    """`[runs, lot]`, the norm of several forms together: the clip is for the gradient of all parameters."""
+    return reduce(torch.add, (form.square_norms() for form in forms)).sqrt()
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add left right, `[runs, rows, columns]`, to `total`, which has as many numbers a run in another shape."""
     product = total.view(left.shape[0], left.shape[1], right.shape[2])
-    if left.dtype != total.dtype or right.dtype != total.dtype:
+    if left.dtype != total.dtype or right.dtype != total.dtype:  # a model may compute in fewer digits; a sum may not
         left, right = left.to(total.dtype), right.to(total.dtype)
     product.baddbmm_(left, right)
 
@@ -111,7 +76,7 @@ class Dense:
     gradients: Tensor
 
     def square_norms(self) -> Tensor:
-        return _norms(self.gradients).square_()
+        return norms_of(self.gradients).square_()
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         rows = silenced(self.gradients, counted)
@@ -125,7 +90,7 @@ class Dense:
 class Product:
     """The gradient of a matrix that was applied once: left right^T, whose norm is the product of two norms.
 
-    left: `[runs, lot, rows]`; right: `[runs, lot, columns]`. shift: whether the piece also stands for a second parameter
+    left: `[runs, lot, rows]`; right: `[runs, lot, columns]`. shift: whether the form also stands for a second parameter
     `[rows]` that was added. Its gradient is `left`, as if `right` had one more column, of ones.
     """
 
@@ -140,20 +105,7 @@ class Product:
     """`[runs, lot]`, the norms of `right` where they are known."""
 
     def square_norms(self) -> Tensor:
-        # A factor too small to square is counted as what it may be at most: a huge other factor must not meet a zero.
-        fused = kernels.on(self.left.device)
-        if fused is not None and self.left.dtype == self.right.dtype == torch.float32:
-            known = self.right_norms is not None
-            right = self.right if self.right_norms is None else self.right_norms
-            return fused.outer_square_norms(
-                self.left.contiguous(), right.contiguous(), right_is_norms=known, shift=self.shift
-            )
-        left = _norms(self.left).clamp_(min=_least_norm(self.left))
-        right = _norms(self.right) if self.right_norms is None else self.right_norms
-        if not self.shift:
-            return (left * right.clamp(min=_least_norm(self.right))).square_()
-        both = left * right
-        return torch.addcmul(left.square_(), both, both)
+        return product_square_norms(self.left, self.right, right_norms=self.right_norms, shift=self.shift)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         right = self.right if self.right_finite else silenced(self.right, counted)
@@ -190,10 +142,8 @@ class Outer:
     left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`; the rest is as for a `Product`, with
     `shift` added at every position: its gradient is the sum over t of left_t.
 
-    With few positions the norm comes from the two Gram matrices (ghost norm: Goodfellow 2015; Li et al. 2022), in float64
-    whatever the dtype: their product cancels where the terms of the sum do, and a norm that comes out too small would let
-    an example past the clip. Where the terms cancel all but completely it is taken larger than it is (`_as_summed`). Where
-    the Gram matrices cost more than the gradients, `outer` makes the gradients.
+    With few positions the norm comes from the two Gram matrices; where they cost more than the gradients, `outer` makes the
+    gradients. Where the terms cancel all but completely the norm is taken larger than it is (norms.py).
     """
 
     left: Tensor
@@ -204,7 +154,7 @@ class Outer:
 
     @property
     def _single(self) -> Product | None:
-        """The piece without its positions, if there is but one."""
+        """The form without its positions, if there is but one."""
         if self.left.shape[2] != 1:
             return None
         return Product(self.left.squeeze(2), self.right.squeeze(2), self.shape, self.shift, self.right_finite)
@@ -213,13 +163,7 @@ class Outer:
         single = self._single
         if single is not None:
             return single.square_norms()
-        left, right = self.left.double(), self.right.double()
-        seen = torch.matmul(right, right.mT)
-        lengths = seen.diagonal(dim1=-2, dim2=-1).add(float(self.shift))
-        gram = torch.matmul(left, left.mT).mul_(seen.add_(1) if self.shift else seen)
-        norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
-        terms = (torch.linalg.vector_norm(left, dim=-1) * lengths.sqrt()).sum(-1)
-        return _as_summed(norms, terms, self.left).square_().to(_precision(self.left))
+        return gram_square_norms(self.left, self.right, shift=self.shift)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         single = self._single
@@ -240,18 +184,19 @@ class Outer:
 
 
 def prefers_gram(left: Tensor, right: Tensor) -> bool:
-    """Whether the norms of an outer piece come cheaper without the gradients, by the shapes alone."""
+    """Whether an `Outer` of these factors is cheaper than the gradients; with one position it is a `Product`, always cheaper."""
     positions, rows, columns = left.shape[2], left.shape[3], right.shape[3]
-    return positions == 1 or rows * columns > 2 * positions * (rows + columns)
+    return positions == 1 or gram_is_cheaper(positions, rows, columns)
 
 
-def outer(left: Tensor, right: Tensor, *, shape: tuple[int, ...] | None = None) -> Piece:
-    """The cheaper of the two forms of sum over t of left_t right_t^T.
+def outer(left: Tensor, right: Tensor, *, shape: tuple[int, ...] | None = None) -> Form:
+    """The cheaper of the two forms of sum over t of left_t right_t^T: by its factors or the gradients themselves.
 
-    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`.
+    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`. shape: of the parameter, where it is not
+    `[rows, columns]`.
     """
-    piece = Outer(left, right, (left.shape[3], right.shape[3]) if shape is None else shape)
-    return piece if prefers_gram(left, right) else Dense(*piece.dense())
+    form = Outer(left, right, (left.shape[3], right.shape[3]) if shape is None else shape)
+    return form if prefers_gram(left, right) else Dense(*form.dense())
 
 
 def add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -290,7 +235,7 @@ class Rows:
         return ordered, torch.where(fresh.unsqueeze(-1), summed[group].view(runs, lot, positions, width), 0)
 
     def square_norms(self) -> Tensor:
-        return _norms(self._added[1]).square_()
+        return norms_of(self._added[1]).square_()
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         runs, _, _, width = self.gradients.shape

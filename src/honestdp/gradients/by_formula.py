@@ -1,8 +1,8 @@
-"""Forward and backward of a chain of layers, by formula: no graph is made.
+"""Forward and backward of a chain of layers by formula, without autograd.
 
 A chain is an nn.Sequential (within others, perhaps) of layers whose rule hands a gradient back to the layer's input, and of
 a few functions without parameters. Where a small model's operations take microseconds, as on a CPU, making and following the
-graph of autograd costs as much as the model itself.
+graph of autograd costs as much as the model itself. Any other model goes by autograd (by_autograd.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from honestdp.losses import Loss, one_each, slope_of
 
 
 class Function(NamedTuple):
-    """A layer without parameters. back: from the gradient of the output, the input and the output."""
+    """A layer without parameters. back: from the gradient of the output, the input and the output, that of the input."""
 
     forward: Callable[[Tensor], Tensor]
     back: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -43,14 +43,14 @@ Link = Ruled | Function
 
 def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
     """The model as a chain, if it is one and nobody watches its layers by hooks."""
-    ruled = {id(found.layer): found for found in layers}
-    found: list[Link] = []
+    ruled = {id(layer.layer): layer for layer in layers}
+    chain: list[Link] = []
     for module in _in_order(model):
         link = ruled.get(id(module)) or _function(module)
         if link is None or hooked(module) or (isinstance(link, Ruled) and type(link.rule).back is Rule.back):
             return None
-        found.append(link)
-    return tuple(found)
+        chain.append(link)
+    return tuple(chain)
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:
@@ -62,6 +62,7 @@ def _in_order(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _function(module: nn.Module) -> Function | None:
+    # By exact class, as rules are: a subclass may compute something else.
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
         return _FLATTEN
     return _FUNCTIONS.get(type(module))
@@ -74,41 +75,41 @@ def hooked(module: nn.Module) -> bool:
     return any(hooks) or bool(everywhere) or "forward" in module.__dict__
 
 
-class Chained:
-    """The chain run once on x `[runs, lot, ...]`. calls: the uses of its layers, in order."""
+class ByFormula:
+    """The chain run once on x `[runs, lot, ...]`. output: `[runs * lot, ...]`; calls: the uses of its layers, in order."""
 
     def __init__(self, chain: Sequence[Link], params: Mapping[str, Tensor], x: Tensor) -> None:
         self._runs = x.shape[0]
-        self._done: list[tuple[Function | Call, Tensor, Tensor]] = []
+        self._steps: list[tuple[Function | Call, Tensor, Tensor]] = []
         value = x.flatten(0, 1)
         for link in chain:
-            done: Function | Call
+            step: Function | Call
             if isinstance(link, Ruled):
-                out, done = link.call(link.own(params, self._runs), value, runs=self._runs)
+                out, step = link.call(link.params_of(params, self._runs), value, runs=self._runs)
             else:
-                out, done = link.forward(value), link
-            self._done.append((done, value, out))
+                out, step = link.forward(value), link
+            self._steps.append((step, value, out))
             value = out
         self.output = value
 
     @property
     def calls(self) -> list[Call]:
-        return [done for done, _, _ in self._done if isinstance(done, Call)]
+        return [step for step, _, _ in self._steps if isinstance(step, Call)]
 
     def output_gradients(self, loss: Loss, labels: Tensor) -> Sequence[Tensor | None]:
-        """The gradient of the summed losses for the output of every call."""
+        """The gradient of the summed losses for the output of every call, each `[runs * lot, ...]`."""
         grad = _slope(loss, self.output, labels)
-        wanted = len(self.calls)
-        found: list[Tensor] = []
-        for done, x, out in reversed(self._done):
-            if isinstance(done, Function):
-                grad = done.back(grad, x, out)
+        calls = len(self.calls)
+        gradients: list[Tensor] = []
+        for step, x, out in reversed(self._steps):
+            if isinstance(step, Function):
+                grad = step.back(grad, x, out)
                 continue
-            found.append(grad)
-            if len(found) == wanted:
+            gradients.append(grad)
+            if len(gradients) == calls:  # nothing before the first layer with parameters needs a gradient
                 break
-            grad = done.ruled.rule.back(done.own, grad, runs=self._runs)
-        return found[::-1]
+            grad = step.ruled.rule.back(step.params, grad, runs=self._runs)
+        return gradients[::-1]
 
 
 def _slope(loss: Loss, output: Tensor, labels: Tensor) -> Tensor:

@@ -295,7 +295,7 @@ def test_frozen_parameters_come_from_the_model_and_are_not_asked_about(frozen: s
     params, x, y = drawn(model, runs), normal(runs, 4, 5), classes(runs)
     result = per_example(model, cross_entropy, params, x, y)
     assert isinstance(result, BookKeeping)
-    assert not any(name.startswith(frozen) for names in result.pieces for name in names)
+    assert not any(name.startswith(frozen) for names in result.forms for name in names)
     assert_agrees(result, model, cross_entropy, params, x, y)
 
 
@@ -365,7 +365,7 @@ def test_an_empty_lot_has_no_norms_and_a_sum_of_zero() -> None:
     model = perceptron()
     params = drawn(model, 2)
     result = per_example(model, cross_entropy, params, normal(2, 0, 5), classes(2, 0))
-    assert result.norms.shape == result.losses.shape == (2, 0)
+    assert result.norms.shape == (2, 0)
     total = result.weighted_sum(torch.zeros(2, 0, dtype=torch.float64))
     assert {name: value.shape for name, value in total.items()} == {name: value.shape for name, value in params.items()}
     assert all(value.eq(0).all() for value in total.values())
@@ -377,7 +377,6 @@ def test_works_without_gradients_enabled_and_returns_plain_tensors() -> None:
         result = per_example(model, cross_entropy, drawn(model, 2), normal(2, 4, 5), classes(2))
         total = result.weighted_sum(torch.ones(2, 4, dtype=torch.float64))
     assert not result.norms.requires_grad
-    assert not result.losses.requires_grad
     assert not any(value.requires_grad for value in total.values())
 
 

@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from honestdp import Run
 from honestdp import optimizers as rules
-from honestdp.boundary.intake import modules_of
-from honestdp.boundary.mechanism import Examples, Question, release
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.release import Examples, Question, release
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten, RefusedModel, Untouched
 from honestdp.gradients.layout import layout_of, stack
-from honestdp.search.runs import fresh
+from honestdp.training.models import fresh, modules_of
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import toy_data, toy_model
 
@@ -289,7 +288,7 @@ def test_no_record_is_read_before_the_trial_and_nothing_is_tried_after(monkeypat
             assemble(FromSixteen(), toy_data(), run=wide, optimizers=[RULE])
     population = assemble(toy_model(), toy_data(), run=wide, optimizers=[RULE] * 2).population([0, 1])
     for name in ("refuse_mixing", "refuse_mixing_loss"):
-        monkeypatch.setattr(f"honestdp.gradients.engine.{name}", lambda *_, **__: pytest.fail("it was tried again"))
+        monkeypatch.setattr(f"honestdp.gradients.prepared.{name}", lambda *_, **__: pytest.fail("it was tried again"))
     population.block()
 
 
@@ -312,5 +311,5 @@ def test_no_piece_of_a_lot_is_wider_than_what_was_tried(monkeypatch: pytest.Monk
     monkeypatch.setattr(population._mechanism, "_rate", 0.9)  # lots far wider than declared
     seen.clear()
     population.block()
-    assert 0 < max(seen) <= population._mechanism.width <= tried
+    assert 0 < max(seen) <= population._mechanism._width <= tried
     assert len(seen) > 40

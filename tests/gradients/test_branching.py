@@ -13,7 +13,7 @@ from torch.nn import functional
 from honestdp import Run, optimizers, train
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten
-from honestdp.gradients.probe import Reads
+from honestdp.gradients.branching import Reads
 
 WHOLE = torch.randint(0, 9, (60, 4), generator=torch.Generator().manual_seed(1)).float()
 

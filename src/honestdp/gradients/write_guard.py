@@ -1,5 +1,6 @@
-"""Nobody but the optimizer writes to a model: what it reads is lent to it, and looked at afterwards.
+"""The guard against a model that writes to its own tensors: weights are lent to a forward pass, and compared after it.
 
+Nobody but the optimizer writes to a model.
 A forward pass that writes to a trainable parameter (rows renormalised by `max_norm`, weights clipped under `no_grad`) would
 carry what it read of the records past clip and noise. So a step's forward reads a copy of the weights, made for that step,
 and the optimizer updates the original: whatever is written to the copy is thrown away with it. A write is an error all the
@@ -7,7 +8,7 @@ same, because an example would then be read with weights that another one has ch
 to a frozen parameter or a buffer, which would carry something of a lot to later steps.
 
 What is looked at are the tensors' versions, which torch counts, and their bits: a write through `.data` is not counted, and
-weights that are not a number are not equal to themselves. On a GPU bits are compared without waiting, into a flag that is
+weights that are NaN are not equal to themselves. On a GPU bits are compared without waiting, into a flag that is
 read once in a block of steps. An error says nothing of the records.
 """
 
@@ -30,7 +31,7 @@ WAY_OUT = (
 
 
 class ModelWritten(HonestdpError):
-    """A model was written to while it was trained, by something that is not the optimizer."""
+    """A model was written to while it was trained, by something that is not the optimizer. It says nothing of the records."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -50,7 +51,7 @@ def bits(value: Tensor) -> Tensor:
     return flat.view(next(kind for kind in (torch.int64, torch.int32, torch.uint8) if flat.nbytes % kind.itemsize == 0))
 
 
-class Kept:
+class TensorSnapshot:
     """Tensors as they were at one moment."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -122,6 +123,7 @@ class Untouched:
         self._send()
 
     def _send(self) -> None:
+        """Have the flag copied to the host behind the steps under way; `settle` reads it once it has arrived."""
         assert self._flag is not None
         news = torch.empty((), dtype=self._flag.dtype, pin_memory=True)
         news.copy_(self._flag, non_blocking=True)

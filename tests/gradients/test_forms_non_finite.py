@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from honestdp.gradients import bookkeeping, materialised, per_example
 from honestdp.gradients.choice import ruled_layers
-from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, is_counted
+from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, is_counted
 
 from .plain_autograd import drawn, one_at_a_time
 
@@ -16,9 +16,9 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output, y, reduction="none")
 
 
-def weighted_sum(piece: Piece, weights: Tensor, *, finite: bool) -> list[Tensor]:
-    totals = [torch.zeros_like(gradients[:, 0]) for gradients in piece.dense()]
-    piece.add_weighted_sum(totals, weights, counted=None if finite else is_counted(weights))
+def weighted_sum(form: Form, weights: Tensor, *, finite: bool) -> list[Tensor]:
+    totals = [torch.zeros_like(gradients[:, 0]) for gradients in form.dense()]
+    form.add_weighted_sum(totals, weights, counted=None if finite else is_counted(weights))
     return totals
 
 
@@ -36,7 +36,7 @@ class EveryPiece(nn.Module):
 
 
 MODELS = {
-    "every piece": (EveryPiece, (4,)),
+    "every form": (EveryPiece, (4,)),
     "linear": (lambda: nn.Linear(4, 3), (4,)),
     "materialised": (lambda: nn.Sequential(nn.GRU(4, 3, batch_first=True), First()), (2, 4)),
 }
@@ -85,13 +85,11 @@ def test_zeros_are_put_in_even_where_finite_norms_are_not_asked_for(monkeypatch:
     weights[:, 3] = 0
     result = per_example(model, cross_entropy, params, x, y)
     assert isinstance(result, bookkeeping.BookKeeping)
-    kinds = {type(piece) for piece in result.pieces.values()}
+    kinds = {type(form) for form in result.forms.values()}
     assert kinds == {Dense, Outer, Product, Rows}
-    assert any(isinstance(piece, Outer) and piece.left.shape[2] > 1 for piece in result.pieces.values())
-    for piece in result.pieces.values():
-        torch.testing.assert_close(
-            weighted_sum(piece, weights, finite=False), weighted_sum(piece, weights, finite=True)
-        )
+    assert any(isinstance(form, Outer) and form.left.shape[2] > 1 for form in result.forms.values())
+    for form in result.forms.values():
+        torch.testing.assert_close(weighted_sum(form, weights, finite=False), weighted_sum(form, weights, finite=True))
 
 
 def test_chunked_gradients_that_are_not_finite_weigh_nothing() -> None:
@@ -124,8 +122,8 @@ def test_a_gradient_of_1e30_has_its_norm_or_none_that_is_finite() -> None:
 def test_a_tiny_factor_does_not_hide_a_huge_one() -> None:
     """The square of 1e-24 is zero in float32; with an input of 1e19 the gradient is 1e-5 all the same."""
     for shift in (False, True):
-        piece = Outer(torch.full((1, 1, 1, 1), 1e-24), torch.full((1, 1, 1, 1), 1e19), (1, 1), shift=shift)
-        assert piece.square_norms().sqrt().item() >= 1e-5
+        form = Outer(torch.full((1, 1, 1, 1), 1e-24), torch.full((1, 1, 1, 1), 1e19), (1, 1), shift=shift)
+        assert form.square_norms().sqrt().item() >= 1e-5
     nothing = Outer(torch.zeros(1, 1, 1, 3), torch.ones(1, 1, 1, 4), (3, 4))
     assert nothing.square_norms().item() < 1e-30
 
@@ -138,11 +136,11 @@ def test_a_ghost_norm_is_not_lost_where_the_terms_cancel(left_over: float) -> No
     left = torch.ones(1, 1, 2, 40)
     right = torch.ones(1, 1, 2, 40)
     right[0, 0, 1] = -(1 - left_over)
-    piece = Outer(left, right, (40, 40))
+    form = Outer(left, right, (40, 40))
     exact = torch.matmul(left.double().mT, right.double()).flatten(2).norm(dim=-1)
     terms = (left.double().norm(dim=-1) * right.double().norm(dim=-1)).sum(-1)
     expected = exact if left_over == 0.1 else terms / 32
-    torch.testing.assert_close(piece.square_norms().sqrt().double(), expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(form.square_norms().sqrt().double(), expected, rtol=1e-5, atol=0)
     assert (expected >= exact).all()
 
 
@@ -160,8 +158,8 @@ def test_a_finite_input_needs_no_zeros_for_a_silenced_example() -> None:
     """Zeros on the left are enough where the right is known to be finite, whatever the left held."""
     left = torch.tensor([[[[float("nan"), 1.0]], [[2.0, 3.0]]]])
     right = torch.ones(1, 2, 1, 3)
-    piece = Outer(left, right, (2, 3), right_finite=True)
-    (found,) = weighted_sum(piece, torch.tensor([[0.0, 1.0]]), finite=False)
+    form = Outer(left, right, (2, 3), right_finite=True)
+    (found,) = weighted_sum(form, torch.tensor([[0.0, 1.0]]), finite=False)
     assert torch.equal(found, torch.tensor([[[2.0] * 3, [3.0] * 3]]))
 
 
@@ -170,14 +168,14 @@ def test_a_finite_input_needs_no_zeros_for_a_silenced_example() -> None:
 def test_a_shift_shares_the_piece_of_its_matrix(positions: int, finite: bool) -> None:
     """Norms and sums of the two parameters together are those of their gradients one by one."""
     left, right = torch.randn(2, 4, positions, 5).double(), torch.randn(2, 4, positions, 6).double()
-    piece = Outer(left, right, (5, 6), shift=True)
+    form = Outer(left, right, (5, 6), shift=True)
     alone = [torch.einsum("rltj,rltk->rljk", left, right), left.sum(2)]
     weights = torch.rand(2, 4).double()
     expected = sum(gradients.flatten(2).square().sum(2) for gradients in alone)
-    torch.testing.assert_close(piece.square_norms(), expected)
-    for found, gradients in zip(weighted_sum(piece, weights, finite=finite), alone, strict=True):
+    torch.testing.assert_close(form.square_norms(), expected)
+    for found, gradients in zip(weighted_sum(form, weights, finite=finite), alone, strict=True):
         torch.testing.assert_close(found, torch.einsum("rl,rl...->r...", weights, gradients))
-    for found, gradients in zip(piece.dense(), alone, strict=True):
+    for found, gradients in zip(form.dense(), alone, strict=True):
         torch.testing.assert_close(found, gradients)
 
 
@@ -187,8 +185,8 @@ def test_what_has_weight_0_reaches_neither_matrix_nor_shift(side: str, bad: floa
     """In the mode of a GPU, which does not look at the norms first."""
     factors = {"left": torch.ones(1, 2, 1, 2), "right": torch.ones(1, 2, 1, 3)}
     factors[side][0, 0] = bad
-    piece = Outer(factors["left"], factors["right"], (2, 3), shift=True)
-    found = weighted_sum(piece, torch.tensor([[0.0, 2.0]]), finite=False)
+    form = Outer(factors["left"], factors["right"], (2, 3), shift=True)
+    found = weighted_sum(form, torch.tensor([[0.0, 2.0]]), finite=False)
     assert found[0].eq(2).all()
     assert found[1].eq(2).all()
 
