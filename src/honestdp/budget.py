@@ -7,8 +7,9 @@ leave and the assumptions; the statement carries all of them, in words and as a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from honestdp import checks
 
@@ -152,6 +153,22 @@ class Statement:
             "private": not self.not_private,
             "not_private": list(self.not_private),
         }
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Statement:
+        """The statement that `as_dict` wrote."""
+        same = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")
+        published = written["published"]
+        return cls(
+            epsilon=float(written["epsilon"]),
+            published=None if published is None else (published["bound"], float(published["epsilon"])),
+            scores=written["scores"] or "",
+            uncovered=written["uncovered"] or "",
+            assumptions=tuple(written["assumptions"]),
+            notes=tuple(written["notes"]),
+            not_private=tuple(written["not_private"]),
+            **{name: written[name] for name in same},
+        )
 
 
 def number(value: float) -> float | str:

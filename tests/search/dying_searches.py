@@ -77,13 +77,8 @@ def ready(selection: str) -> Search:
     total_epsilon([], delta=BUDGET.delta)
     total_epsilon([made.design.spending], delta=BUDGET.delta)
     plan = made.design.plan()
-    costs = report.compare(
-        replace(plan, budget=made.design.budget),
-        event=made.design.base,
-        delta=made.design.budget.delta,
-        selection=made.design.selection,
-        noise=made.design.runs[0].noise,
-    )
+    design = made.design
+    costs = report.compare(plan, event=design.base, delta=design.budget.delta, selection=design.selection)
     _COMPUTED[selection] = plan, costs
     _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):

@@ -102,7 +102,7 @@ def _small(patch: pytest.MonkeyPatch) -> None:
 
 def _no_report(patch: pytest.MonkeyPatch) -> None:
     """It takes longer than the search, and is a function of what else leaves."""
-    patch.setattr(Search, "_report", lambda *_: "")
+    patch.setattr("honestdp.search.tune._report", lambda *_: "")
 
 
 @pytest.mark.parametrize("selection", deaths.SELECTIONS)

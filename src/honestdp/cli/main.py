@@ -166,7 +166,7 @@ def plan(
             progress=tick,
         )
         recommended = comparison.run_of(comparison.recommended)
-        crossings = planner.crossovers(recommended, delta=delta, coverage=coverage)
+        crossings = planner.crossovers(recommended, delta=delta, coverage=coverage) if candidates > 1 else []
         result = planner.statement(comparison.recommended.selection, recommended, delta=delta)
     if plot is not None:
         with progress("drawing") as tick:

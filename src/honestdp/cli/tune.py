@@ -99,13 +99,11 @@ def tune(
 
 def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     """The search; after Ctrl-C how to go on, and the exit code of a command that was interrupted."""
-    from honestdp.search.tune import SearchStopped
-
     folder = Path(resumed or context.params["out"]) if resumed or context.params["out"] else None
     try:
         _search(context, as_json=as_json, resumed=resumed)
     except KeyboardInterrupt as stop:
-        if not isinstance(stop, SearchStopped):
+        if not str(stop):  # before the search began; it stops in words of its own
             words = "nothing was charged" if resumed is None else "nothing more was charged"
         elif folder is None:
             words = "what it was charged stays charged; nothing was kept, since no --out was given"

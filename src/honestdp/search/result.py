@@ -29,6 +29,7 @@ from honestdp.run import Run
 from honestdp.search.design import Design
 from honestdp.search.runs import Execution, first_width
 from honestdp.search.secret import Secret
+from honestdp.search.space import Space
 from honestdp.search.standing import Standing
 from honestdp.training.models import fresh
 from honestdp.training.result import Outcome
@@ -129,7 +130,7 @@ class TuneResult(Outcome):
 
 def result_of(
     design: Design,
-    said: Statement,
+    statement: Statement,
     execution: Execution,
     plan: Secret,
     standing: Standing,
@@ -155,7 +156,7 @@ def result_of(
         score=score,
         budget=design.budget,
         run=design.runs[0] if winner is None else design.run_of(winner),
-        statement=said,
+        statement=statement,
         candidates=tuple(
             Trained(hyperparameters=plan.candidates[run].hyperparameters, model=execution.model(run, weights))
             for run, weights in sorted(standing.kept.items())
@@ -217,10 +218,10 @@ def load_weights(model: nn.Module, content: bytes) -> nn.Module:
     return model
 
 
-def read(folder: Path, model: Any, statement: Statement, design: Design) -> TuneResult:
-    """The result that `write` wrote. model: what the search was made with."""
-    found = json.loads((folder / RESULT).read_text())
-    score, ledger = found["score"], found["ledger"]
+def read(folder: Path, model: Any, space: Space) -> TuneResult:
+    """The result that `write` wrote. model, space: what the search was made with."""
+    written = json.loads((folder / RESULT).read_text())
+    score, ledger = written["score"], written["ledger"]
     if score is not None:
         score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
     if ledger is not None:
@@ -228,21 +229,21 @@ def read(folder: Path, model: Any, statement: Statement, design: Design) -> Tune
             "budget": Budget(**ledger["budget"])
         }
 
-    def made(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
-        width = hyperparameters.get("width") if hyperparameters else first_width(design)
+    def trained(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
+        width = hyperparameters.get("width") if hyperparameters else first_width(space)
         return load_weights(fresh(model, width=width, start=0), path.read_bytes()).eval()
 
     every = tuple(
-        Trained(hyperparameters=one, model=made(one, folder / CANDIDATES / f"{i:04d}.safetensors"))
-        for i, one in enumerate(found["candidates"])
+        Trained(hyperparameters=values, model=trained(values, folder / CANDIDATES / f"{i:04d}.safetensors"))
+        for i, values in enumerate(written["candidates"])
     )
     return TuneResult(
-        model=made(found["hyperparameters"], folder / MODEL),
-        hyperparameters=found["hyperparameters"],
+        model=trained(written["hyperparameters"], folder / MODEL),
+        hyperparameters=written["hyperparameters"],
         score=score,
-        budget=design.budget,
-        run=Run(**found["run"]),
-        statement=statement,
+        budget=Budget(**written["budget"]),
+        run=Run(**written["run"]),
+        statement=Statement.from_dict(written["statement"]),
         candidates=every,
         balance=None if ledger is None else Balance(**ledger),
         folder=folder,

@@ -2,14 +2,16 @@
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
 random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only
-then is a record read, split by its coin, and trained on or scored (`search.runs`). At the end the winner and the statement
-leave (`search.result`) and what was secret is erased (`search.vault`). `search.lifecycle` keeps that order.
+then is a record read, split by its coin, and trained on or scored (`search.after_charge`, `search.runs`). At the end the winner
+and the statement leave (`search.result`) and what was secret is erased (`search.ending`). `search.lifecycle` keeps that order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
+from honestdp.accounting.once import once
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import try_out
 from honestdp.boundary.metrics import Metric, check_metric, default_metric
@@ -31,18 +34,20 @@ from honestdp.gradients.layout import layout_of
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.search.configuration import configuration
+from honestdp.search.configuration import Configuration, Request, configuration
 from honestdp.search.design import Design, design
 from honestdp.search.errors import SearchFailed
 from honestdp.search.guarantee import guarantee
-from honestdp.search.lifecycle import Search, SearchStopped
+from honestdp.search.guard import guarded
+from honestdp.search.lifecycle import Search, SearchStopped, look
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import BATCH as TOGETHER
 from honestdp.search.runs import Setting
 from honestdp.search.space import Optimizer, space_of
-from honestdp.selection import Compose, Selection, Winner
+from honestdp.selection import Selection
 from honestdp.training.compute import Compute, check_compute
 from honestdp.training.models import Model, check_alike
+from honestdp.training.progress import Spinner
 from honestdp.training.train import check_rules
 from honestdp.training.trial import try_rule
 
@@ -153,7 +158,7 @@ def tune(
     checks.whole(least=0, space_seed=space_seed)
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
-    made = design(
+    request = Request(
         budget=budget,
         records=size,
         fraction=float(validation),
@@ -175,21 +180,72 @@ def tune(
         workers=compute.workers,
         strict=strict,
     )
-    classes = _rehearsed(made, setting, private)
-    declared = records is not None
-    public = configuration(made, setting, private, declared=declared, seed=noise_seed, dataset=dataset)
-    public |= {"coverage": coverage, "max_runs": max_runs, "published": published, "space_seed": space_seed}
-    public["reproduce"] = reproduce
-    said = guarantee(
-        made,
-        seeded=noise_seed is not None,
-        declared=declared,
-        loss=loss,
-        decoded=private.shapes is None,
-        strict=strict,
+    public = configuration(
+        request,
+        setting,
+        private,
+        declared=records is not None,
+        seed=noise_seed,
+        dataset=dataset,
+        reproduce=reproduce,
     )
-    search = Search(made, setting, public, said, classes, ledger, dataset, noise_seed)
-    return search.carry_out(private, None if out is None else Path(out), resume=resume, show=compute.progress)
+    folder = None if out is None else Path(out)
+    with guarded():
+        over = None if folder is None else look(folder, public, resume=resume)
+        if over is not None:
+            return over
+        with once():
+            with Spinner("planning") if compute.progress else nullcontext():
+                search = _planned(public, private, ledger)
+            return search.carry_out(private, folder, resume=resume, show=compute.progress)
+
+
+def _planned(public: Configuration, data: PrivateData, ledger: str | Path | None) -> Search:
+    """The search with everything fixed that is public: its design, its statement, what its report will compare."""
+    made = design(**vars(public.request))
+    statement = guarantee(
+        made,
+        seeded=public.seed is not None,
+        declared=public.declared,
+        loss=public.setting.loss,
+        decoded=data.shapes is None,
+        strict=public.setting.strict,
+    )
+    return Search(
+        design=made,
+        configuration=public,
+        statement=statement,
+        report=partial(_report, made, public),
+        classes=_rehearsed(made, public.setting, data),
+        ledger=ledger,
+    )
+
+
+def _report(made: Design, public: Configuration, result: TuneResult, key: str) -> str:
+    """The page of a search that is over. key: of its charge."""
+    from honestdp.report.search import FinishedSearch, page
+    from honestdp.report.view import ScoreView
+
+    score = None
+    if result.score is not None:
+        limits = (0.0, 1.0) if result.score.name == "accuracy" else None
+        numbers = {name: getattr(result.score, name) for name in ("name", "value", "low", "high", "noise")}
+        score = ScoreView(**numbers, fraction=made.fraction, records=round(made.validation_records), limits=limits)
+    return page(
+        FinishedSearch(
+            statement=result.statement,
+            hyperparameters=result.hyperparameters,
+            run=result.run,
+            score=score,
+            balance=result.balance,
+            key=key,
+            budget=made.budget,
+            plan=made.plan(),
+            base=made.base,
+            selection=made.selection,
+            configuration=public.as_dict(),
+        )
+    )
 
 
 def _lot(lot: float | None, records: int, validation: float) -> float:
@@ -239,7 +295,7 @@ def _together(made: Design, x: Tensor) -> int:
 
     A population that is wider still is tried before its first step.
     """
-    runs = min(TOGETHER, made.count) if isinstance(made.selection, Compose | Winner) else TOGETHER
+    runs = min(TOGETHER, made.count) if made.selection.each_once else TOGETHER
     alone, all_runs = (
         max(some * width_of(x, runs=some, records=run.records, lot=run.lot) for run in made.runs) for some in (1, runs)
     )
