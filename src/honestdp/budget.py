@@ -7,8 +7,9 @@ leave and the assumptions; the statement carries all of them, in words and as a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 from honestdp import checks
@@ -58,6 +59,11 @@ def rounded_up(value: float, digits: int = 4) -> str:
     scaled = value / 10.0**power
     whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 else math.ceil(scaled)
     return f"{whole * 10.0**power:.{digits}g}"
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """A number with so many significant digits, never above its value: what is left must not be quoted too large."""
+    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(max(value, 0.0)))):.{digits}g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +132,6 @@ class Statement:
         rows += [("note" if i == 0 else "", text) for i, text in enumerate(self.notes)]
         width = max(len(label) for label, _ in rows) + 1
         return "\n".join([*lines, *(f"{label:<{width}}{text}" for label, text in rows)])
-
-    def with_notes(self, notes: Iterable[str]) -> Statement:
-        return replace(self, notes=(*self.notes, *notes))
 
     def as_dict(self) -> dict[str, object]:
         """The statement for JSON. An infinite epsilon is the string "Infinity", for JSON has no such number."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -179,6 +180,10 @@ def plan(
     progress(len(listed), len(listed))
     one, *methods = methods
     best, reason = _recommend(methods, coverage, max_runs, published, by_noise=budget is not None)
+    if budget is not None:
+        with quiet():
+            place, (spent, run) = methods.index(best), noises.of(best.equal, best.selection, delta, finely=True)
+        best = methods[place] = replace(best, epsilon=spent, noise=run.noise)
     base = replace(given, noise=one.noise)
     return Plan(base, budget, delta, candidates, coverage, one, tuple(methods), best, reason, tuple(unreachable))
 
@@ -187,21 +192,27 @@ def plan(
 class _Noises:
     """The epsilon of each method at the given noise, or the noise that meets the budget.
 
-    Each calibration begins where that of a like method ended: the same bound on the same footing, or else the one before.
+    Noises that meet a budget are found on wider grids, which ask for up to half a percent more; `finely` on the usual ones.
+    Each calibration begins where that of a like method ended: the same bound on the same footing, moved as
+    the last one on that footing moved from its own like, or else the one before.
     """
 
     given: Run
     budget: Budget | None
     ends: dict[tuple[str, str, str], Start] = field(default_factory=dict)
+    moved: dict[str, float] = field(default_factory=dict)
 
-    def of(self, equal: str, selection: Selection, delta: float) -> tuple[float, Run]:
+    def of(self, equal: str, selection: Selection, delta: float, *, finely: bool = False) -> tuple[float, Run]:
         run = self.given
         if self.budget is None:
             return epsilon_of(selection, run.event, delta=delta), run
         like = (equal, selection.name, selection.accountant)
-        start = replace(self.ends.get(like) or next(reversed(self.ends.values()), Start()))
+        before = self.ends.get(like)
+        start = replace(before or next(reversed(self.ends.values()), Start()))
+        if before is not None and not finely:
+            start.log_noise += self.moved.get(equal, 0.0)
         tried: dict[DpEvent, float] = {}
-        with comparing():
+        with nullcontext() if finely else comparing():
             run = least_noise(
                 self.budget,
                 records=run.records,
@@ -211,6 +222,7 @@ class _Noises:
                 start=start,
             )
         self.ends[like] = start
+        self.moved[equal] = 0.0 if before is None else start.log_noise - before.log_noise
         return tried[run.event], run
 
 

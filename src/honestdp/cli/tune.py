@@ -209,7 +209,7 @@ def _command(context: Any) -> str:
 
 
 def _print(result: TuneResult, standin: str | None) -> None:
-    from honestdp.ledger.balance import rounded_down
+    from honestdp.budget import rounded_down
 
     rows = [("winner", ", ".join(f"{name} {value}" for name, value in result.hyperparameters.items()))]
     if result.score is not None:

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from honestdp import checks
-from honestdp.budget import Budget, rounded_up
+from honestdp.budget import Budget, rounded_down, rounded_up
 from honestdp.ledger import remembered
 from honestdp.ledger.account import (
     NOTHING,
@@ -28,7 +28,7 @@ from honestdp.ledger.account import (
     resume_content,
     resume_key,
 )
-from honestdp.ledger.balance import Balance, rounded_down
+from honestdp.ledger.balance import Balance
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import (
     BrokenChain,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from honestdp.budget import rounded_up
+from honestdp.budget import rounded_down, rounded_up
 from honestdp.report import numbers, scale
 from honestdp.report.costs import Cost
 from honestdp.report.view import LedgerView, ScoreView, SearchView
@@ -114,7 +114,7 @@ def _templates() -> Environment:
     )
     environment.filters.update(
         up=rounded_up,
-        down=numbers.rounded_down,
+        down=rounded_down,
         short=numbers.short,
         chance=numbers.chance,
         likelihood=numbers.likelihood,

@@ -30,6 +30,7 @@ from honestdp.selection.counts import Count
 CELLS = 4  # cells of s to a cell of the grid of losses, where these are many
 MOST_CELLS = 2**20  # of s, but for those of a long piece
 LONG, FINE = 1e-3, 40_000  # a piece of g that is cut in a way of its own; the cells that s and g have at the least
+STRIDES = (1, 1, 1, 4, 16, 64, 256, 1, 1)  # distances at which points are compared before a hull is walked
 PRECISION = 1e-6  # of the search for epsilon, relative, upwards
 
 
@@ -171,16 +172,17 @@ def turning_points(x: Array, y: Array) -> tuple[Array, Array]:
     x and y both increase (the least concave majorant of the points) or both decrease (the lines y = x z - offset that are
     somewhere the highest). In both cases a middle point of three goes where dy1 dx2 <= dy2 dx1.
     """
-    while len(x) > 2:  # thins at once what lies inside its neighbours; the walk finishes
-        dx, dy = np.diff(x), np.diff(y)
-        inside = dy[:-1] * dx[1:] <= dy[1:] * dx[:-1]
-        keep = np.concatenate(([True], ~inside, [True]))
-        x, y = x[keep], y[keep]
-        thinned = int(np.count_nonzero(inside))
-        if thinned == 0:  # every point turns between its neighbours, so that the chain is the hull already
+    for stride in STRIDES:  # thins at once what lies inside the chord of two others; the walk finishes
+        if len(x) <= 2 * stride:
+            continue
+        near, far = slice(stride, -stride), slice(2 * stride, None)
+        dx, dy = x[near] - x[: -2 * stride], y[near] - y[: -2 * stride]
+        inside = dy * (x[far] - x[near]) <= (y[far] - y[near]) * dx
+        if stride == 1 and not inside.any():  # every point turns between its neighbours: the chain is the hull already
             return x, y
-        if thinned < 0.01 * len(inside):
-            break
+        keep = np.full(len(x), True)
+        keep[near] = ~inside
+        x, y = x[keep], y[keep]
     kept: list[tuple[float, float]] = []
     for here, value in zip(x.tolist(), y.tolist(), strict=True):
         while len(kept) > 1:

@@ -198,8 +198,8 @@ class RandomStopping(Drawn):
         return above, below
 
     def _pair(self, event: DpEvent, delta: float) -> Pair | None:
-        """Of one run, made for this delta over the mean number of runs, to six digits: laws of one mean share a pair."""
-        return base_pair(event, delta=float(f"{delta / max(1.0, self.count.mean):.5e}"), tolerance=4e-5)
+        """Of one run, made for this delta over the mean number of runs."""
+        return base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
 
     def _published_epsilon(self, event: DpEvent, delta: float) -> float:
         if self.published is None:
