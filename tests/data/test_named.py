@@ -223,7 +223,7 @@ sys.meta_path.insert(0, Without())
 from honestdp.data.named import load_dataset as load
 print([load(name).features for name in ("mnist", "adult", "adult-202", "enron", "gisette-standin")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "[784, 104, 202, 5512, 5000]", done.stderr
 
 

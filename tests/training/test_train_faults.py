@@ -223,17 +223,17 @@ def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(multiprocessing.active_children()) <= before
 
 
+@pytest.mark.timeout(300)  # not a limit of speed: whoever waits for the worker's death waits for longer
 def test_an_error_of_the_dataset_stays_what_it_is_and_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(x: Tensor, y: Tensor, number: int) -> Any:
         if number == 7:
             raise OSError("the seventh file is missing")
         return x, y
 
-    monkeypatch.setattr(decoded, "_PATIENCE", 60.0)  # what a broken connection would be given
-    before, began = set(multiprocessing.active_children()), time.monotonic()
+    monkeypatch.setattr(decoded, "_PATIENCE", 1e6)  # what a broken connection would be given
+    before = set(multiprocessing.active_children())
     with pytest.raises(OSError, match="the seventh file is missing"):
         train(toy_model(), Odd(broken), run=RUN, optimizer=RULE, compute=Compute(workers=1))
-    assert time.monotonic() - began < 30
     assert set(multiprocessing.active_children()) <= before
 
 

@@ -10,7 +10,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 import honestdp
@@ -35,6 +34,8 @@ from honestdp.cli.options import (
     whole_number,
 )
 from honestdp.cli.terminal import Command, progress
+
+_click = sys.modules[typer.BadParameter.__module__]  # its exceptions: the package's, or those of typer's own copy of it
 
 app = typer.Typer(
     help=(
@@ -193,16 +194,16 @@ def main() -> None:
     """Runs the command line; a bad argument is one line on standard error and exit code 2."""
     try:
         code = typer.main.get_command(app).main(prog_name="honestdp", standalone_mode=False)
-    except click.exceptions.Abort:
+    except typer.Abort:
         sys.exit(130)
     except KeyboardInterrupt as stop:
         if str(stop):
             print(f"honestdp: {stop}", file=sys.stderr)
         sys.exit(130)
-    except click.exceptions.NoArgsIsHelpError as error:
+    except _click.NoArgsIsHelpError as error:
         print(error.format_message())
         sys.exit(0)
-    except click.UsageError as error:
+    except _click.UsageError as error:
         _fail(error.format_message())
     except (checks.HonestdpError, OSError) as error:
         _fail(_in_words(error))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click.core import ParameterSource
 
 from honestdp import checks
 from honestdp.cli.options import Json, whole_number
@@ -117,8 +116,8 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
 
 def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
     """The search in the folder, by the command that began it."""
-    source = context.get_parameter_source
-    typed = [p.opts[0] for p in context.command.params if p.name and source(p.name) is ParameterSource.COMMANDLINE]
+    source = {p.opts[0]: context.get_parameter_source(p.name) for p in context.command.params if p.name}
+    typed = [name for name, where in source.items() if where is not None and where.name == "COMMANDLINE"]
     others = [name for name in typed if name not in ("--resume", "--json")]
     if others:
         wanted = f"given alone: the search goes on with the settings that it was begun with, so leave out {', '.join(others)}"
