@@ -48,9 +48,8 @@ def trained(checkpoint: Path) -> dict[str, torch.Tensor]:
         data,
         run=Run(records=400, lot=50, steps=400, noise=1.0),
         optimizers=[optimizers.Adam(clip=0.5), optimizers.Adam(clip=1.0)],
-        device="cpu",
         noise_seed=7,
-        checkpoint=checkpoint,
+        compute=honestdp.Compute(device="cpu", checkpoint=checkpoint),
     )
     return weights([result.model for result in results])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,8 @@ def test_a_search_stopped_while_it_is_planned_says_one_line_and_leaves_nothing(
     ledger.set_budget("digits", Budget(3.5, 1e-5))
     words = ("tune", "digits", "--epsilon", "3", *MANY, "--lot", "64", "--ledger", "ledger.db", "--out", "out")
     process = started(tmp_path, *words, before=PLANNING)
-    _wait_for(tmp_path / "planning", process)
+    while not (tmp_path / "planning").exists() and process.poll() is None:
+        time.sleep(0.005)
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")

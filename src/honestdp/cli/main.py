@@ -33,9 +33,7 @@ from honestdp.cli.options import (
     selection_of,
     whole_number,
 )
-from honestdp.cli.terminal import Command, progress
-
-_click = sys.modules[typer.BadParameter.__module__]  # its exceptions: the package's, or those of typer's own copy of it
+from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, progress
 
 app = typer.Typer(
     help=(
@@ -200,10 +198,10 @@ def main() -> None:
         if str(stop):
             print(f"honestdp: {stop}", file=sys.stderr)
         sys.exit(130)
-    except _click.NoArgsIsHelpError as error:
+    except NoArgsIsHelpError as error:
         print(error.format_message())
         sys.exit(0)
-    except _click.UsageError as error:
+    except UsageError as error:
         _fail(error.format_message())
     except (checks.HonestdpError, OSError) as error:
         _fail(_in_words(error))

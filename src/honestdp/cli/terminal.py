@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import click
 import typer.core
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from honestdp import checks
 
+# typer's newer versions bring a copy of click of their own: its errors are those of the copy that typer uses.
+_click = sys.modules[typer.BadParameter.__module__]
+UsageError, NoArgsIsHelpError = _click.UsageError, _click.NoArgsIsHelpError
+
 
 class Command(typer.core.TyperCommand):
     """A command that blames its options for what is wrong with arguments of the library, and no option that it does not have."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except checks.InvalidArgument as error:
-            raise click.UsageError(f"{self._blamed(error, ctx)} must be {error.wanted}; got {error.value}") from error
+            raise UsageError(f"{self._blamed(error, ctx)} must be {error.wanted}; got {error.value}") from error
 
-    def _blamed(self, error: checks.InvalidArgument, ctx: click.Context) -> str:
+    def _blamed(self, error: checks.InvalidArgument, ctx: Any) -> str:
         """The option that the user gave, or could have given; the library's own word where the command has none for it."""
         name = "resume" if error.argument == "out" and ctx.params.get("resume") else error.argument
         for parameter in self.params:
