@@ -38,6 +38,7 @@ WORDS = {
 
 DOORS = {
     "data.PrivateData": {
+        "search.after_charge",
         "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune", "training.train",
     },
     "intake.Intake": {"training.loop"},
