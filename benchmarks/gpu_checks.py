@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
 
 from tests.toy_training import MeanOfTokens, moved, opposite_tokens, squared  # noqa: E402
 
-from honestdp import Run  # noqa: E402
+from honestdp import Compute, Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
 from honestdp.boundary.capture import UNROLL  # noqa: E402
@@ -78,7 +78,7 @@ def population(
     torch.manual_seed(0)
     made = MODELS[model or "logistic regression"]()
     run = Run(records=RECORDS, lot=lot, steps=steps, noise=noise)
-    job = assemble(made, data(), run=run, optimizers=optimizers, device=CUDA, noise_seed=5)
+    job = assemble(made, data(), run=run, optimizers=optimizers, compute=Compute(device=CUDA), noise_seed=5)
     found = job.population(list(range(len(optimizers))))
     found._mechanism._capturable = captured
     return found
@@ -181,7 +181,7 @@ def no_record_exceeds_the_clip_in_short_products() -> str:
         (torch.randint(0, 256, (runs, 784), dtype=torch.uint8), torch.randint(0, 10, (runs,))),
         run=Run(records=runs, lot=1, steps=1, noise=0.0),
         optimizers=[rules.SGD(lr=1.0, clip=clip)] * runs,
-        device=CUDA,
+        compute=Compute(device=CUDA),
     )
     made = job.population(list(range(runs)))
     mechanism = made._mechanism
@@ -203,7 +203,12 @@ def lack_of_memory_halves_the_chunk() -> str:
         model = nn.Sequential(nn.Linear(784, 1000), nn.ReLU(), nn.Linear(1000, 10))
         run = Run(records=RECORDS, lot=100, steps=20, noise=1.0)
         results = train_population(
-            model, data(), run=run, optimizers=[rules.SGD(lr=0.1, clip=1.0)] * 32, device=CUDA, noise_seed=1
+            model,
+            data(),
+            run=run,
+            optimizers=[rules.SGD(lr=0.1, clip=1.0)] * 32,
+            compute=Compute(device=CUDA),
+            noise_seed=1,
         )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -222,10 +227,8 @@ def a_checkpoint_resumes_bit_for_bit() -> str:
             data(),
             run=run,
             optimizers=[rules.Adam(clip=1.0), rules.Adam(clip=0.1), rules.OSO(lr=0.1)],
-            device=CUDA,
+            compute=Compute(device=CUDA, checkpoint=path, checkpoint_seconds=0.0),
             noise_seed=3,
-            checkpoint=path,
-            checkpoint_seconds=0.0,
         )
         return torch.stack([torch.cat([p.flatten() for p in r.model.parameters()]) for r in results])
 

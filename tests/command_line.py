@@ -24,10 +24,11 @@ MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 DIGITS = ("digits", "--epsilon", "3", "--optimizer", "adam", "--space", "clip=0.1,1", "--lot", "64")
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+def started(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """before: code that the process runs first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HONESTDP")}
     return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words],
+        [sys.executable, "-c", f"{before}\n{MAIN}", *words],
         cwd=folder,
         env=own | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(honestdp.__file__).parents[1])},
         stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ import pytest
 from honestdp import Run
 from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
-from honestdp.planner import Method, Plan, crossovers, mean_for_coverage, plan, statement
+from honestdp.planner import Method, Plan, crossovers, plan, statement
 from honestdp.report import chart
 from honestdp.selection import named
 
@@ -112,7 +112,7 @@ def test_one_candidate_is_one_run() -> None:
 
 @pytest.mark.parametrize("shape", [-0.2, 0.0, 1.0, 3.0, "poisson"])
 def test_the_mean_for_a_coverage_reaches_it(shape: float | str) -> None:
-    from honestdp.selection.counts import count_of, coverage
+    from honestdp.selection.counts import count_of, coverage, mean_for_coverage
 
     mean = mean_for_coverage(0.5, candidates=5, shape=shape)
     assert mean is not None

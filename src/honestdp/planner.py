@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any
 
 from dp_accounting import DpEvent
-from scipy import optimize
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, FallBack
-from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.calibration import OverBudget, Start, least_noise
+from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.pld import comparing
 from honestdp.budget import Budget, Statement
 from honestdp.run import Run
-from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner
-from honestdp.selection.counts import TruncatedNegativeBinomial, count_of
-from honestdp.selection.counts import coverage as drawn
+from honestdp.selection import Selection, catalogue
+from honestdp.selection.contract import ONE_RUN_LEAVES
+from honestdp.selection.profile import quiet
 
-SHAPES: tuple[float | str, ...] = (0.0, 0.5, 1.0, 2.0, "poisson")
-MOST_RUNS = 1e6  # mean runs beyond which a method is not worth listing
+ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
 MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
 
@@ -43,7 +45,7 @@ class Method:
 
     @property
     def shape(self) -> float | str | None:
-        return shape_of(self.selection)
+        return self.selection.shape
 
 
 @dataclass(frozen=True)
@@ -79,31 +81,18 @@ class Plan:
         return replace(self.run, noise=method.noise)
 
 
-def shape_of(selection: Selection) -> float | str | None:
-    """The shape of a random-stopping count."""
-    if isinstance(selection, RandomStopping):
-        return selection.count.shape if isinstance(selection.count, TruncatedNegativeBinomial) else "poisson"
-    return None
-
-
 def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Statement:
     """What the selection guarantees for this base run, with the notes that belong to this number and no other."""
     event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AccountingWarning)
-        epsilon = selection.epsilon(event, delta=delta)
+        epsilon = epsilon_of(selection, event, delta=delta)
     notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
-    if other is not None and math.isfinite(epsilon) and not is_one_run(selection):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AccountingWarning)
-            published = (other.basis, other.epsilon(event, delta=delta))
-    if isinstance(selection, LiuTalwar) and selection.gamma == 1:
-        one = Compose(candidates=1, accountant=selection.accountant).epsilon(event, delta=delta)
-        notes.append(
-            f"at gamma 1 the search is one run, whose own cost is epsilon {one:.4g}: the theorem is not tight there"
-        )
+    if other is not None and math.isfinite(epsilon) and not selection.one_run:
+        with quiet():
+            published = (other.basis, epsilon_of(other, event, delta=delta))
     basis = (
         other.basis if other is not None and (fell_back or (published and epsilon == published[1])) else selection.basis
     )
@@ -112,70 +101,13 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
         delta=delta,
         accountant="rdp" if fell_back else selection.accountant,
         selection=selection.name,
-        how=_in_words(selection),
+        how=selection.how,
         runs=selection.runs,
-        leaves="the model of the one run, and everything computed from it"
-        if is_one_run(selection)
-        else selection.leaves,
+        leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
         basis=basis,
         published=published,
-        notes=tuple(notes),
+        notes=(*notes, *selection.notes(event, delta=delta)),
     )
-
-
-def is_one_run(selection: Selection) -> bool:
-    """Whether the search is a single run for sure, and not only on average."""
-    if isinstance(selection, RandomStopping):
-        return selection.count.always_one
-    return selection.runs == 1
-
-
-def _in_words(selection: Selection) -> str:
-    runs = f"{selection.runs:g}" if selection.runs == int(selection.runs) else f"{selection.runs:.4g}"
-    if selection.name in ("compose", "winner"):
-        return "one run" if selection.runs == 1 else f"{runs} runs, every candidate once"
-    if selection.name == "liu-talwar":
-        return f"a secret number of runs, {runs} on average, ended by a coin and a hard stop"
-    shape = shape_of(selection)
-    law = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson", None: ""}.get(
-        shape, f"negative binomial of shape {shape}"
-    )
-    return f"a secret number of runs, {law}, {runs} on average"
-
-
-def mean_for_coverage(wanted: float, *, candidates: int, shape: float | str) -> float | None:
-    """The mean number of runs at which a given candidate is drawn with probability `wanted`; None if beyond reach."""
-    checks.probability(coverage=wanted)
-    least = 1e-9 if isinstance(shape, str) else 1.0
-
-    def lacking(log_mean: float) -> float:
-        return wanted - drawn(count_of(runs=math.exp(log_mean), shape=shape), candidates)
-
-    low, high = math.log(least), math.log(MOST_RUNS)
-    if lacking(high) > 0:
-        return None
-    if lacking(low) <= 0:
-        return least
-    mean = math.exp(optimize.brentq(lacking, low, high, xtol=1e-12, rtol=1e-12))
-    return mean * (1 + 1e-9)  # on the side where the coverage is reached
-
-
-def selections(candidates: int, wanted: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
-    """Every selection worth comparing, with the footing it is on: all candidates, equal runs or equal coverage."""
-    for accountant in ("moments", "rdp", "pld"):
-        yield "all", Compose(candidates=candidates, accountant=accountant)
-    yield "all", Winner(candidates=candidates)
-    geometric = mean_for_coverage(wanted, candidates=candidates, shape=1.0)
-    for equal, mean in (("runs", mean_runs), ("coverage", geometric)):
-        if mean is not None:
-            for accountant in ("moments", "rdp"):
-                yield equal, LiuTalwar(gamma=1 / mean, accountant=accountant)
-    for shape in SHAPES:
-        reached = mean_for_coverage(wanted, candidates=candidates, shape=shape)
-        for equal, mean in (("runs", mean_runs), ("coverage", reached)):
-            if mean is not None:
-                for bound in BOUNDS:
-                    yield equal, RandomStopping(count=count_of(runs=mean, shape=shape), bound=bound)
 
 
 def plan(
@@ -190,16 +122,32 @@ def plan(
     coverage: float = 0.9,
     max_runs: float | None = None,
     published: bool = False,
+    eligible: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Plan:
     """Every method at the given noise, or the noise of every method at the given epsilon, and a recommendation.
 
+    records, lot, steps: of one run; see `Run`.
+    delta: of the whole search.
+    candidates: how many there are.
+    noise, epsilon: one of them: compare epsilons at this noise, or the noises that meet this epsilon.
+    coverage: the chance that a given candidate is run at all, for selections that draw them.
     max_runs: the most runs, on average, that can be afforded.
     published: recommend published bounds alone.
+    eligible: leave out the methods that cannot be recommended, such as those of too little coverage.
     progress: called with how many methods are done, and of how many.
+
+    Returns a Plan: the methods, the recommended one, and why.
+
+    Raises OverBudget where no method meets the epsilon, and InvalidArgument.
+
+    >>> import honestdp
+    >>> plan = honestdp.plan(records=60_000, lot=250, steps=100, delta=1e-6, candidates=4, noise=4.0)
+    >>> print(plan.reason)
+    the least epsilon of all methods with a coverage of at least 0.9...
     """
     if (noise is None) == (epsilon is None):
-        raise checks.InvalidArgument("noise", noise, "given, or --epsilon in its place, and not both")
+        raise checks.InvalidArgument("noise", noise, "given, or epsilon in its place, and not both")
     checks.whole(least=1, most=checks.MOST, candidates=candidates)
     checks.probability(coverage=coverage, delta=delta)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
@@ -209,44 +157,136 @@ def plan(
     budget = None if epsilon is None else Budget(epsilon, delta)
     given = Run(records=records, lot=lot, steps=steps, noise=1.0 if noise is None else noise)
 
-    def method(equal: str, selection: Selection) -> Method:
-        run = given
-        with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
-            warnings.simplefilter("ignore", AccountingWarning)
-            if budget is not None:
-                run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
-            spent = selection.epsilon(run.event, delta=delta)
-        return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
-
-    one = method("all", Compose(candidates=1))
-    listed = [*selections(candidates, coverage, min(candidates, max_runs or math.inf))]
-    methods, unreachable = [], []
-    for done, (equal, selection) in enumerate(listed):
-        progress(done, len(listed))
-        try:
-            methods.append(method(equal, selection))
-        except OverBudget:
-            unreachable.append(f"{selection.name} ({selection.accountant}), {_in_words(selection)}")
+    listed = [("all", catalogue.one_run())]
+    listed += catalogue.variants(
+        candidates=candidates, coverage=coverage, mean_runs=min(candidates, max_runs or math.inf)
+    )
+    if eligible:
+        listed = [listed[0], *_eligible(listed[1:], candidates, coverage, max_runs, published)]
+    methods: list[Method] = []
+    unreachable: list[str] = []
+    with quiet():  # what accountants say of one number belongs into its statement, not into a comparison
+        noises = _Noises(given, budget)
+        for done, (equal, selection) in enumerate(listed):
+            progress(done, len(listed))
+            try:
+                spent, run = noises.of(equal, selection, delta)
+            except OverBudget:
+                if done == 0:
+                    raise
+                unreachable.append(f"{selection.name} ({selection.accountant}), {selection.how}")
+            else:
+                methods.append(Method(selection, selection.coverage(candidates), equal, spent, run.noise))
     progress(len(listed), len(listed))
+    one, *methods = methods
     best, reason = _recommend(methods, coverage, max_runs, published, by_noise=budget is not None)
+    if budget is not None:
+        with quiet():
+            place, (spent, run) = methods.index(best), noises.of(best.equal, best.selection, delta, finely=True)
+        best = methods[place] = replace(best, epsilon=spent, noise=run.noise)
     base = replace(given, noise=one.noise)
     return Plan(base, budget, delta, candidates, coverage, one, tuple(methods), best, reason, tuple(unreachable))
+
+
+@dataclass
+class _Noises:
+    """The epsilon of each method at the given noise, or the noise that meets the budget.
+
+    Noises that meet a budget are found on wider grids, which ask for up to half a percent more; `finely` on the usual ones.
+    Each calibration begins where that of a like method ended: the same bound on the same footing, moved as
+    the last one on that footing moved from its own like, or else the one before.
+    """
+
+    given: Run
+    budget: Budget | None
+    ends: dict[tuple[str, str, str], Start] = field(default_factory=dict)
+    moved: dict[str, float] = field(default_factory=dict)
+
+    def of(self, equal: str, selection: Selection, delta: float, *, finely: bool = False) -> tuple[float, Run]:
+        run = self.given
+        if self.budget is None:
+            return epsilon_of(selection, run.event, delta=delta), run
+        like = (equal, selection.name, selection.accountant)
+        before = self.ends.get(like)
+        start = replace(before or next(reversed(self.ends.values()), Start()))
+        if before is not None and not finely:
+            start.log_noise += self.moved.get(equal, 0.0)
+        tried: dict[DpEvent, float] = {}
+        with nullcontext() if finely else comparing():
+            run = least_noise(
+                self.budget,
+                records=run.records,
+                lot=run.lot,
+                steps=run.steps,
+                selection=Remembering(selection, tried),
+                start=start,
+            )
+        self.ends[like] = start
+        self.moved[equal] = 0.0 if before is None else start.log_noise - before.log_noise
+        return tried[run.event], run
+
+
+@dataclass(eq=False)
+class Remembering:
+    """A selection's epsilons, kept as they are computed; equal to no other, for those of a comparison may be coarse."""
+
+    selection: Selection
+    tried: dict[DpEvent, float]
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float:
+        self.tried[event] = self.selection.epsilon(event, delta=delta)
+        return self.tried[event]
+
+
+def plan_within(budget: Budget, *, records: int, lot: float, steps: int, candidates: int, **limits: Any) -> Plan:
+    """The plan of a search: at the noise with which what it recommends meets the budget, of what may be recommended.
+
+    Methods are compared at one noise, then again at the noise of the one found best. limits: see `plan`.
+    """
+    selection = catalogue.named("compose", candidates=candidates)
+    run: dict[str, Any] = {"records": records, "lot": lot, "steps": steps}
+    for _ in range(ROUNDS):
+        noise = least_noise(budget, **run, selection=selection).noise
+        compared = plan(**run, candidates=candidates, delta=budget.delta, noise=noise, eligible=True, **limits)
+        settled, selection = compared.recommended.selection == selection, compared.recommended.selection
+        if settled:
+            break
+    return compared
+
+
+def _eligible(
+    listed: list[tuple[str, Selection]], candidates: int, coverage: float, max_runs: float | None, published: bool
+) -> list[tuple[str, Selection]]:
+    """What may be recommended, told without any accounting; for one candidate a single run, for there is nothing to choose."""
+    if candidates == 1:
+        return [("all", catalogue.one_run())]
+    unpriced = [
+        Method(selection, selection.coverage(candidates), equal, math.nan, math.nan) for equal, selection in listed
+    ]
+    return [(method.equal, method.selection) for method in _covering(unpriced, coverage, max_runs, published)[0]]
+
+
+def _covering(
+    methods: list[Method], coverage: float, max_runs: float | None, published: bool
+) -> tuple[list[Method], float]:
+    """The methods that are allowed, affordable and cover enough, or as much as can be had; and the most that can be had."""
+    allowed = [m for m in methods if not published or m.selection.published is None]
+    affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
+    if not affordable:
+        raise OverBudget("no method meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
+    most = max(m.coverage for m in affordable)
+    enough = coverage - 1e-9 if most >= coverage - 1e-9 else most / 2
+    return [m for m in affordable if m.coverage >= enough], most
 
 
 def _recommend(
     methods: list[Method], coverage: float, max_runs: float | None, published: bool, *, by_noise: bool
 ) -> tuple[Method, str]:
-    allowed = [m for m in methods if not published or m.selection.published is None]
-    affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
-    if not affordable:
-        raise OverBudget("no method meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
-    covering = [m for m in affordable if m.coverage >= coverage - 1e-9]
+    covering, most = _covering(methods, coverage, max_runs, published)
     what = "noise" if by_noise else "epsilon"
     limit = "" if max_runs is None else f" within {max_runs:g} runs on average"
     reason = f"the least {what} of all methods with a coverage of at least {coverage:g}{limit}"
-    if not covering:
-        most = max(m.coverage for m in affordable)
-        covering = [m for m in affordable if m.coverage >= most / 2]
+    if most < coverage - 1e-9:
         enough = f"half of the most, {most:.2g}, or more"
         reason = f"no method has a coverage of {coverage:g}{limit}; the least {what} of those with {enough}"
 
@@ -265,29 +305,19 @@ def _recommend(
 def crossovers(run: Run, *, delta: float, coverage: float) -> list[Crossover]:
     """From how many candidates on one method costs less than another, at one noise."""
 
-    def random_stopping(k: int) -> Selection:
-        mean = mean_for_coverage(coverage, candidates=k, shape=1.0)
-        return RandomStopping(count=count_of(runs=mean or MOST_RUNS, shape=1.0))
+    lines = {line.name: line.make for line in catalogue.series(coverage=coverage)}
+    pairs = [(line.name, dearer) for line in catalogue.series(coverage=coverage) for dearer in line.undercuts]
 
-    makers: dict[str, Callable[[int], Selection]] = {
-        "compose (moments)": lambda k: Compose(candidates=k, accountant="moments"),
-        "compose (pld)": lambda k: Compose(candidates=k),
-        "winner": lambda k: Winner(candidates=k),
-        "liu-talwar (moments, gamma = 1/candidates)": lambda k: LiuTalwar(gamma=1 / k, accountant="moments"),
-        f"envelope (geometric, coverage {coverage:g})": random_stopping,
-    }
+    @cache
+    def epsilon(name: str, candidates: int) -> float:
+        return lines[name](candidates).epsilon(run.event, delta=delta)
 
-    def less(cheaper: str, dearer: str, k: int) -> bool:
-        first, second = (makers[name](k).epsilon(run.event, delta=delta) for name in (cheaper, dearer))
-        return first < second
+    def cheaper_at(cheaper: str, dearer: str, candidates: int) -> bool:
+        return epsilon(cheaper, candidates) < epsilon(dearer, candidates)
 
-    moments, pld, winner, liu_talwar, envelope = makers
-    found = []
-    for cheaper, dearer in ((liu_talwar, moments), (winner, pld), (envelope, pld), (envelope, winner)):
-        at = _first(partial(less, cheaper, dearer))
-        if at is not None:
-            found.append(Crossover(cheaper, dearer, at))
-    return found
+    with comparing():
+        firsts = [(*names, _first(partial(cheaper_at, *names))) for names in pairs]
+    return [Crossover(cheaper, dearer, first) for cheaper, dearer, first in firsts if first is not None]
 
 
 def _first(holds: Callable[[int], bool]) -> int | None:

@@ -17,6 +17,7 @@ TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
 """What the boundary hands lots to. They know nothing of it."""
 
 WORDS = {
+    "clipping": {"gradient_multiplier"},
     "query": {"LEAST_CLIP", "Constants", "Query", "Release", "State"},
     "seed": {"Seed"},
     "generators": {"lent", "seed_all"},
@@ -37,12 +38,13 @@ WORDS = {
 
 DOORS = {
     "data.PrivateData": {
+        "search.after_charge",
         "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune", "training.train",
     },
     "intake.Intake": {"training.loop"},
     "intake.take_in": {"training.train"},
     "mechanism.Mechanism": {"training.population"},
-    "rehearsal.open_door": {"search.runs"},
+    "intake.open_door": {"search.runs"},
     "scores.ScoreDoor": {"search.runs"},
 }  # fmt: skip
 """Names with records behind them, which give none of them out, and the modules that may hold them."""

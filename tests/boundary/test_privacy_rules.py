@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import honestdp
+from honestdp import Compute
 from honestdp import optimizers as rules
 from honestdp.boundary.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
 from honestdp.boundary.mechanism import Mechanism
@@ -435,7 +436,7 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(
                 (x, y),
                 run=honestdp.Run(records=50, lot=10, steps=3, noise=1.0),
                 optimizer=honestdp.optimizers.SGD(lr=0.1, clip=1.0),
-                device="cpu",
+                compute=Compute(device="cpu"),
             )
             assert torch.is_autocast_enabled("cpu")
         assert torch.get_float32_matmul_precision() == set_to
@@ -447,10 +448,10 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0])
 def test_the_mechanism_splits_noise_as_the_accounting_says(sigma: float) -> None:
     """Rule 6, from both sides: what the mechanism leaves to the gradient is what the joint cost of one Gaussian leaves."""
-    from honestdp.joint import OSO_FACTOR, oso_split, quantile_split
-
     noise, clip = torch.tensor([sigma], dtype=torch.float64), torch.ones(1)
-    direction = Query(clip=clip, extra="direction", extra_noise=OSO_FACTOR * noise)
-    assert gradient_multiplier(noise, direction).item() == pytest.approx(oso_split(sigma)[0], rel=1e-12)
+    direction = Query(clip=clip, extra="direction", extra_noise=7.124 * noise)
+    assert gradient_multiplier(noise, direction).item() == pytest.approx(
+        (sigma**-2 - (7.124 * sigma) ** -2) ** -0.5, rel=1e-12
+    )
     count = Query(clip=clip, extra="quantile", extra_noise=torch.tensor([12.5], dtype=torch.float64))
-    assert gradient_multiplier(noise, count).item() == pytest.approx(quantile_split(sigma, count_noise=12.5), rel=1e-12)
+    assert gradient_multiplier(noise, count).item() == pytest.approx((sigma**-2 - 25.0**-2) ** -0.5, rel=1e-12)

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from honestdp import Run, accounting
-from honestdp.budget import rounded_up
+from honestdp.budget import rounded_down, rounded_up
 from honestdp.ledger import Ledger
-from honestdp.ledger.balance import rounded_down
 from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.selection import named
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,33 @@ def test_a_resume_takes_no_other_settings(tmp_path: Path, words: list[str]) -> N
     assert code == 2
     assert "--resume must be given alone" in err
     assert err.count("\n") == 1
+
+
+PLANNING = """
+import pathlib
+import honestdp.search.tune as tuning
+honest = tuning.design
+def design(**request):
+    pathlib.Path("planning").touch()
+    return honest(**request)
+tuning.design = design
+"""
+MANY = ("--optimizer", "adam-wosm", "--space", f"clip={','.join(f'{0.1 + i / 100:.2f}' for i in range(80))}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_stopped_while_it_is_planned_says_one_line_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("digits", Budget(3.5, 1e-5))
+    words = ("tune", "digits", "--epsilon", "3", *MANY, "--lot", "64", "--ledger", "ledger.db", "--out", "out")
+    process = started(tmp_path, *words, before=PLANNING)
+    while not (tmp_path / "planning").exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert err == "honestdp: the search was stopped; nothing was charged\n"
+    assert not (tmp_path / "out").exists()
+    assert ledger.balance("digits").charges == 0

@@ -14,6 +14,7 @@ from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel, mapped_outputs, per_example, vet_forward
 from honestdp.gradients.materialised import Materialised
+from honestdp.training.compute import Compute
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import toy_data, toy_model
 
@@ -167,7 +168,7 @@ def test_mapped_outputs_are_those_of_each_example_alone() -> None:
 
 def test_strict_is_part_of_what_a_checkpoint_is_of(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
-    given = {"run": RUN, "optimizer": RULE, "checkpoint": tmp_path / "kept"}
+    given = {"run": RUN, "optimizer": RULE, "compute": Compute(checkpoint=tmp_path / "kept")}
     train(toy_model(), toy_data(), strict=True, **given)
     train(toy_model(), toy_data(), strict=True, **given)
     with pytest.raises(InvalidArgument, match="the file differs in strict"):

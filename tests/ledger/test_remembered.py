@@ -169,9 +169,10 @@ def test_another_program_remembers_for_itself(full: Ledger, monkeypatch: pytest.
 
 
 def test_the_programs_text_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {path.name for pattern in remembered.SOURCES for path in Path(remembered.__file__).parent.glob(pattern)}
+    package = Path(remembered.__file__).parents[1]
+    names = {path.name for pattern in remembered.SOURCES for path in package.glob(pattern)}
     assert {"pld.py", "composition.py", "profile.py", "merging.py", "spending.py", "run.py"} <= names
-    copy = tmp_path / "remembered.py"
+    copy = tmp_path / "ledger" / "remembered.py"
     (tmp_path / "accounting").mkdir()
     monkeypatch.setattr(remembered, "__file__", str(copy))
     found = set()

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from honestdp.budget import rounded_up
+from honestdp.budget import rounded_down, rounded_up
 from honestdp.report import numbers, scale
 from honestdp.report.html import SearchView, render
 from tests.report.example_views import ALONE, COSTS, FAR_APART, NOT_PRIVATE, SEARCH, STATEMENT
@@ -90,6 +90,7 @@ def test_a_view_has_no_place_for_what_must_not_leave() -> None:
         "configuration",
         "reproduce",
         "version",
+        "what",  # the word "search" or "training", by which function was called
     }
 
 
@@ -265,8 +266,8 @@ def test_numbers_of_what_is_spent_round_up_and_of_what_is_left_round_down() -> N
     assert {len(text.split(".")[1]) for text in numbers.aligned(values)} == {4}
     assert numbers.aligned([1.00001], down=[1.00001]) == ["1.001", "1.000"]
     assert numbers.aligned([math.inf, 1e-9]) == ["infinite", "1e-09"]
-    assert numbers.rounded_down(4.44879) == "4.448"
-    assert numbers.rounded_down(0.0) == "0"
+    assert rounded_down(4.44879) == "4.448"
+    assert rounded_down(0.0) == "0"
 
 
 def test_the_surest_guess_is_what_the_definition_allows() -> None:

@@ -33,6 +33,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.search import secret
+from honestdp.search.configuration import Configuration, Request, configuration
 from honestdp.search.design import Design, design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.runs import Execution, Setting, Standing
@@ -86,11 +87,9 @@ def setting(start: float) -> Setting:
     )
 
 
-@cache
-def designed(selection: Selection) -> Design:
-    """The product's own design of the search: selection, noise of the runs, noise of the scores."""
+def asked(selection: Selection) -> Request:
     alone = isinstance(selection, Compose) and selection.candidates == 1
-    return design(
+    return Request(
         budget=BUDGET,
         records=RECORDS,
         fraction=FRACTION,
@@ -103,6 +102,17 @@ def designed(selection: Selection) -> Design:
         space_seed=0,
         metric=Accuracy(),
     )
+
+
+@cache
+def designed(selection: Selection) -> Design:
+    """The product's own design of the search: selection, noise of the runs, noise of the scores."""
+    return design(**vars(asked(selection)))
+
+
+def configured(selection: Selection, start: float, data: PrivateData) -> Configuration:
+    public = {"declared": True, "seed": None, "dataset": None, "reproduce": ""}
+    return configuration(asked(selection), setting(start), data, **public)
 
 
 @cache

@@ -34,6 +34,7 @@ from honestdp.report import search as report
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
 from honestdp.search.lifecycle import Search
+from honestdp.training.compute import Compute
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")
@@ -61,7 +62,7 @@ def arguments(selection: str) -> dict[str, Any]:
         "coverage": 0.6,
         "lot": 20.0,
         "steps": 4,
-        "device": "cpu",
+        "compute": Compute(device="cpu"),
     }
 
 
@@ -76,13 +77,8 @@ def ready(selection: str) -> Search:
     total_epsilon([], delta=BUDGET.delta)
     total_epsilon([made.design.spending], delta=BUDGET.delta)
     plan = made.design.plan()
-    costs = report.compare(
-        replace(plan, budget=made.design.budget),
-        event=made.design.base,
-        delta=made.design.budget.delta,
-        selection=made.design.selection,
-        noise=made.design.runs[0].noise,
-    )
+    design = made.design
+    costs = report.compare(plan, event=design.base, delta=design.budget.delta, selection=design.selection)
     _COMPUTED[selection] = plan, costs
     _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):

@@ -200,8 +200,9 @@ def whole_searches(made: Design, count: int, monkeypatch: pytest.MonkeyPatch) ->
     drawn = secret.drawn
     monkeypatch.setattr(secret, "drawn", lambda *args, **kw: seen.append(drawn(*args, **kw)) or seen[-1])
     said = guarantee(made, seeded=False, declared=True)
-    search = Search(made, closed_form.setting(START), {}, said, None, None, None, None)
     x, y = closed_form.records()
+    public = closed_form.configured(made.selection, START, PrivateData((x, y)))
+    search = Search(design=made, configuration=public, statement=said, report=lambda *_: "")
     blur, found = np.random.default_rng(1), []
     for _ in range(count):
         result = search.carry_out(PrivateData((x, y)), None, resume=False, show=False)

@@ -26,6 +26,7 @@ from honestdp.ledger import Ledger
 from honestdp.search import secret
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from tests.tiny_search import WHOLE, clouds, linear
 
 SECRET = "patient 4711"
@@ -37,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "validation": 0.5,
     "lot": 100,
     "metric": Accuracy(),
-    "workers": 0,
+    "compute": Compute(device="cpu", workers=0),
 }
 
 
@@ -157,7 +158,7 @@ def test_a_dataset_that_fails_on_a_validation_record_does_not_say_on_which(how: 
 @pytest.mark.usefixtures("held_out")
 @pytest.mark.parametrize("how", ["raises", "is not there", "is larger", "ends the process"])
 def test_nor_does_one_that_is_decoded_by_worker_processes(how: str, tmp_path: Path) -> None:
-    check_discreet(raised(Records(how), tmp_path, workers=1))
+    check_discreet(raised(Records(how), tmp_path, compute=Compute(device="cpu", workers=1)))
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -318,5 +319,7 @@ class Pairs(Dataset[Any]):
 def test_a_validation_side_without_a_record_is_no_failure(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the coins put a record there must not be seen."""
     monkeypatch.setattr("honestdp.search.secret.Secret.held_out", lambda self, n, fraction: np.zeros(n, dtype=bool))
-    found = honestdp.tune(linear, wrap(clouds()), **{**WHOLE, "metric": honestdp.Accuracy(), "workers": 0})
+    found = honestdp.tune(
+        linear, wrap(clouds()), **{**WHOLE, "metric": honestdp.Accuracy(), "compute": Compute(device="cpu", workers=0)}
+    )
     assert found.score is not None

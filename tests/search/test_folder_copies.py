@@ -30,6 +30,7 @@ from honestdp.search import runs as execution
 from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.training.checkpoint import packed, unpacked
+from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
 from honestdp.training.population import Population
 from honestdp.training.train import train_population
@@ -101,7 +102,7 @@ def _small(patch: pytest.MonkeyPatch) -> None:
 
 def _no_report(patch: pytest.MonkeyPatch) -> None:
     """It takes longer than the search, and is a function of what else leaves."""
-    patch.setattr(Search, "_report", lambda *_: "")
+    patch.setattr("honestdp.search.tune._report", lambda *_: "")
 
 
 @pytest.mark.parametrize("selection", deaths.SELECTIONS)
@@ -160,7 +161,13 @@ def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_draw
     x, y = clouds(100)
     run = honestdp.Run(records=100, lot=100, steps=1, noise=1.0)
     job_of = honestdp.training.train.assemble
-    job = job_of(linear(), (x, y), run=run, optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4, device="cpu")
+    job = job_of(
+        linear(),
+        (x, y),
+        run=run,
+        optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4,
+        compute=Compute(device="cpu"),
+    )
     states = [job.population(chunk)._mechanism.random_state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
     for place in (0, 2):  # of the lots, of the noise
         every = [state[place].tolist() for state in states]
@@ -182,7 +189,11 @@ def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
         model = Noisy(4)
         torch.seed()
         results = train_population(
-            model, deaths.records(), run=run, optimizers=rules, checkpoint=path, checkpoint_seconds=0.0, device="cpu"
+            model,
+            deaths.records(),
+            run=run,
+            optimizers=rules,
+            compute=Compute(checkpoint=path, checkpoint_seconds=0.0, device="cpu"),
         )
         return torch.cat([p.detach().flatten() for one in results for p in one.model.parameters()])
 
@@ -211,7 +222,9 @@ def test_a_checkpoint_of_an_earlier_version_has_no_seed_and_gets_one(
 
     def go() -> None:
         rules = [honestdp.optimizers.SGD(lr=0.1, clip=1.0)]
-        train_population(Noisy(4), deaths.records(), run=run, optimizers=rules, checkpoint=path, device="cpu")
+        train_population(
+            Noisy(4), deaths.records(), run=run, optimizers=rules, compute=Compute(checkpoint=path, device="cpu")
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))

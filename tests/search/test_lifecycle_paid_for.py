@@ -25,6 +25,7 @@ from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from honestdp.training.population import Population
 from tests.tiny_search import WHOLE, clouds, linear
 
@@ -76,7 +77,7 @@ def test_a_refusal_that_charged_nothing_leaves_no_folder(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Ledger, *_: Any, **__: Any) -> None:
-        raise NoBudget("a has no budget")
+        raise NoBudget("a", Path("ledger.db"))
 
     monkeypatch.setattr(Ledger, "charge", refuse)
     with pytest.raises(NoBudget):
@@ -236,7 +237,7 @@ class Blurred(Dataset[Any]):
 
 
 def test_two_copies_score_the_same_records_with_the_same_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"metric": Accuracy(), "workers": 0}
+    settings = {"metric": Accuracy(), "compute": Compute(device="cpu", workers=0)}
     stopped(tmp_path / "out", Blurred(), **settings)
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
     real_score, real_gathered, found = ScoreDoor.score, PrivateData._gathered, list[torch.Tensor]()

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import honestdp
-from honestdp import ClippedLoss, DeclaredMetric
+from honestdp import ClippedLoss, Compute, DeclaredMetric
 from honestdp.boundary.data import PrivateData
 from honestdp.checks import InvalidArgument
 from honestdp.training.identity import identity
@@ -122,7 +122,7 @@ class Decoded(Dataset[Any]):
 
 
 def test_another_transform_of_a_dataset_is_refused(tmp_path: Path) -> None:
-    named = {"metric": ClippedLoss(1.0), "workers": 0}
+    named = {"metric": ClippedLoss(1.0), "compute": Compute(workers=0)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.search.test_resume.clouds", lambda: Decoded(lambda x: x))
         search = Stopped(tmp_path, **named)
@@ -139,7 +139,12 @@ def test_a_checkpoint_of_other_code_is_refused(change: str, tmp_path: Path) -> N
         model, loss = (given(), None) if what == "model" else (nn.Linear(3, 2), given)
         rules = [honestdp.optimizers.SGD(lr=0.1, clip=1.0)]
         train_population(
-            model, clouds(), run=run, optimizers=rules, loss=loss, checkpoint=tmp_path / "kept", device="cpu"
+            model,
+            clouds(),
+            run=run,
+            optimizers=rules,
+            loss=loss,
+            compute=Compute(checkpoint=tmp_path / "kept", device="cpu"),
         )
 
     go(source)

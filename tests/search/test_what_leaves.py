@@ -141,7 +141,7 @@ def test_the_console_tells_nothing_either(
         words += " --steps 1 --selection envelope --max-runs 4 --ledger ledger.db --out out" + " --json" * as_json
         monkeypatch.setattr(sys, "argv", ["honestdp", *words.split()])
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            cli()
         return (*capfd.readouterr(), end.value.code)
 
     found = [left(how, tmp_path / str(how.runs), search) for how in (ONE_RUN, OTHERS["five runs"])]
@@ -275,7 +275,6 @@ def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def _loud(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("honestdp.search.runs.silence", nullcontext)
     patch.setattr("honestdp.search.lifecycle.silence", nullcontext)
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from honestdp import Run, accounting, joint
+from honestdp import Run, accounting
 from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Query, Release
@@ -114,6 +114,11 @@ def agrees(values: Tensor, spread: float) -> bool:
     return ALARM / 2 < stats.chi2(values.numel()).cdf(squares) < 1 - ALARM / 2
 
 
+def left_by(second: float, *, of: float) -> float:
+    """What a second answer with this noise leaves of the step's noise to the gradient."""
+    return (of**-2 - second**-2) ** -0.5
+
+
 def test_every_rule_gets_releases_of_the_noise_its_result_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero gradients: a release is noise of nu_g C / L, nu_g what the stated sigma leaves. 12,000 numbers for a run; a
     noise wrong by a tenth is caught, and that of a neighbour of the population is."""
@@ -122,9 +127,9 @@ def test_every_rule_gets_releases_of_the_noise_its_result_states(monkeypatch: py
         mechanism, _, row = watch.of[i]
         sigma, extra = result.run.noise, 0.0
         if isinstance(result.optimizer, rules.OSO):
-            sigma, extra = joint.oso_split(sigma)
+            sigma, extra = left_by(7.124 * sigma, of=sigma), 7.124 * sigma
         elif isinstance(result.optimizer, rules.Quantile):
-            sigma = joint.quantile_split(sigma, count_noise=37.5 / 20)
+            sigma = left_by(2 * 37.5 / 20, of=sigma)
         sent = watch.sent[id(mechanism)]
         assert len(sent) == result.run.steps
         drawn = torch.stack([released.gradient[row] / query.clip[row] for query, released in sent])
@@ -144,7 +149,7 @@ def test_the_weights_of_a_mixed_population_move_by_the_noise_that_is_stated() ->
     run = Run(records=80, lot=37.5, steps=9, noise=1.0)
     noises = [1.0, 3.0, 0.5, 2.0, 1.5, 0.75]
     heavy = math.sqrt(sum(((1 - 0.5**k) / 0.5) ** 2 for k in range(1, 10)))  # how often momentum adds each release
-    left = joint.oso_split(0.75)[0] / 0.75  # what OSO's gradient gets; so slow a pace moves neither clip nor step
+    left = left_by(7.124, of=1.0)  # what OSO's gradient gets; so slow a pace moves neither clip nor step
     given: list[tuple[rules.Rule, float]] = [
         (rules.SGD(lr=0.5, clip=1.0), 0.5 * 1.0 * 3),
         (rules.SGD(lr=0.25, clip=0.1), 0.25 * 0.1 * 3),

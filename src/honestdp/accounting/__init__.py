@@ -2,6 +2,12 @@
 
 Everything here holds for the adding or removing of one record; both directions are computed and the larger counts. Every
 number is an upper bound: approximations err to the safe side.
+
+>>> import honestdp
+>>> run = honestdp.Run(records=60_000, lot=250, steps=1000, noise=4.0)
+>>> epsilons = [honestdp.accounting.epsilon(run.event, delta=1e-6, accountant=name) for name in ("pld", "rdp", "moments")]
+>>> epsilons == sorted(epsilons)
+True
 """
 
 from __future__ import annotations

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
+from honestdp.accounting.once import Spender, epsilon_of
 from honestdp.budget import Budget
 from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
 CLOSE = 1e-3  # how far below its target a calibrated epsilon may lie, relative
 NARROW = 1e-5  # of log noise: where epsilon leaps, it comes no closer than this
+SECANTS = 6  # from a start that is close
 MOST = 10**9  # beyond which counts of steps, candidates and runs are not searched
 
 
@@ -25,13 +26,21 @@ class OverBudget(checks.HonestdpError):
     """A budget that allows not even the least of what was asked."""
 
 
-class Spender(Protocol):
-    """What a search spends if each of its runs is the event: a selection."""
+@dataclass
+class Start:
+    """Where a calibration begins, and how fast log epsilon is thought to fall with log noise there.
 
-    def epsilon(self, event: DpEvent, *, delta: float) -> float: ...
+    Afterwards it holds where the calibration ended, from where that of a similar selection is close. It decides how soon the
+    noise is found; what is returned was tried as ever.
+    """
+
+    log_noise: float = 0.0
+    slope: float = -1.2
 
 
-def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selection: Spender) -> Run:
+def least_noise(
+    budget: Budget, *, records: int, lot: float, steps: int, selection: Spender, start: Start | None = None
+) -> Run:
     """The run with the least noise whose whole search meets the budget: its epsilon is at most 0.1 % below it, never above.
 
     records, lot, steps: of every run of the search. selection: how the winner is found, which decides what the search costs.
@@ -47,27 +56,46 @@ def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selecti
     def run_with(noise: float) -> Run:
         return Run(records=records, lot=lot, steps=steps, noise=noise)
 
-    return run_with(least_multiplier(budget, lambda noise: run_with(noise).event, selection))
+    return run_with(least_multiplier(budget, lambda noise: run_with(noise).event, selection, start))
 
 
-def least_multiplier(budget: Budget, event_of: Callable[[float], DpEvent], selection: Spender) -> float:
+def least_multiplier(
+    budget: Budget, event_of: Callable[[float], DpEvent], selection: Spender, start: Start | None = None
+) -> float:
     """The least noise multiplier at which a search whose runs are the event of that noise meets the budget."""
 
     def excess(log_noise: float) -> float:
         """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
         noise = min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
-        epsilon = selection.epsilon(event_of(noise), delta=budget.delta)
+        epsilon = epsilon_of(selection, event_of(noise), delta=budget.delta)
         return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
 
-    return min(max(math.exp(_crossing(excess)), LEAST_NOISE), MOST_NOISE)
+    log_noise = _crossing(excess) if start is None else _near(excess, start)
+    return min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
 
 
-def _crossing(excess: Callable[[float], float]) -> float:
+def _near(excess: Callable[[float], float], start: Start) -> float:
+    """The crossing by a few secants from `start`; in full where they do not settle."""
+    place, value = start.log_noise, excess(start.log_noise)
+    for _ in range(SECANTS):
+        if -CLOSE <= value <= 0 and start.slope < -0.9:
+            start.log_noise = place
+            return place
+        there = place + (value + CLOSE / 2) / -start.slope
+        if not math.log(LEAST_NOISE) < there < math.log(MOST_NOISE) or abs(there - place) < NARROW:
+            break
+        previous, place, value = (place, value), there, excess(there)
+        start.slope = min(-1.0, (value - previous[1]) / (place - previous[0]))
+    start.log_noise = _crossing(excess, place)
+    return start.log_noise
+
+
+def _crossing(excess: Callable[[float], float], start: float = 0.0) -> float:
     """The argument at which a decreasing function falls to zero, from the side where it is at most zero."""
     # log epsilon falls at least as fast as log noise rises (but for the clamps), so that one such step brackets the crossing.
     least, most = math.log(LEAST_NOISE), math.log(MOST_NOISE)
-    low = high = 0.0
-    at_low = at_high = excess(0.0)
+    low = high = start
+    at_low = at_high = excess(start)
     while at_low <= 0:
         high, at_high = low, at_low
         if low <= least:  # not even the least noise that a run may have costs too much

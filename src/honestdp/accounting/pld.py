@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 from honestdp.accounting.composition import ROUNDING, chernoff, compose, discretise
 from honestdp.accounting.pair import Pair
@@ -23,6 +25,8 @@ ATTEMPTS = 8  # to find a grid on which all losses together fit
 LARGEST_LOSS = 500.0  # of one step, or of all together by Chernoff's bound: beyond it e^loss is no number to trust
 SMALLEST_LOSS = 1e-13  # below it a loss is no number to trust either
 SMALLEST_DELTA = 1e-100
+COARSE = 8.0  # times the tolerance, for what is only compared
+_coarseness: ContextVar[float] = ContextVar("honestdp_coarseness", default=1.0)
 
 
 class _Recent:
@@ -36,9 +40,9 @@ class _Recent:
 
         tolerance: the part of epsilon that the grid may add.
         """
-        key = (steps, delta, tolerance)
+        key = (steps, delta, tolerance * _coarseness.get())
         if key not in self._pairs:
-            self._pairs[key] = _dominating_pair(steps, delta, tolerance)
+            self._pairs[key] = _dominating_pair(*key)
         self._pairs.move_to_end(key)
         while self._cells() > KEPT_CELLS or len(self._pairs) > MOST_KEPT:
             self._pairs.popitem(last=False)
@@ -52,6 +56,16 @@ class _Recent:
 
 
 dominating_pair = _Recent()
+
+
+@contextlib.contextmanager
+def comparing() -> Iterator[None]:
+    """Grids COARSE times as wide in tolerance: for many numbers that are compared and not stated. Each stays an upper bound."""
+    token = _coarseness.set(COARSE)
+    try:
+        yield
+    finally:
+        _coarseness.reset(token)
 
 
 def _dominating_pair(steps: tuple[Step, ...], delta: float, tolerance: float) -> Pair | None:

@@ -165,7 +165,7 @@ def _is_dataset(data: Any) -> bool:
 def _numbers(name: str, values: Any) -> Any:
     """A tensor or an array of numbers."""
     if isinstance(values, Tensor):
-        if values.is_complex() or values.dim() == 0:
+        if values.dtype.is_complex or values.dim() == 0:
             raise InvalidArgument(name, f"a tensor of {values.dtype}", "an array or a tensor of real numbers")
         return values
     array = np.asanyarray(values)

@@ -1,9 +1,9 @@
-"""What comes in: a model, a loss and records, checked against each other before anything is released."""
+"""What comes in, for either door: a model, a loss and records, checked against each other before anything is released."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import deaths_named
 from honestdp.boundary.mechanism import Mechanism
+from honestdp.boundary.metrics import Metric
 from honestdp.boundary.query import Constants
 from honestdp.boundary.records import BlankRecords, Records
+from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.release import Question, width_of
+from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import Layout, layout_of
@@ -100,6 +103,31 @@ def take_in(
         check_labels(*labels, classes)
     mark = data.fingerprint() if marked else None
     return Intake(Question(working, loss, strict), layout, dtype, source, classes, mark)
+
+
+def open_door(
+    side: PrivateData,
+    module: nn.Module,
+    *,
+    loss: Loss | None,
+    metric: Metric,
+    noise: Sequence[tuple[int, ...]],
+    workers: int,
+    seed: Seed,
+    strict: bool = False,
+) -> ScoreDoor:
+    """The door to the records of the validation side, once it is sure that such a module can be scored on them.
+
+    seed: of what a Dataset draws while it is read.
+    """
+    parameter = next(module.parameters())
+    x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
+    loss = loss or default_loss(y.dtype)
+    if len(x) == 0:  # the coins put no record here: every score is its noise
+        return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
+    # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
+    forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=strict)
+    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
 
 
 def try_out(

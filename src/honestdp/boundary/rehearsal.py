@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
 from honestdp.boundary.scores import (
     MACHINE,
     Forward,
     OneByOne,
-    ScoreDoor,
     aligned,
     batched,
     numbers_of,
     one_by_one,
     rows,
 )
-from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import mapped_outputs, vet_forward
 from honestdp.gradients.probe import made_up_inputs, made_up_labels
-from honestdp.losses import Loss, default_loss
+from honestdp.losses import Loss
 
 _SEED = 20261115
 _CALLS = 32  # records that a user's function is tried on, three times each
@@ -70,31 +67,6 @@ def rehearse(
         if isinstance(numbers, OneByOne):
             _check_function("metric" if isinstance(metric, DeclaredMetric) else "loss", metric, numbers, output, labels)
     return forward
-
-
-def open_door(
-    side: PrivateData,
-    module: nn.Module,
-    *,
-    loss: Loss | None,
-    metric: Metric,
-    noise: Sequence[tuple[int, ...]],
-    workers: int,
-    seed: Seed,
-    strict: bool = False,
-) -> ScoreDoor:
-    """The door to the records of the validation side, once it is sure that such a module can be scored on them.
-
-    seed: of what a Dataset draws while it is read.
-    """
-    parameter = next(module.parameters())
-    x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
-    loss = loss or default_loss(y.dtype)
-    if len(x) == 0:  # the coins put no record here: every score is its noise
-        return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
-    # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
-    forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=strict)
-    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
 
 
 @contextmanager

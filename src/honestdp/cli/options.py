@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from honestdp import checks
-
 if TYPE_CHECKING:
     from honestdp.selection import Selection
 
@@ -82,7 +80,4 @@ def selection_of(
     """The selection that the options name."""
     from honestdp.selection import named
 
-    if shape is not None and name in ("compose", "winner", "liu-talwar"):
-        raise checks.InvalidArgument("shape", shape, f"left out for {name}, whose number of runs has no shape")
-    law = 1.0 if shape is None else shape
-    return named(name, candidates=candidates, runs=runs, shape=law, accountant=accountant, identical=identical)
+    return named(name, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)

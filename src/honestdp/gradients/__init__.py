@@ -12,6 +12,13 @@ Where to read: `prepared` is the call. It asks whether the model may be trained 
 (`choice`). `bookkeeping` goes by the `rules` of `layers` (`ruled`: a layer with its rule), forward and back `by_formula` or
 `by_autograd`, and gives `forms` of gradients with their `norms`. `materialised` makes every gradient. `strict` maps each example
 by itself; `write_guard` stops a model that writes to its own weights; `layout` and `precision` are for whoever holds the weights.
+
+>>> import torch, honestdp
+>>> model, loss = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(reduction="none")
+>>> params = {name: value.detach()[None] for name, value in model.named_parameters()}
+>>> x, y = torch.randn(1, 5, 3), torch.zeros(1, 5, dtype=torch.long)
+>>> honestdp.gradients.per_example(model, loss, params, x, y).norms.shape
+torch.Size([1, 5])
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers

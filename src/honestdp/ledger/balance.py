@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context
 
 from honestdp.budget import Budget, number
 
@@ -42,8 +41,3 @@ class Balance:
             "charged": self.charged,
             "head": self.head,
         }
-
-
-def rounded_down(value: float) -> str:
-    """A number with four digits, never above its value: what is left must not be quoted too large."""
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(max(value, 0.0))):.4g}"

@@ -27,7 +27,7 @@ import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
+from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent
 from honestdp.accounting.discrete import AtomStep, step_of
 from honestdp.accounting.events import steps_of
 from honestdp.accounting.pld import dominating_pair
@@ -35,9 +35,8 @@ from honestdp.accounting.steps import GaussianStep, Step
 from honestdp.ledger import merging, remembered
 from honestdp.ledger.merging import BeyondNumbers, Block, Leaf
 from honestdp.run import Run
-from honestdp.selection import Compose, LiuTalwar, Selection, Winner
+from honestdp.selection import Selection, catalogue
 from honestdp.selection.profile import Profiles, quiet, worst
-from honestdp.selection.serial import read_selection, write_selection
 
 VERSION = 1
 NOT_PRIVATE = (GaussianStep(1.0, 0.0, 1),)
@@ -65,17 +64,17 @@ class Spending:
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs", _merged(self.runs))
         candidates = sum(count for _, count in self.runs)
-        if isinstance(self.selection, Compose | Winner) and self.selection.candidates != candidates:
-            wanted = f"of {self.selection.candidates} candidates in all, as the {self.selection.name} selection has"
+        if self.selection.each_once and self.selection.runs != candidates:
+            wanted = f"of {self.selection.runs:.0f} candidates in all, as the {self.selection.name} selection has"
             raise checks.InvalidArgument("runs", self.runs, wanted)
-        if isinstance(self.selection, Winner) and self.selection.identical and len(self.runs) > 1:
+        if self.selection.alike and len(self.runs) > 1:
             raise checks.InvalidArgument("runs", self.runs, "one and the same for a winner of identical candidates")
         for name, value in (("score", self.score), ("choice", self.choice)):
             if value is not None:
                 checks.positive(**{name: value})
                 object.__setattr__(self, name, float(value))
         checks.whole(least=1, sensitivity=self.sensitivity)
-        if self.choice is not None and not isinstance(self.selection, Compose):
+        if self.choice is not None and not self.selection.all_leave:
             wanted = f"left out for {self.selection.name}: it is for compose"
             raise checks.InvalidArgument("choice", self.choice, wanted)
 
@@ -86,7 +85,7 @@ class Spending:
     @property
     def composed(self) -> bool:
         """Whether it is runs and nothing else, which compose query by query; anything else is known by its profile."""
-        return isinstance(self.selection, Compose) and self.validation is None
+        return self.selection.composes and self.validation is None
 
     @property
     def text(self) -> str:
@@ -95,29 +94,22 @@ class Spending:
 
     @property
     def base(self) -> Selection:
-        """What prices a side's event: for compose, whose events hold every run, nothing more than composition."""
-        if isinstance(self.selection, Compose):
-            return Compose(candidates=1, accountant=self.selection.accountant)
-        return self.selection
+        """What prices a side's event."""
+        return self.selection.base
 
     @property
     def training(self) -> DpEvent:
-        """What a training record pays: every run for compose, the worst of them as the base run of other selections."""
-        if isinstance(self.selection, Compose):
-            return ComposedDpEvent([SelfComposedDpEvent(run.event, count) for run, count in self.runs])
-        events = tuple(run.event for run, _ in self.runs)
-        return events[0] if len(events) == 1 else WorstOfDpEvent(events)
+        """What a training record pays."""
+        return self.selection.event([(run.event, count) for run, count in self.runs])
 
     @property
     def validation(self) -> DpEvent | None:
-        """What a validation record pays, if any were asked: all scores for compose, one as the base of other selections."""
+        """What a validation record pays, if any were asked: every run's score, or the choice and the chosen run's."""
         score = None if self.score is None else DiscreteGaussianDpEvent(self.score, self.sensitivity)
-        if not isinstance(self.selection, Compose):
-            return score
         if self.choice is not None:
             choice = PureDpEvent(self.choice)
             return choice if score is None else ComposedDpEvent([choice, score])
-        return None if score is None else SelfComposedDpEvent(score, self.selection.candidates)
+        return None if score is None else self.selection.event([(score, sum(count for _, count in self.runs))])
 
     def profiles(self, *, delta: float) -> Profiles:
         """Bounds on delta(e) of the whole search, the record added and removed, followed to well below this delta."""
@@ -139,7 +131,7 @@ class Spending:
         """For JSON, exactly: `from_dict` gives an equal spending back."""
         return {
             "version": VERSION,
-            "selection": write_selection(self.selection),
+            "selection": self.selection.as_dict(),
             "runs": [
                 {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise, "candidates": count}
                 for run, count in self.runs
@@ -158,7 +150,7 @@ class Spending:
         if set(written) != known:
             raise checks.InvalidArgument("spending", sorted(written), "made of " + ", ".join(sorted(known)))
         return cls(
-            selection=read_selection(written["selection"]),
+            selection=catalogue.read(written["selection"]),
             runs=tuple(_read_run(run) for run in written["runs"]),
             score=written["score"],
             choice=written["choice"],
@@ -264,9 +256,7 @@ def _alone(spending: Spending, delta: float) -> float:
     if not spending.private:
         return math.inf
     sides = [side for side in (spending.training, spending.validation) if side is not None]
-    base = spending.base
-    if isinstance(base, Compose | LiuTalwar):  # as it composes, so that a second charge never makes the total less
-        base = replace(base, accountant="pld" if isinstance(base, Compose) else "rdp")
+    base = spending.base.by_profile
     with quiet():
         return max(base.epsilon(side, delta=delta) for side in sides)
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from honestdp.budget import RELATION, number, rounded_up
+from honestdp.budget import RELATION, number, rounded_down, rounded_up
 from honestdp.ledger.account import Charge
-from honestdp.ledger.balance import Balance, rounded_down
+from honestdp.ledger.balance import Balance
 
 
 def print_balance(balance: Balance) -> None:

@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from honestdp import checks
-from honestdp.planner import MOST_RUNS, mean_for_coverage
 from honestdp.run import Run
-from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
+from honestdp.selection import Series, catalogue
 
 FORMATS = (".png", ".svg")
+ONE_RUN = Series(
+    name="one run",
+    label="one run, no search",
+    make=lambda candidates: catalogue.one_run(),
+    colour="#000000",
+    style=":",
+    undercuts=(),
+)
 
 
 def check(file: Path) -> None:
@@ -41,18 +48,18 @@ def draw(
     from matplotlib.ticker import LogLocator, NullFormatter
 
     ks = sorted({round(k) for k in np.geomspace(1, max(candidates, 2), 10)})
-    lines = _lines(coverage)
+    lines = [*catalogue.series(coverage=coverage), ONE_RUN]
     values: list[list[float]] = []
-    for done, (_, make, _, _) in enumerate(lines):
+    for done, series in enumerate(lines):
         progress(done, len(lines))
-        values.append([make(k).epsilon(run.event, delta=delta) for k in ks])
+        values.append([series.make(k).epsilon(run.event, delta=delta) for k in ks])
     if not np.isfinite(values).all():
         raise checks.InvalidArgument(
             "noise", run.noise, "above 0 for a chart, since every epsilon is infinite without noise"
         )
     figure, axes = plt.subplots(figsize=(9, 5.4), layout="constrained")
-    for (_, _, colour, style), line in zip(lines, values, strict=True):
-        axes.plot(ks, line, color=colour, linestyle=style, linewidth=1.8, marker="o", markersize=2.5)
+    for series, line in zip(lines, values, strict=True):
+        axes.plot(ks, line, color=series.colour, linestyle=series.style, linewidth=1.8, marker="o", markersize=2.5)
     axes.set(xscale="log", yscale="log", xlabel="candidates", ylabel=f"epsilon at delta {delta:g}")
     axes.set_title(
         f"What a search costs: {run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}",
@@ -64,31 +71,10 @@ def draw(
         axis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)
-    _name_lines(
-        axes, ks[-1], [(name, line[-1], colour) for (name, _, colour, _), line in zip(lines, values, strict=True)]
-    )
+    ends = [(series.label, line[-1], series.colour) for series, line in zip(lines, values, strict=True)]
+    _name_lines(axes, ks[-1], ends)
     figure.savefig(file, dpi=150)
     plt.close(figure)
-
-
-def _lines(coverage: float) -> list[tuple[str, Callable[[int], Selection], str, str]]:
-    def stopping(bound: str) -> Callable[[int], Selection]:
-        def make(k: int) -> Selection:
-            mean = mean_for_coverage(coverage, candidates=k, shape=1.0) or MOST_RUNS
-            return RandomStopping(count=count_of(runs=mean, shape=1.0), bound=bound)
-
-        return make
-
-    return [
-        ("compose, moments: all leave", lambda k: Compose(candidates=k, accountant="moments"), "#b5651d", "--"),
-        ("compose, pld: all leave", lambda k: Compose(candidates=k), "#b5651d", "-"),
-        ("winner", lambda k: Winner(candidates=k), "#8a2be2", "-"),
-        ("liu-talwar, moments", lambda k: LiuTalwar(gamma=1 / k, accountant="moments"), "#777777", "-"),
-        (f"papernot-steinke, coverage {coverage:g}", stopping("papernot-steinke"), "#1f77b4", "-"),
-        (f"profile, coverage {coverage:g}", stopping("profile"), "#2a9d8f", "-"),
-        (f"envelope, coverage {coverage:g}", stopping("envelope"), "#d62728", "-"),
-        ("one run, no search", lambda k: Compose(candidates=1), "#000000", ":"),
-    ]
 
 
 def _name_lines(axes: Any, x: float, ends: list[tuple[str, float, str]]) -> None:

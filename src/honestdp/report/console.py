@@ -45,7 +45,7 @@ def print_plan(plan: Plan, crossovers: list[Crossover], statement: Statement) ->
 def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:
     by_noise = plan.budget is not None
     value, one = _value(method, by_noise), _value(plan.one_run, by_noise)
-    leaves = "all" if method.selection.name == "compose" else "winner"
+    leaves = "all" if method.selection.all_leave else "winner"
     return (
         name,
         method.selection.accountant,

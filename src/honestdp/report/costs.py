@@ -14,9 +14,10 @@ from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
-from honestdp.planner import Plan, is_one_run, mean_for_coverage, shape_of
-from honestdp.selection import BOUNDS, Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
+from honestdp.planner import Plan
+from honestdp.selection import Selection, catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,25 +64,25 @@ def compare(
     def cost(listed: Selection) -> Cost:
         with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
             warnings.simplefilter("ignore", AccountingWarning)
-            epsilon = listed.epsilon(event, delta=delta)
+            epsilon = epsilon_of(listed, event, delta=delta)
             needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(
-            method=_name(listed),
+            method=listed.label,
             selection=listed.name,
-            words=_in_words(listed),
+            words=listed.summary,
             accountant=listed.accountant,
-            shape=shape_of(listed),
+            shape=listed.shape,
             runs=listed.runs,
             coverage=listed.coverage(plan.candidates),
-            leaves="the model of the one run" if is_one_run(listed) else listed.leaves,
+            leaves="the model of the one run" if listed.one_run else listed.leaves,
             epsilon=epsilon,
             noise=needed,
             used=listed == selection,
         )
 
-    if plan.candidates == 1 and is_one_run(selection):
+    if plan.candidates == 1 and selection.one_run:
         return (cost(selection),)
-    one = Compose(candidates=1)
+    one = catalogue.one_run()
     others = [cost(listed) for listed in (*_representatives(plan, selection), selection) if listed != one]
     return (cost(one), *sorted(others, key=lambda made: (-made.epsilon, made.method, made.accountant)))
 
@@ -101,35 +102,7 @@ def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | N
 
 
 def _representatives(plan: Plan, used: Selection) -> list[Selection]:
-    """Each method once, but for the one that was used.
-
-    Composition by Rényi orders lies between the two that are shown. Liu & Talwar's is taken with the better of its conversions.
-    """
-    k = plan.candidates
-    mean = mean_for_coverage(plan.coverage, candidates=k, shape=1.0) or float(k)
-    counts = [made.count for made in (used, plan.recommended.selection) if isinstance(made, RandomStopping)]
-    count = counts[0] if counts else count_of(runs=mean, shape=1.0)
-    listed: list[Selection] = [
-        Compose(candidates=k, accountant="moments"),
-        Compose(candidates=k),
-        Winner(candidates=k),
-        LiuTalwar(gamma=1 / mean),
-        *(RandomStopping(count=count, bound=bound) for bound in BOUNDS),
-    ]
-    return [made for made in listed if not is_one_run(made) and _name(made) != _name(used)]
-
-
-def _name(selection: Selection) -> str:
-    if is_one_run(selection):
-        return "one run"
-    return f"compose, {selection.accountant}" if selection.name == "compose" else selection.name
-
-
-def _in_words(selection: Selection) -> str:
-    if is_one_run(selection):
-        return "no search"
-    if selection.name == "compose":
-        return "every candidate once, all may leave"
-    if selection.name == "winner":
-        return "every candidate once, the winner alone leaves"
-    return f"a secret number of runs, {selection.runs:.4g} on average, the winner alone leaves"
+    """Each method once, but for the one that was used."""
+    like = (used, plan.recommended.selection)
+    listed = catalogue.typical(candidates=plan.candidates, coverage=plan.coverage, like=like)
+    return [method for method in listed if not method.one_run and method.label != used.label]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_FLOOR, Decimal
 
-from honestdp.budget import rounded_up
+from honestdp.budget import rounded_down, rounded_up
 
 ACCOUNTANTS = {
     "pld": "pld: the distribution of the privacy loss, composed numerically with every error charged",
@@ -28,10 +29,6 @@ def short(value: float) -> str:
     return f"{digits}e{int(power)}"
 
 
-def rounded_down(value: float) -> str:
-    return rounded_up(-value).removeprefix("-") if value > 0 else "0"
-
-
 def aligned(values: Iterable[float], *, down: Iterable[float] = ()) -> list[str]:
     """Numbers for one column with the same decimals, at least four digits of the least one.
 
@@ -42,16 +39,21 @@ def aligned(values: Iterable[float], *, down: Iterable[float] = ()) -> list[str]
     decimals = max(0, 3 - math.floor(math.log10(min(drawn)))) if drawn else 0
     if decimals > 6 or (drawn and max(drawn) >= 1e9):
         return [*map(rounded_up, upwards), *map(rounded_down, downwards)]
-    up = [_fixed(value, decimals, math.ceil) for value in upwards]
-    return [*up, *(_fixed(value, decimals, math.floor) for value in downwards)]
+    return [*(_fixed_up(value, decimals) for value in upwards), *(_fixed_down(value, decimals) for value in downwards)]
 
 
-def _fixed(value: float, decimals: int, rounding: Callable[[float], int]) -> str:
+def _fixed_up(value: float, decimals: int) -> str:
     if not math.isfinite(value):
         return "infinite"
     scaled = value * 10**decimals
-    whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 * max(1.0, abs(scaled)) else rounding(scaled)
+    whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 * max(1.0, abs(scaled)) else math.ceil(scaled)
     return f"{whole / 10**decimals:.{decimals}f}"
+
+
+def _fixed_down(value: float, decimals: int) -> str:
+    if not math.isfinite(value):
+        return "infinite"
+    return f"{Decimal(repr(value)).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR):f}"
 
 
 def chance(delta: float) -> str:

@@ -25,13 +25,15 @@ from dp_accounting import ComposedDpEvent, DpEvent
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
 from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.planner import Plan, mean_for_coverage, plan
+from honestdp.planner import Plan, plan, plan_within
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space
-from honestdp.selection import SELECTIONS, Compose, Selection, Winner, named
+from honestdp.selection import Selection, catalogue
+from honestdp.selection.counts import mean_for_coverage
 
 DRAWN = 64  # candidates that a random search amounts to, unless told
 SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
@@ -60,6 +62,7 @@ class Design:
     metric: Metric | None
     multiplier: float | None = None
     choice: float | None = None
+    chosen_from: Plan | None = None
 
     @property
     def validation_records(self) -> float:
@@ -85,7 +88,9 @@ class Design:
         return Spending(self.selection, each, score=self.multiplier, choice=self.choice, sensitivity=sensitivity)
 
     def plan(self) -> Plan:
-        """What this search would cost under every method at the noise of its first run."""
+        """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
+        if self.chosen_from is not None:
+            return self.chosen_from
         run = self.runs[0]
         return plan(
             records=run.records,
@@ -94,6 +99,7 @@ class Design:
             delta=self.budget.delta,
             candidates=self.count,
             noise=run.noise,
+            eligible=True,
         )
 
 
@@ -126,25 +132,25 @@ def design(
     shapes = space.shapes()
     for lot, steps in shapes:
         _check_shape(training, lot, steps)
-    reason = "it was asked for"
+    reason, chosen_from = "it was asked for", None
     if isinstance(selection, str):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AccountingWarning)
-            selection, reason = _chosen(
+            selection, reason, chosen_from = _chosen(
                 selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
             )
-    if isinstance(selection, Winner) and selection.identical and count > 1:
+    if selection.alike and count > 1:
         wanted = "not for identical candidates: those of a space differ, and the winner's hyperparameters leave"
         raise checks.InvalidArgument("selection", selection, wanted)
-    if not space.finite and isinstance(selection, Compose | Winner):
+    if selection.each_once and not space.finite:
         generator = np.random.default_rng(space_seed)
-        candidates = tuple(space.draw(generator) for _ in range(selection.candidates))
-    elif isinstance(selection, Compose | Winner) and selection.candidates != count:
+        candidates = tuple(space.draw(generator) for _ in range(round(selection.runs)))
+    elif selection.each_once and selection.runs != count:
         raise checks.InvalidArgument("selection", selection, f"of {count} candidates, as the space has")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccountingWarning)
         runs = _calibrated(budget, training, shapes, selection)
-        spent = selection.epsilon(_base(runs), delta=budget.delta)
+        spent = epsilon_of(selection, _base(runs), delta=budget.delta)
         multiplier, choice = (
             (None, None) if fraction == 0 or metric is None else _scored(selection, spent, budget, metric)
         )
@@ -161,6 +167,7 @@ def design(
         metric=metric if multiplier is not None else None,
         multiplier=multiplier,
         choice=choice,
+        chosen_from=chosen_from,
     )
 
 
@@ -181,27 +188,34 @@ def _chosen(
     coverage: float,
     max_runs: float | None,
     published: bool,
-) -> tuple[Selection, str]:
-    checks.one_of(("auto", *SELECTIONS), selection=name)
+) -> tuple[Selection, str, Plan | None]:
+    """The selection, why it is taken, and the plan that recommends it."""
+    checks.one_of(("auto", *catalogue.names()), selection=name)
     checks.probability(coverage=coverage)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
         raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
     if count == 1:
-        return Compose(candidates=1), "there is one candidate, so there is nothing to search"
+        return catalogue.one_run(), "there is one candidate, so there is nothing to search", None
     if name == "auto":
         lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
-        return _cheapest(budget, training, lot, steps, count, coverage, max_runs, published)
-    if name in ("compose", "winner"):
-        if max_runs is not None and max_runs < count:
-            raise checks.InvalidArgument(
-                "max_runs", max_runs, f"at least {count} for {name}, which runs every candidate"
-            )
-        return _unless_unpublished(named(name, candidates=count), published), "it was asked for"
-    mean = mean_for_coverage(coverage, candidates=count, shape=1.0)
-    if mean is None:
+        compared = plan_within(
+            budget,
+            records=training,
+            lot=lot,
+            steps=steps,
+            candidates=count,
+            coverage=coverage,
+            max_runs=max_runs,
+            published=published,
+        )
+        return compared.recommended.selection, compared.reason, compared
+    known = catalogue.class_of(name)
+    if known.each_once and max_runs is not None and max_runs < count:
+        raise checks.InvalidArgument("max_runs", max_runs, f"at least {count} for {name}, which runs every candidate")
+    if not known.each_once and mean_for_coverage(coverage, candidates=count, shape=1.0) is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
-    chosen = named(name, runs=mean if max_runs is None else min(mean, max_runs))
-    return _unless_unpublished(chosen, published), "it was asked for"
+    chosen = known.standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
+    return _unless_unpublished(chosen, published), "it was asked for", None
 
 
 def _unless_unpublished(selection: Selection, published: bool) -> Selection:
@@ -209,38 +223,6 @@ def _unless_unpublished(selection: Selection, published: bool) -> Selection:
         wanted = f"left out with {selection.name}, which rests on a proof of our own; {selection.published.name} is published"
         raise checks.InvalidArgument("published", published, wanted)
     return selection
-
-
-def _cheapest(
-    budget: Budget,
-    training: int,
-    lot: float,
-    steps: int,
-    count: int,
-    coverage: float,
-    max_runs: float | None,
-    published: bool,
-) -> tuple[Selection, str]:
-    """The planner's choice. All methods are compared at one noise, then again at the noise of the one found best."""
-    selection: Selection = Compose(candidates=count)
-    reason = ""
-    for _ in range(3):
-        run = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
-        found = plan(
-            records=training,
-            lot=lot,
-            steps=steps,
-            delta=budget.delta,
-            candidates=count,
-            noise=run.noise,
-            coverage=coverage,
-            max_runs=max_runs,
-            published=published,
-        )
-        settled, selection, reason = found.recommended.selection == selection, found.recommended.selection, found.reason
-        if settled:
-            break
-    return selection, reason
 
 
 def _base(runs: tuple[Run, ...]) -> DpEvent:
@@ -256,8 +238,8 @@ def _calibrated(
     first = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
     if len(shapes) == 1:
         return (first,)
-    one, delta = Compose(candidates=1), budget.delta / max(1.0, selection.runs)
-    alike = Budget(one.epsilon(first.event, delta=delta), delta)
+    one, delta = catalogue.one_run(), budget.delta / max(1.0, selection.runs)
+    alike = Budget(epsilon_of(one, first.event, delta=delta), delta)
     others = [least_noise(alike, records=training, lot=lot, steps=steps, selection=one) for lot, steps in shapes[1:]]
     runs = (first, *others)
 
@@ -272,13 +254,13 @@ def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) 
     if spent <= 0:
         raise OverBudget("no noise of scores meets this budget: raise epsilon or delta, or ask for fewer candidates")
     aim = Budget(spent, budget.delta)
-    if isinstance(selection, Compose) and selection.candidates > 1:
+    if selection.all_leave and not selection.one_run:
 
         def both(scale: float) -> DpEvent:
             score = _score(scale / SHARE, metric)
             return ComposedDpEvent([PureDpEvent(1 / scale), score])
 
-        scale = least_multiplier(aim, both, Compose(candidates=1))
+        scale = least_multiplier(aim, both, selection.base.by_profile)
         return scale / SHARE, 1 / scale
     return least_multiplier(aim, lambda s: _score(s, metric), selection), None
 

@@ -6,12 +6,12 @@ import warnings
 from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
+from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.scores import asks_user
 from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
 from honestdp.losses import Loss
-from honestdp.planner import is_one_run, statement
+from honestdp.planner import statement
 from honestdp.search.design import Design
-from honestdp.selection import Compose, Winner
 
 LARGE = 0.1  # of delta times the number of records
 CLOCK = (
@@ -34,9 +34,9 @@ def guarantee(
     """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
-    if not is_one_run(design.selection):
+    if not design.selection.one_run:
         notes.append(f"the selection was chosen because: {design.reason}")
-    if _drawn(design):
+    if design.selection.secret:
         chance = design.selection.coverage(design.count)
         notes.append(f"a given one of {design.count} candidates is run at all with probability {chance:.3g}")
     if design.budget.delta * design.records > LARGE:
@@ -51,7 +51,7 @@ def guarantee(
         made,
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
-        uncovered=CLOCK if _drawn(design) else "",
+        uncovered=CLOCK if design.selection.secret else "",
         assumptions=_assumptions(design, declared, loss, decoded, strict),
         notes=tuple(notes),
         not_private=(
@@ -61,15 +61,10 @@ def guarantee(
     )
 
 
-def _drawn(design: Design) -> bool:
-    """Whether the number of runs is drawn, and secret."""
-    return not isinstance(design.selection, Compose | Winner) and not is_one_run(design.selection)
-
-
 def _leaves(design: Design, leaves: str) -> str:
     if design.metric is None:
         return leaves
-    if is_one_run(design.selection):
+    if design.selection.one_run:
         return f"{leaves}, and its noisy score"
     return f"{leaves}, which of them is best, and its noisy score" if design.choice is not None else leaves
 
@@ -81,12 +76,12 @@ def _scores(design: Design) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccountingWarning)
         assert spending.validation is not None
-        cost = rounded_up(spending.base.epsilon(spending.validation, delta=design.budget.delta))
+        cost = rounded_up(epsilon_of(spending.base, spending.validation, delta=design.budget.delta))
     noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
     if design.choice is not None:
         choice = f"the best run by a noisy maximum at epsilon {design.choice:.4g}"
         how = f"{choice}, and its {design.metric.name} with {noise}"
-    elif is_one_run(design.selection):
+    elif design.selection.one_run:
         how = f"the run's {design.metric.name}, with {noise}"
     else:
         how = f"every run's {design.metric.name}, with {noise}"

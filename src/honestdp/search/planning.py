@@ -18,6 +18,7 @@ from honestdp.search.design import Design
 from honestdp.search.runs import BATCH, Setting
 from honestdp.search.secret import Secret
 from honestdp.training.chunks import free_memory, worth_measuring
+from honestdp.training.compute import Compute
 from honestdp.training.train import assemble
 
 
@@ -42,10 +43,9 @@ def _together(drawn: Secret, group: list[int], design: Design, setting: Setting,
         run=design.run_of(first),
         optimizers=[first.rule()],
         loss=setting.loss,
-        device=setting.device,
         secure=setting.secure,
         schedule=setting.schedule,
-        workers=0,
+        compute=Compute(device=setting.device, workers=0),
         by_coin=True,
         strict=setting.strict,
     )

@@ -21,21 +21,21 @@ from torch import Tensor, nn
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.generators import lent, seed_all
+from honestdp.boundary.intake import open_door
 from honestdp.boundary.metrics import best_of
-from honestdp.boundary.rehearsal import open_door
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import layout_of, load_row
-from honestdp.logs import silence
 from honestdp.losses import Loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
-from honestdp.search.space import Candidate
+from honestdp.search.space import Candidate, Space
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
+from honestdp.training.compute import Compute
 from honestdp.training.models import Model, fresh
 from honestdp.training.train import assemble
 
@@ -66,10 +66,9 @@ class Setting:
         return fresh(self.model, width=candidate.width, start=start)
 
 
-def first_width(design: Design) -> int | None:
+def first_width(space: Space) -> int | None:
     """The width of a model that stands for none: a count that may be zero was zero."""
-    some = design.candidates[0] if design.candidates else design.space.draw(np.random.default_rng(0))
-    return some.width
+    return (space.candidates()[0] if space.finite else space.draw(np.random.default_rng(0))).width
 
 
 class Execution:
@@ -117,14 +116,15 @@ class Execution:
         )
 
     def finish(self) -> Standing:
-        """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
-        with silence():
-            try:
-                return self._finish()
-            except KeyboardInterrupt:  # ours: `Search` makes a new one of it
-                raise
-            except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
-                error = without_records(trouble)
+        """Train and score what is left of the search, and find its winner. To be called within `silence`: what is said in a run
+        tells of the runs.
+        """
+        try:
+            return self._finish()
+        except KeyboardInterrupt:  # ours: `Search` makes a new one of it
+            raise
+        except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
+            error = without_records(trouble)
         raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
     def _finish(self) -> Standing:
@@ -232,11 +232,13 @@ class Execution:
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
-            device=self._setting.device,
             secure=self._setting.secure,
             schedule=self._setting.schedule,
-            checkpoint_seconds=CHECKPOINT_SECONDS,
-            workers=self._setting.workers,
+            compute=Compute(
+                device=self._setting.device,
+                workers=self._setting.workers,
+                checkpoint_seconds=CHECKPOINT_SECONDS,
+            ),
             by_coin=self._design.fraction > 0,
             strict=self._setting.strict,
             seed=seed,
@@ -255,7 +257,7 @@ class Execution:
         return self._setting.module(self._secret.candidates[run], self._secret.starts[run])
 
     def untrained(self) -> nn.Module:
-        return fresh(self._setting.model, width=first_width(self._design), start=0)
+        return fresh(self._setting.model, width=first_width(self._design.space), start=0)
 
     def model(self, run: int, weights: Tensor) -> nn.Module:
         """The module of a run with its final weights `[d]`."""

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-from dp_accounting import DpEvent, SelfComposedDpEvent
+from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
+from honestdp.selection.contract import EachOnce, Options, Selection, Series
 from honestdp.selection.profile import Profiles, of_event
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compose:
+class Compose(EachOnce):
     """k runs of the base event, composed by the accountant."""
 
-    name: ClassVar[str] = "compose"
+    kind: ClassVar[str] = "compose"
+    all_leave: ClassVar[bool] = True
     leaves: ClassVar[str] = "every candidate: all models, and everything computed from them"
     basis: ClassVar[str] = "composition of all runs"
-    published: ClassVar[None] = None
 
-    candidates: int
     accountant: str = "pld"
 
     def __post_init__(self) -> None:
-        checks.whole(least=1, most=checks.MOST, candidates=self.candidates)
+        super().__post_init__()
         checks.one_of(accounting.ACCOUNTANTS, accountant=self.accountant)
-
-    @property
-    def runs(self) -> float:
-        return self.candidates
-
-    def coverage(self, candidates: int) -> float:
-        return min(1.0, self.candidates / candidates)
-
-    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
-        """Every candidate once."""
-        if candidates != self.candidates:
-            raise checks.InvalidArgument("candidates", candidates, f"the {self.candidates} that were charged")
-        return [*range(candidates)]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         composed = SelfComposedDpEvent(event, self.candidates)
@@ -48,3 +35,55 @@ class Compose:
     def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
         """By the tight accountant, whichever one the epsilon was asked of."""
         return of_event(SelfComposedDpEvent(event, self.candidates), delta=delta)
+
+    def event(self, parts: Sequence[tuple[DpEvent, int]]) -> DpEvent:
+        """Everything that is run."""
+        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in parts])
+
+    @property
+    def base(self) -> Compose:
+        """Nothing more than the accountant: the event holds every run."""
+        return replace(self, candidates=1)
+
+    @property
+    def composes(self) -> bool:
+        return True
+
+    @property
+    def by_profile(self) -> Compose:
+        return replace(self, accountant="pld")
+
+    @property
+    def label(self) -> str:
+        return "one run" if self.one_run else f"compose, {self.accountant}"
+
+    @classmethod
+    def make(cls, name: str, options: Options) -> Compose:
+        options.check(name, once=True)
+        return cls(
+            candidates=options.candidates, accountant="pld" if options.accountant is None else options.accountant
+        )
+
+    @classmethod
+    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
+        for accountant in ("moments", "rdp", "pld"):
+            yield "all", cls(candidates=candidates, accountant=accountant)
+
+    @classmethod
+    def typical(cls, *, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:
+        """Composition by Rényi orders lies between the two."""
+        return [cls(candidates=candidates, accountant=accountant) for accountant in ("moments", "pld")]
+
+    @classmethod
+    def series(cls, *, coverage: float) -> list[Series]:
+        def line(accountant: str, style: str) -> Series:
+            return Series(
+                name=f"compose ({accountant})",
+                label=f"compose, {accountant}: all leave",
+                make=lambda candidates: cls(candidates=candidates, accountant=accountant),
+                colour="#b5651d",
+                style=style,
+                undercuts=(),
+            )
+
+        return [line("moments", "--"), line("pld", "-")]

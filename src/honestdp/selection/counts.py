@@ -7,8 +7,9 @@ chance that one of G candidates, drawn independently with replacement, is ever d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import optimize
@@ -16,6 +17,7 @@ from scipy import optimize
 from honestdp import checks
 from honestdp.accounting.steps import Array
 
+MOST_RUNS = 1e6  # mean runs beyond which no search is planned
 MOST_SHAPE = 1000.0  # beyond it the law is hardly to be told from Poisson's, and its numbers lose their digits
 
 
@@ -238,3 +240,47 @@ def coverage(count: Count, candidates: int) -> float:
 def with_replacement(runs: int, generator: np.random.Generator, candidates: int) -> list[int]:
     """`runs` candidates, each drawn uniformly and independently of the others."""
     return [int(i) for i in generator.integers(candidates, size=runs)]
+
+
+def mean_for_coverage(wanted: float, *, candidates: int, shape: float | str) -> float | None:
+    """The mean number of runs at which a given candidate is drawn with probability `wanted`; None if beyond reach."""
+    checks.probability(coverage=wanted)
+    least = 1e-9 if isinstance(shape, str) else 1.0
+
+    def lacking(log_mean: float) -> float:
+        return wanted - coverage(count_of(runs=math.exp(log_mean), shape=shape), candidates)
+
+    low, high = math.log(least), math.log(MOST_RUNS)
+    if lacking(high) > 0:
+        return None
+    if lacking(low) <= 0:
+        return least
+    mean = math.exp(optimize.brentq(lacking, low, high, xtol=1e-12, rtol=1e-12))
+    return mean * (1 + 1e-9)  # on the side where the coverage is reached
+
+
+LAWS: dict[str, type[Any]] = {
+    "truncated-negative-binomial": TruncatedNegativeBinomial,
+    "poisson": Poisson,
+    "binomial": Binomial,
+}
+
+
+def as_dict(count: Count) -> dict[str, Any]:
+    """The law for JSON, exactly."""
+    name = next((name for name, law in LAWS.items() if type(count) is law), None)
+    if name is None:
+        raise checks.InvalidArgument("count", count, "one that honestdp knows: " + ", ".join(LAWS))
+    return {"law": name, **asdict(count)}  # type: ignore[call-overload]
+
+
+def from_dict(written: Mapping[str, Any]) -> Count:
+    """The law that `as_dict` wrote; anything else is refused."""
+    law = LAWS.get(str(written.get("law")))
+    if law is None:
+        raise checks.InvalidArgument("law", written.get("law"), "one of " + ", ".join(LAWS))
+    names = {field.name for field in fields(law)}
+    if set(written) != {"law", *names}:
+        raise checks.InvalidArgument("law", sorted(written), "made of " + ", ".join(sorted(names)))
+    count: Count = law(**{name: written[name] for name in names})
+    return count

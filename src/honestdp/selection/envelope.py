@@ -14,10 +14,13 @@ bound larger: at most as tight as the grid, never below the theorem.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from scipy import optimize
 
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS
@@ -27,6 +30,7 @@ from honestdp.selection.counts import Count
 CELLS = 4  # cells of s to a cell of the grid of losses, where these are many
 MOST_CELLS = 2**20  # of s, but for those of a long piece
 LONG, FINE = 1e-3, 40_000  # a piece of g that is cut in a way of its own; the cells that s and g have at the least
+STRIDES = (1, 1, 1, 4, 16, 64, 256, 1, 1)  # distances at which points are compared before a hull is walked
 PRECISION = 1e-6  # of the search for epsilon, relative, upwards
 
 
@@ -46,6 +50,15 @@ class Curve:
 
     @classmethod
     def of(cls, pair: Pair) -> Curve:
+        """The curve of this pair; the latest are remembered, for several bounds at one noise share a pair."""
+        for known, curve in _latest:
+            if known is pair:
+                return curve
+        _latest.append((pair, cls._of(pair)))
+        return _latest[-1][1]
+
+    @classmethod
+    def _of(cls, pair: Pair) -> Curve:
         p_above, r_above = pair.above
         other = pair.reversed
         # A rounding of P's masses by e is one of R's by e e^-l, and the other way round.
@@ -72,6 +85,9 @@ class Curve:
         return count.slope(self.s[:-1], self.x[:-1]), count.slope(self.g[1:], self.y[1:])
 
 
+_latest: deque[tuple[Pair, Curve]] = deque(maxlen=4)
+
+
 def _corners(values: Array, first: float, last: float) -> Array:
     return np.concatenate(([first], np.clip(values, 0.0, 1.0), [last]))
 
@@ -89,6 +105,10 @@ def _subdivided(corners: Array) -> tuple[Array, Array, Array, Array]:
     fine = _towards_both_ends(FINE // max(1, int(np.count_nonzero(long))))
     few = max(1, min(CELLS, MOST_CELLS // len(long)))
     even = np.maximum(few, np.ceil(FINE * length)).astype(np.int64)
+    if not long.any() and (even == few).all():
+        part = np.arange(few) / few
+        s, x, g, y = (np.append(np.outer(row[:-1], 1 - part) + np.outer(row[1:], part), row[-1]) for row in corners)
+        return _ordered(s, x, g, y)
     points = np.where(long, fine.shape[1], even)
     piece = np.repeat(np.arange(len(long)), points)
     within = np.arange(len(piece)) - np.repeat(np.cumsum(points) - points, points)
@@ -97,7 +117,11 @@ def _subdivided(corners: Array) -> tuple[Array, Array, Array, Array]:
     at = np.flatnonzero(long[piece])
     part[at], rest[at] = fine[:, within[at]]
     s, x, g, y = (np.append(row[piece] * rest + row[piece + 1] * part, row[-1]) for row in corners)
-    # Where rounding turned two neighbours round: s and y the lesser, x and g the larger.
+    return _ordered(s, x, g, y)
+
+
+def _ordered(s: Array, x: Array, g: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+    """Where rounding turned two neighbours round: s and y the lesser, x and g the larger."""
     s, x = np.minimum.accumulate(s[::-1])[::-1], np.maximum.accumulate(x[::-1])[::-1]
     return s, x, np.maximum.accumulate(g), np.minimum.accumulate(y)
 
@@ -130,10 +154,15 @@ class Lines:
             return math.inf
         return float(self.offsets[-2] / self.slopes[-2])
 
+    @cached_property
+    def _meet(self) -> Array:
+        """Where each line takes over from the next flatter one."""
+        meet: Array = np.diff(self.offsets[::-1]) / np.diff(self.slopes[::-1])
+        return meet
+
     def active(self, z: Array) -> tuple[Array, Array]:
         """Slope and offset of the highest line at each z."""
-        meet = np.diff(self.offsets[::-1]) / np.diff(self.slopes[::-1])
-        index = len(self.slopes) - 1 - np.searchsorted(meet, z)
+        index = len(self.slopes) - 1 - np.searchsorted(self._meet, z)
         return self.slopes[index], self.offsets[index]
 
 
@@ -143,13 +172,17 @@ def turning_points(x: Array, y: Array) -> tuple[Array, Array]:
     x and y both increase (the least concave majorant of the points) or both decrease (the lines y = x z - offset that are
     somewhere the highest). In both cases a middle point of three goes where dy1 dx2 <= dy2 dx1.
     """
-    while len(x) > 2:  # thins at once what lies inside its neighbours; the walk finishes
-        dx, dy = np.diff(x), np.diff(y)
-        inside = dy[:-1] * dx[1:] <= dy[1:] * dx[:-1]
-        keep = np.concatenate(([True], ~inside, [True]))
+    for stride in STRIDES:  # thins at once what lies inside the chord of two others; the walk finishes
+        if len(x) <= 2 * stride:
+            continue
+        near, far = slice(stride, -stride), slice(2 * stride, None)
+        dx, dy = x[near] - x[: -2 * stride], y[near] - y[: -2 * stride]
+        inside = dy * (x[far] - x[near]) <= (y[far] - y[near]) * dx
+        if stride == 1 and not inside.any():  # every point turns between its neighbours: the chain is the hull already
+            return x, y
+        keep = np.full(len(x), True)
+        keep[near] = ~inside
         x, y = x[keep], y[keep]
-        if np.count_nonzero(inside) < 0.01 * len(inside):
-            break
     kept: list[tuple[float, float]] = []
     for here, value in zip(x.tolist(), y.tolist(), strict=True):
         while len(kept) > 1:
@@ -186,13 +219,31 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: fl
             if high >= LARGEST_LOSS:
                 return math.inf
             low, high = high, min(2 * high, LARGEST_LOSS)
+    above, below = _narrowed(delta_of, delta, low, high)
     while high - low > PRECISION * high:
         middle = (low + high) / 2
-        if delta_of(middle) <= delta:
+        if middle >= below or (middle > above and delta_of(middle) <= delta):
             high = middle
         else:
             low = middle
     return high
+
+
+def _narrowed(delta_of: Callable[[float], float], delta: float, low: float, high: float) -> tuple[float, float]:
+    """Closer ends (above, below) of the interval within which the bound falls to delta.
+
+    They spare the halving most of its values and change none of its answers: the bound does not increase.
+    """
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(delta_of(epsilon), 1e-300)) - math.log(delta)
+
+    if low > 0 and excess(high) < 0:
+        crossing = optimize.brentq(excess, low, high, xtol=PRECISION / 10 * low, rtol=PRECISION / 10)
+        for point in (crossing * (1 - PRECISION / 5), crossing * (1 + PRECISION / 5)):
+            if low < point < high:
+                low, high = (low, point) if delta_of(point) <= delta else (point, high)
+    return low, high
 
 
 def envelope_delta(pair: Pair, count: Count) -> Callable[[float], float]:

@@ -11,6 +11,7 @@ delta1 comes out at 1e-16 and below, under the floor of accountants that work by
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,22 +20,19 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting.discrete import Profile
-from honestdp.selection.counts import with_replacement
+from honestdp.selection.contract import Drawn, Options, Selection, Series, written
+from honestdp.selection.counts import mean_for_coverage, with_replacement
 from honestdp.selection.profile import BEND, TAIL, Profiles, constant, quiet
 
 DELTA2 = 1e-20
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiuTalwar:
+class LiuTalwar(Drawn):
     """Random stopping by a coin of bias `gamma`, hence 1/gamma runs on average."""
 
-    name: ClassVar[str] = "liu-talwar"
-    leaves: ClassVar[str] = (
-        "the winner alone: its model, its hyperparameters and its noisy score; not how many runs there were"
-    )
+    kind: ClassVar[str] = "liu-talwar"
     basis: ClassVar[str] = "Liu & Talwar 2019, as Theorem 1 of Mohapatra et al. 2022"
-    published: ClassVar[None] = None
 
     gamma: float
     accountant: str = "rdp"
@@ -78,13 +76,56 @@ class LiuTalwar:
     def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
         """The theorem at deltas from one half downwards, by Renyi curves, whichever accountant the epsilon was asked of."""
         checks.probability(delta=delta)
-        by_renyi = replace(self, accountant="rdp")
         least = max(TAIL * delta, 4 * DELTA2)
         deltas = np.geomspace(0.5, least, 1 + math.ceil(math.log(0.5 / least) / BEND))
         with quiet():
-            epsilons = np.array([by_renyi.epsilon(event, delta=each) for each in deltas.tolist()])
+            epsilons = np.array([self.by_profile.epsilon(event, delta=each) for each in deltas.tolist()])
         reached = np.isfinite(epsilons)
         if not reached.any():
             return constant(1.0)
         profile = Profile(np.append(0.0, epsilons[reached]), np.append(1.0, deltas[reached]))
         return profile, profile
+
+    @property
+    def by_profile(self) -> LiuTalwar:
+        return replace(self, accountant="rdp")
+
+    @property
+    def how(self) -> str:
+        return f"a secret number of runs, {written(self.runs)} on average, ended by a coin and a hard stop"
+
+    def notes(self, event: DpEvent, *, delta: float) -> tuple[str, ...]:
+        if not self.one_run:
+            return ()
+        alone = accounting.epsilon(event, delta=delta, accountant=self.accountant)
+        return (
+            f"at gamma 1 the search is one run, whose own cost is epsilon {alone:.4g}: the theorem is not tight there",
+        )
+
+    @classmethod
+    def make(cls, name: str, options: Options) -> LiuTalwar:
+        options.check(name, once=False)
+        if options.mean < 1:
+            raise checks.InvalidArgument("runs", options.mean, "at least 1 for liu-talwar")
+        return cls(gamma=1 / options.mean, accountant="rdp" if options.accountant is None else options.accountant)
+
+    @classmethod
+    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
+        reached = mean_for_coverage(coverage, candidates=candidates, shape=1.0)
+        for footing, mean in (("runs", mean_runs), ("coverage", reached)):
+            if mean is not None:
+                for accountant in ("moments", "rdp"):
+                    yield footing, cls(gamma=1 / mean, accountant=accountant)
+
+    @classmethod
+    def series(cls, *, coverage: float) -> list[Series]:
+        """As in the paper: by moments, with as many runs on average as there are candidates."""
+        return [
+            Series(
+                name="liu-talwar (moments, gamma = 1/candidates)",
+                label="liu-talwar, moments",
+                make=lambda candidates: cls(gamma=1 / candidates, accountant="moments"),
+                colour="#777777",
+                undercuts=("compose (moments)",),
+            )
+        ]

@@ -22,29 +22,33 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import AccountingWarning, FallBack, RenyiCurve
-from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, coverage, with_replacement
+from honestdp.accounting import AccountingWarning, FallBack, Pair, RenyiCurve
+from honestdp.selection import counts
+from honestdp.selection.contract import Drawn, Options, Selection, Series, written
+from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of, mean_for_coverage
 from honestdp.selection.envelope import envelope_delta, envelope_epsilon, profile_delta, profile_epsilon
 from honestdp.selection.profile import Profiles, base_pair, constant, of_curve, of_event, quiet, sampled
 
 BOUNDS = ("papernot-steinke", "profile", "envelope")
+SHAPES: tuple[float | str, ...] = (0.0, 0.5, 1.0, 2.0, "poisson")
+LAWS = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson", "binomial": "binomial"}
+COLOURS = {"papernot-steinke": "#1f77b4", "profile": "#2a9d8f", "envelope": "#d62728"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomStopping:
+class RandomStopping(Drawn):
     """The best of K independent runs, K from `count`, charged by `bound`."""
 
-    leaves: ClassVar[str] = (
-        "the winner alone: its model, its hyperparameters and its noisy score; not how many runs there were"
-    )
+    kind: ClassVar[str] = "random-stopping"
+    names: ClassVar[tuple[str, ...]] = BOUNDS
 
     count: Count
     bound: str = "envelope"
@@ -78,12 +82,73 @@ class RandomStopping:
     def runs(self) -> float:
         return self.count.mean
 
+    @property
+    def one_run(self) -> bool:
+        return self.count.always_one
+
+    @property
+    def shape(self) -> float | str:
+        if isinstance(self.count, TruncatedNegativeBinomial):
+            return self.count.shape
+        return "binomial" if isinstance(self.count, Binomial) else "poisson"
+
+    @property
+    def how(self) -> str:
+        law = LAWS.get(self.shape, f"negative binomial of shape {self.shape}")
+        return f"a secret number of runs, {law}, {written(self.runs)} on average"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "bound": self.bound, "count": counts.as_dict(self.count)}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> RandomStopping:
+        if set(written) != {"kind", "bound", "count"}:
+            raise checks.InvalidArgument("selection", sorted(written), "made of kind, bound and count")
+        return cls(count=counts.from_dict(written["count"]), bound=written["bound"])
+
+    @classmethod
+    def make(cls, name: str, options: Options) -> RandomStopping:
+        options.check(name, once=False, shape=True)
+        law = count_of(runs=options.mean, shape=1.0 if options.shape is None else options.shape)
+        selection = cls(count=law, bound=name)
+        options.check_accountant(selection)
+        return selection
+
+    @classmethod
+    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
+        for shape in SHAPES:
+            reached = mean_for_coverage(coverage, candidates=candidates, shape=shape)
+            for footing, mean in (("runs", mean_runs), ("coverage", reached)):
+                if mean is not None:
+                    for bound in BOUNDS:
+                        yield footing, cls(count=count_of(runs=mean, shape=shape), bound=bound)
+
+    @classmethod
+    def typical(cls, *, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:
+        """All bounds of one law of the number of runs: that of the first of `like` which has one, or the geometric."""
+        laws = [other.count for other in like if isinstance(other, RandomStopping)]
+        standard = [cls.standard(bound, candidates=candidates, coverage=coverage) for bound in BOUNDS]
+        return [cls(count=laws[0], bound=bound) for bound in BOUNDS] if laws else standard
+
+    @classmethod
+    def series(cls, *, coverage: float) -> list[Series]:
+        def line(bound: str) -> Series:
+            return Series(
+                name=f"{bound} (geometric, coverage {coverage:g})",
+                label=f"{bound}, coverage {coverage:g}",
+                make=lambda candidates: cls.standard(bound, candidates=candidates, coverage=coverage),
+                colour=COLOURS[bound],
+                undercuts=("compose (pld)", "winner") if bound == "envelope" else (),
+            )
+
+        return [line(bound) for bound in BOUNDS]
+
     def coverage(self, candidates: int) -> float:
-        return coverage(self.count, candidates)
+        return counts.coverage(self.count, candidates)
 
     def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
         """K first, then K candidates, independently and with replacement."""
-        return with_replacement(self.count.draw(generator), generator, candidates)
+        return counts.with_replacement(self.count.draw(generator), generator, candidates)
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         checks.probability(delta=delta)
@@ -95,7 +160,7 @@ class RandomStopping:
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
         published = self._published_epsilon(event, delta)
-        pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
+        pair = self._pair(event, delta)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
         found = math.inf
         if pair is not None:
@@ -122,7 +187,7 @@ class RandomStopping:
                 published = repeated_curve(accounting.renyi_curve(event), self.count)
             if published is not None and self.bound == "papernot-steinke":
                 return of_curve(published, delta=delta)
-            pair = base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
+            pair = self._pair(event, delta)
         if pair is None:
             return constant(1.0) if published is None else of_curve(published, delta=delta)
         theorem = profile_delta if self.bound == "profile" else envelope_delta
@@ -131,6 +196,10 @@ class RandomStopping:
             for direction in (pair, pair.reversed)
         )
         return above, below
+
+    def _pair(self, event: DpEvent, delta: float) -> Pair | None:
+        """Of one run, made for this delta over the mean number of runs."""
+        return base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
 
     def _published_epsilon(self, event: DpEvent, delta: float) -> float:
         if self.published is None:

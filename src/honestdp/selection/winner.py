@@ -10,33 +10,28 @@ import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting import AccountingWarning
 from honestdp.selection.compose import Compose
+from honestdp.selection.contract import EachOnce, Options, Series
 from honestdp.selection.grid import different_epsilon, identical_epsilon, winner_delta
 from honestdp.selection.profile import Profiles, base_pair, least, of_event, sampled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Winner:
+class Winner(EachOnce):
     """k candidates, each run once.
 
     identical: all of them have one law and one score, ties are broken at random, and the winner's number does not leave, as
         with k seeds of one setting. It is not enough that candidates cost the same: Theorem 2R fails for different ones.
     """
 
-    name: ClassVar[str] = "winner"
+    kind: ClassVar[str] = "winner"
     leaves: ClassVar[str] = "the winner alone: its model, its hyperparameters and its noisy score"
-    accountant: ClassVar[str] = "pld"
 
-    candidates: int
     identical: bool = False
-
-    def __post_init__(self) -> None:
-        checks.whole(least=1, most=checks.MOST, candidates=self.candidates)
 
     @property
     def basis(self) -> str:
@@ -48,17 +43,21 @@ class Winner:
         return Compose(candidates=self.candidates)
 
     @property
-    def runs(self) -> float:
-        return self.candidates
+    def alike(self) -> bool:
+        return self.identical
 
-    def coverage(self, candidates: int) -> float:
-        return min(1.0, self.candidates / candidates)
+    @classmethod
+    def make(cls, name: str, options: Options) -> Winner:
+        options.check(name, once=True, identical=True)
+        selection = cls(candidates=options.candidates, identical=options.identical)
+        options.check_accountant(selection)
+        return selection
 
-    def draws(self, generator: np.random.Generator, candidates: int) -> list[int]:
-        """Every candidate once."""
-        if candidates != self.candidates:
-            raise checks.InvalidArgument("candidates", candidates, f"the {self.candidates} that were charged")
-        return [*range(candidates)]
+    @classmethod
+    def series(cls, *, coverage: float) -> list[Series]:
+        return [
+            Series(name=cls.kind, label=cls.kind, make=lambda candidates: cls(candidates=candidates), colour="#8a2be2")
+        ]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         with warnings.catch_warnings(record=True) as caught:

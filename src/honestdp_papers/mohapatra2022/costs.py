@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from honestdp import accounting
-from honestdp.planner import mean_for_coverage
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, count_of
+from honestdp.selection.counts import mean_for_coverage
 from honestdp.selection.liu_talwar import DELTA2
 from honestdp_papers.claims import Outcome, judged
 from honestdp_papers.look import logarithmic, named, panels
