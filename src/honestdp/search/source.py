@@ -54,7 +54,7 @@ def _files(package: Path, name: str) -> list[Path]:
 
 def _imported(path: Path) -> Iterator[str]:
     """Every name of this package that a file imports or mentions; some are no modules, and have no file."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     yield from _MENTIONED.findall(text)
     for module, names in _FROM.findall(text):
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
