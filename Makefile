@@ -1,5 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each sets up .venv first, again only when its inputs change.
-PYTHON ?= python3.11
+ifndef PYTHON  # the first of these that runs
+PYTHON := $(shell for python in python3.11 python3.12 python3.13; do $$python -c "" 2>/dev/null && echo $$python && break; done)
+endif
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -13,6 +15,8 @@ help:
 	@echo "make clean  remove .venv and every build product"
 
 $(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: python3.11, python3.12 or python3.13 is needed, and none is on the PATH;" \
+		"say which to take: make PYTHON=/path/to/python" >&2; exit 2; }
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@

@@ -23,10 +23,10 @@ from torch import nn
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent)]
 
-from honestdp import Run  # noqa: E402
+from honestdp import Compute, Run  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
 from honestdp.boundary.records import prepared  # noqa: E402
-from honestdp.data.named import NamedDataset, load  # noqa: E402
+from honestdp.data.named import NamedDataset, load_dataset  # noqa: E402
 from honestdp.training.train import train_population  # noqa: E402
 from models import MODELS  # noqa: E402
 
@@ -65,7 +65,7 @@ def accuracies(
     (x, y), (test_x, test_y) = data.train, data.test
     torch.manual_seed(seed)
     run = Run(records=len(x), lot=LOT, steps=steps, noise=noise)
-    results = train_population(make(), (x, y), run=run, optimizers=optimizers, device=device)
+    results = train_population(make(), (x, y), run=run, optimizers=optimizers, compute=Compute(device=device))
     inputs = prepared(torch.from_numpy(test_x), torch.float32).to(device)
     labels = torch.from_numpy(test_y).to(device)
     with torch.no_grad():
@@ -101,7 +101,7 @@ def grid_row(name: str, data: NamedDataset, *, steps: int, device: str, seeds: i
 
 
 def horizon_row(dataset: str, name: str, noise: float, *, steps: int, device: str, seeds: int) -> dict[str, object]:
-    data, rows = load(dataset), []
+    data, rows = load_dataset(dataset), []
     optimizers = [*GRID, rules.Horizon(), rules.Horizon(average=True), rules.AdamWOSM(clip=1.0)]
     for seed in range(seeds):
         make = model_for(name, data)
@@ -142,7 +142,7 @@ def main() -> None:
     print(f"MNIST, sigma 4: max / median / min over the candidates, means over {chosen.seeds} seeds")
     for name in chosen.models:
         steps = chosen.cnn_steps if name == "small CNN" else chosen.steps
-        found[name] = grid_row(name, load("mnist"), steps=steps, device=chosen.device, seeds=chosen.seeds)
+        found[name] = grid_row(name, load_dataset("mnist"), steps=steps, device=chosen.device, seeds=chosen.seeds)
         _write(chosen.json, found)
     print("Horizon against the best of the 40 DPSGD candidates, points of test accuracy")
     for dataset, name, noise in HORIZON:

@@ -36,7 +36,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 if (ROOT / "carry").is_dir():
     sys.path.append(str(ROOT / "carry"))
 
-from honestdp import Run, optimizers  # noqa: E402
+from honestdp import Compute, Run, optimizers  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
 from models import MODELS  # noqa: E402
 
@@ -59,14 +59,17 @@ def ours(make: Callable[[], nn.Module], data: Data, runs: int, *, strict: bool) 
     """A block of steps of every run, in the chunks that a training would choose, and how many steps that is."""
     run = Run(records=RECORDS, lot=LOT, steps=100_000, noise=NOISE)
     rules = [optimizers.SGD(lr=LR, clip=CLIP)] * runs
-    job = assemble(make, (data.x, data.y), run=run, optimizers=rules, device=data.x.device, strict=strict)
+    job = assemble(
+        make, (data.x, data.y), run=run, optimizers=rules, compute=Compute(device=data.x.device), strict=strict
+    )
     populations = [job.population(chunk) for chunk in job.chunks()]
 
     def step() -> None:
         for population in populations:
             population.block()
 
-    return step, populations[0].block_steps
+    step()
+    return step, populations[0].step
 
 
 def opacus_step(mode: str, make: Callable[[], nn.Module], data: Data) -> Step:

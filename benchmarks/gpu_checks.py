@@ -26,19 +26,20 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
 
 from tests.toy_training import MeanOfTokens, moved, opposite_tokens, squared  # noqa: E402
 
-from honestdp import Run  # noqa: E402
+from honestdp import Compute, Run  # noqa: E402
 from honestdp import kernels as own_kernels  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
-from honestdp.boundary.mechanism import Examples, Question, release  # noqa: E402
+from honestdp.boundary.capture import UNROLL  # noqa: E402
 from honestdp.boundary.noise import noise_source, torch_generator  # noqa: E402
 from honestdp.boundary.query import Constants, Query  # noqa: E402
+from honestdp.boundary.release import Examples, Question, release  # noqa: E402
 from honestdp.boundary.rounding import grid  # noqa: E402
 from honestdp.boundary.sampling import draw_lots  # noqa: E402
 from honestdp.boundary.seed import Seed  # noqa: E402
 from honestdp.gradients import ModelWritten, Untouched  # noqa: E402
 from honestdp.gradients.layout import layout_of, stack  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
-from honestdp.training.population import UNROLL, Population  # noqa: E402
+from honestdp.training.population import Population  # noqa: E402
 from honestdp.training.train import Interrupted, assemble, train_population  # noqa: E402
 from kernels import compare  # noqa: E402
 from models import MODELS  # noqa: E402
@@ -77,9 +78,9 @@ def population(
     torch.manual_seed(0)
     made = MODELS[model or "logistic regression"]()
     run = Run(records=RECORDS, lot=lot, steps=steps, noise=noise)
-    job = assemble(made, data(), run=run, optimizers=optimizers, device=CUDA, noise_seed=5)
+    job = assemble(made, data(), run=run, optimizers=optimizers, compute=Compute(device=CUDA), noise_seed=5)
     found = job.population(list(range(len(optimizers))))
-    found._capturable = captured
+    found._mechanism._capturable = captured
     return found
 
 
@@ -138,7 +139,7 @@ def unrolled_steps_draw_different_noise() -> str:
 def overlong_lots_are_not_truncated() -> str:
     wide = population([rules.SGD(lr=0.5, clip=0.1)] * 4, noise=0.5, steps=128)
     narrow = population([rules.SGD(lr=0.5, clip=0.1)] * 4, noise=0.5, steps=128)
-    narrow._mechanism.width = 108  # a standard deviation above the mean: most replays must give way to eager steps
+    narrow._mechanism._width = 108  # a standard deviation above the mean: most replays must give way to eager steps
     a, b = finish(wide), finish(narrow)
     difference = ((a - b).norm() / a.norm()).item()
     assert difference < 1e-3, difference
@@ -148,12 +149,12 @@ def overlong_lots_are_not_truncated() -> str:
 def replays_need_nothing_of_the_host() -> str:
     one = population([rules.Adam(clip=1.0)] * 4, noise=1.0, steps=10_000)
     one.block()
-    one._mechanism.start(64)
-    lots = one._mechanism.lots()
+    one._mechanism._start(64)
+    lots, params, state = one._mechanism._lots(), one.params, one.state
     torch.cuda.set_sync_debug_mode("error")
     try:
         for first in range(0, 64, UNROLL):
-            one._replay(lots.indices[first : first + UNROLL], lots.counts[first : first + UNROLL])
+            params, state = one._mechanism._replayed(one._rule, params, state, lots, first)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return "64 steps without a synchronisation"
@@ -180,13 +181,13 @@ def no_record_exceeds_the_clip_in_short_products() -> str:
         (torch.randint(0, 256, (runs, 784), dtype=torch.uint8), torch.randint(0, 10, (runs,))),
         run=Run(records=runs, lot=1, steps=1, noise=0.0),
         optimizers=[rules.SGD(lr=1.0, clip=clip)] * runs,
-        device=CUDA,
+        compute=Compute(device=CUDA),
     )
     made = job.population(list(range(runs)))
     mechanism = made._mechanism
     lots = torch.arange(runs, device=CUDA)[:, None]
-    example = mechanism.examples(lots, torch.ones_like(lots, dtype=torch.bool))
-    released = mechanism.release_of([example], made.params, Query(clip=torch.full((runs,), clip, device=CUDA)))
+    example = mechanism._examples(lots, torch.ones_like(lots, dtype=torch.bool))
+    released = mechanism._release([example], made.params, Query(clip=torch.full((runs,), clip, device=CUDA)))
     largest = released.gradient.double().norm(dim=1).max().item()
     assert largest <= clip, largest
     assert largest > 0.99 * clip, largest
@@ -202,7 +203,12 @@ def lack_of_memory_halves_the_chunk() -> str:
         model = nn.Sequential(nn.Linear(784, 1000), nn.ReLU(), nn.Linear(1000, 10))
         run = Run(records=RECORDS, lot=100, steps=20, noise=1.0)
         results = train_population(
-            model, data(), run=run, optimizers=[rules.SGD(lr=0.1, clip=1.0)] * 32, device=CUDA, noise_seed=1
+            model,
+            data(),
+            run=run,
+            optimizers=[rules.SGD(lr=0.1, clip=1.0)] * 32,
+            compute=Compute(device=CUDA),
+            noise_seed=1,
         )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -221,10 +227,8 @@ def a_checkpoint_resumes_bit_for_bit() -> str:
             data(),
             run=run,
             optimizers=[rules.Adam(clip=1.0), rules.Adam(clip=0.1), rules.OSO(lr=0.1)],
-            device=CUDA,
+            compute=Compute(device=CUDA, checkpoint=path, checkpoint_seconds=0.0),
             noise_seed=3,
-            checkpoint=path,
-            checkpoint_seconds=0.0,
         )
         return torch.stack([torch.cat([p.flatten() for p in r.model.parameters()]) for r in results])
 

@@ -99,7 +99,7 @@ def _compares(fused, width: int, device: torch.device) -> None:
 
 def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:
     """Against the same formula on the CPU, which has no kernels."""
-    from honestdp.gradients.pieces import Outer
+    from honestdp.gradients.forms import Outer
 
     left, right = torch.randn(2, 13, 1, width), torch.randn(2, 13, 1, 784)
     left[0, 0, 0, 0], left[0, 1, 0, 0], left[0, 2] = NAN, INF, 0

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
 from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric  # noqa: E402
-from honestdp.boundary.scores import Validation  # noqa: E402
+from honestdp.boundary.scores import ScoreDoor  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
 
 RECORDS, CLASSES, REPEATS, RUNS = 12_000, 10, 15, 3
@@ -37,13 +37,13 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def milliseconds(door: Validation, model: nn.Module) -> float:
-    door.score(model, 0)
+def milliseconds(door: ScoreDoor, model: nn.Module) -> float:
+    door.score(0, model)
     found = []
     for _ in range(REPEATS):
         begun = time.perf_counter()
         for _ in range(RUNS):
-            door.score(model, 0)
+            door.score(0, model)
         found.append((time.perf_counter() - begun) / RUNS * 1e3)
     return min(found)
 
@@ -58,7 +58,7 @@ def main() -> None:
     y = torch.randint(CLASSES, (RECORDS,), generator=generator).to(given.device)
     model = nn.Linear(given.features, CLASSES).to(given.device)
     for name, (loss, metric) in CASES.items():
-        door = Validation(x, y, loss=loss, metric=metric)
+        door = ScoreDoor(x, y, loss=loss, metric=metric, noise=[(0,)])
         print(f"{name:<28}{milliseconds(door, model):8.2f} ms")
 
 

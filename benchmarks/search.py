@@ -23,7 +23,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__
 
 import honestdp  # noqa: E402
 from honestdp.boundary.records import prepared  # noqa: E402
-from honestdp.data.named import NamedDataset, load  # noqa: E402
+from honestdp.data.named import NamedDataset, load_dataset  # noqa: E402
+from honestdp.training.compute import Compute  # noqa: E402
 from models import MODELS  # noqa: E402
 
 MODEL = "one hidden layer of 100"
@@ -50,7 +51,7 @@ def search(data: NamedDataset, optimizer: str, selection: str, *, steps: int, de
         lot=250,
         steps=steps,
         records=len(data.train_rows),
-        device=device,
+        compute=Compute(device=device),
     )
     seconds = time.perf_counter() - began
     x, y = (torch.from_numpy(part) for part in data.test)
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    data = load("mnist")
+    data = load_dataset("mnist")
     found = []
     print(f"{'optimizer':12}{'selection':18}{'accuracy':>22}{'epsilon':>9}{'seconds':>16}")
     for optimizer, selection in SEARCHES:

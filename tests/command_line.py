@@ -1,11 +1,21 @@
-"""The command line as a user runs it, in a process of its own."""
+"""The command line as a user runs it: in a process of its own, or called in this one where the answer alone is asked for."""
 
 from __future__ import annotations
 
+import importlib
+import io
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+
+import pytest
 
 import honestdp
 
@@ -14,10 +24,11 @@ MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 DIGITS = ("digits", "--epsilon", "3", "--optimizer", "adam", "--space", "clip=0.1,1", "--lot", "64")
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+def started(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """before: code that the process runs first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HONESTDP")}
     return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words],
+        [sys.executable, "-c", f"{before}\n{MAIN}", *words],
         cwd=folder,
         env=own | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(honestdp.__file__).parents[1])},
         stdout=subprocess.PIPE,
@@ -26,8 +37,43 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+def stopped(
+    folder: Path, number: signal.Signals, *words: str, out: str, before: Callable[[], object] = list
+) -> tuple[int, str, str]:
+    """A search that got a signal after its first checkpoint: (exit code, standard output, standard error).
+
+    One that was done before the signal came, as may be where the tests were held up, is begun again, a few times.
+
+    before: what is done before each of them.
+    """
+    for _ in range(5):
+        before()
+        shutil.rmtree(folder / out, ignore_errors=True)
+        process = started(folder, *words, "--out", out)
+        while not (folder / out / ".secret" / "batch0").exists() and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(number)
+        said, err = process.communicate(timeout=300)
+        if process.returncode != 0:
+            break
+    return process.returncode, said, err
+
+
 def run(folder: Path, *words: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
     process = started(folder, *words)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
+
+
+def called(folder: Path, *words: str) -> tuple[int, str, str]:
+    """As `run`, in this process: what a command answers does not depend on its start, which takes seconds."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the command line's own libraries
+        patch.setattr(sys, "argv", ["honestdp", *words])
+        patch.chdir(folder)
+        main = importlib.import_module("honestdp.cli.main").main
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+            main()
+    return int(left.value.code or 0), out.getvalue(), err.getvalue()

@@ -1,4 +1,4 @@
-"""What all tests share: nothing is remembered in the home of whoever runs them; a grid so fine that sums can be read."""
+"""What all tests share: nothing of whoever runs them is read or written, and no process outlives the test that started it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,35 @@ import pytest
 
 from honestdp.boundary import rounding
 from honestdp.ledger import remembered
+from tests.leftover_processes import adopt_orphans, left_over, living_children
 
 
 @pytest.fixture(scope="session", autouse=True)
-def memory_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def environment_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever caches and ledger the tests are started with. (HONESTDP_DATA alone is heard: it says where real data is.)"""
+    folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        if os.environ.get(remembered.VARIABLE) is None:
-            patch.setenv(remembered.VARIABLE, str(tmp_path_factory.mktemp("remembered") / "composed"))
+        for name in [name for name in os.environ if name.startswith("HONESTDP_") and name != "HONESTDP_DATA"]:
+            patch.delenv(name)
+        patch.setenv(remembered.VARIABLE, str(folder / "composed"))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_outlives_the_tests() -> Iterator[None]:
+    adopt_orphans()
+    before = living_children()
+    yield
+    assert left_over(before) == {}, "processes outlive the tests"
+
+
+@pytest.fixture(autouse=True)
+def no_process_outlives_its_test() -> Iterator[None]:
+    """A browser that several tests share is there before each of them, and so is no part of any."""
+    before = living_children()
+    yield
+    assert left_over(before) == {}, "processes outlive the test"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from honestdp import Budget
+from honestdp.training.compute import Compute
 
 BUDGET = Budget(3.0, 1e-5)
 
@@ -34,7 +35,7 @@ SEARCH = {
     "space": {"clip": [0.5, 1.0], "lr": [0.01, 0.1]},
     "lot": 40,
     "steps": 20,
-    "device": "cpu",
+    "compute": Compute(device="cpu"),
 }
 
 
@@ -45,7 +46,7 @@ WHOLE: dict[str, Any] = {  # lots of all records: quick to account
     "selection": "compose",
     "lot": 320,
     "steps": 3,
-    "device": "cpu",
+    "compute": Compute(device="cpu"),
 }
 
 

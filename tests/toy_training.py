@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import Intake, take_in
-from honestdp.boundary.mechanism import Examples, Mechanism, Question, release
+from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.release import Examples, Question, release
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule
@@ -38,7 +40,7 @@ def toy_model(features: int = 5, classes: int = 3, *, seed: int = 0, hidden: int
 
 def intake_of(model: nn.Module, data: Any, *, loss: Any = None, workers: int = 0) -> Intake:
     x = data[0] if isinstance(data, tuple) else data
-    return take_in(model, data, records=len(x), loss=loss, device=CPU, workers=workers)
+    return take_in(model, PrivateData(data), records=len(x), loss=loss, device=CPU, workers=workers)
 
 
 def constants_of(intake: Intake, *, records: int, lot: float, steps: int, noise: Sequence[float]) -> Constants:

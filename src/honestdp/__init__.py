@@ -1,4 +1,8 @@
-"""Differentially private training whose reported epsilon includes the hyperparameter search."""
+"""Differentially private training whose reported epsilon includes the hyperparameter search.
+
+`train` and `tune` are the two doors. What needs torch is imported when it is first asked for, so that accounting and the command
+line start at once.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +13,42 @@ from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 
 if TYPE_CHECKING:
-    from honestdp import gradients, optimizers
+    from honestdp import accounting, errors, gradients, optimizers, selection
     from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric
+    from honestdp.data.named import load_dataset
     from honestdp.ledger import Ledger
+    from honestdp.planner import plan
+    from honestdp.search.result import TuneResult
     from honestdp.search.space import Choice, LogUniform, Uniform
-    from honestdp.search.tune import TuneResult, tune
-    from honestdp.training.train import Result, train, train_population
+    from honestdp.search.tune import tune
+    from honestdp.selection.cost import epsilon, least_noise
+    from honestdp.training.compute import Compute
+    from honestdp.training.result import Result
+    from honestdp.training.train import train, train_population
 
 __version__ = "0.1.0"
 _HOMES = {
-    "Accuracy": "boundary.metrics",
-    "Choice": "search.space",
-    "ClippedLoss": "boundary.metrics",
-    "DeclaredMetric": "boundary.metrics",
-    "Ledger": "ledger",
-    "LogUniform": "search.space",
-    "Result": "training.train",
-    "TuneResult": "search.tune",
-    "Uniform": "search.space",
-    "train": "training.train",
-    "train_population": "training.train",
-    "tune": "search.tune",
+    name: home
+    for home, names in {
+        "boundary.metrics": "Accuracy ClippedLoss DeclaredMetric",
+        "data.named": "load_dataset",
+        "ledger": "Ledger",
+        "planner": "plan",
+        "search.result": "TuneResult",
+        "search.space": "Choice LogUniform Uniform",
+        "search.tune": "tune",
+        "selection.cost": "epsilon least_noise",
+        "training.compute": "Compute",
+        "training.result": "Result",
+        "training.train": "train train_population",
+    }.items()
+    for name in names.split()
 }
 __all__ = [
-    "Accuracy",
-    "Budget",
-    "Choice",
-    "ClippedLoss",
-    "DeclaredMetric",
-    "Ledger",
-    "LogUniform",
-    "Result",
-    "Run",
-    "Statement",
-    "TuneResult",
-    "Uniform",
-    "gradients",
-    "optimizers",
-    "train",
-    "train_population",
-    "tune",
-]
+    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "Ledger", "LogUniform", "Result",
+    "Run", "Statement", "TuneResult", "Uniform", "accounting", "epsilon", "errors", "gradients", "least_noise",
+    "load_dataset", "optimizers", "plan", "selection", "train", "train_population", "tune",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:
@@ -57,9 +56,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is first asked for, so that accounting starts at once."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"honestdp.{_HOMES[name]}"), name)
-    if name in ("gradients", "optimizers"):
+    if name in __all__:
         return importlib.import_module(f"honestdp.{name}")
     raise AttributeError(f"module 'honestdp' has no attribute {name!r}")

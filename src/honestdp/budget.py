@@ -7,8 +7,10 @@ leave and the assumptions; the statement carries all of them, in words and as a 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
+from typing import Any
 
 from honestdp import checks
 
@@ -32,7 +34,14 @@ def independence(*, strict: bool) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """(epsilon, delta) differential privacy under the adding or removing of one record."""
+    """(epsilon, delta) differential privacy under the adding or removing of one record.
+
+    epsilon: above 0. delta: between 0 and 1, well below one over the number of records. InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> honestdp.Budget(epsilon=3.0, delta=1e-5)
+    Budget(epsilon=3.0, delta=1e-05)
+    """
 
     epsilon: float
     delta: float
@@ -69,6 +78,15 @@ class Statement:
     scores: what was asked of validation records, and what it costs.
     uncovered: what the guarantee does not speak of, and who sees it.
     not_private: reasons why nothing is guaranteed at all.
+
+    `train` and `tune` make it; printed, it is the whole guarantee in words, and `as_dict` is the same for JSON.
+
+    >>> import torch, honestdp
+    >>> x, y = honestdp.load_dataset("digits").train
+    >>> run = honestdp.Run(records=len(x), lot=64, steps=5, noise=2.0)
+    >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, optimizer="horizon", delta=1e-5)
+    >>> print(str(result.statement).splitlines()[1])
+    relation    add or remove one record
     """
 
     epsilon: float
@@ -138,6 +156,22 @@ class Statement:
             "private": not self.not_private,
             "not_private": list(self.not_private),
         }
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Statement:
+        """The statement that `as_dict` wrote."""
+        same = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")
+        published = written["published"]
+        return cls(
+            epsilon=float(written["epsilon"]),
+            published=None if published is None else (published["bound"], float(published["epsilon"])),
+            scores=written["scores"] or "",
+            uncovered=written["uncovered"] or "",
+            assumptions=tuple(written["assumptions"]),
+            notes=tuple(written["notes"]),
+            not_private=tuple(written["not_private"]),
+            **{name: written[name] for name in same},
+        )
 
 
 def number(value: float) -> float | str:

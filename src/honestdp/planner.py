@@ -13,12 +13,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, FallBack
 from honestdp.accounting.calibration import OverBudget, Start, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.accounting.pld import comparing
 from honestdp.budget import Budget, Statement
 from honestdp.run import Run
@@ -26,6 +28,7 @@ from honestdp.selection import Selection, catalogue
 from honestdp.selection.contract import ONE_RUN_LEAVES
 from honestdp.selection.profile import quiet
 
+ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
 MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
 
@@ -83,13 +86,13 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
     event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AccountingWarning)
-        epsilon = selection.epsilon(event, delta=delta)
+        epsilon = epsilon_of(selection, event, delta=delta)
     notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
     if other is not None and math.isfinite(epsilon) and not selection.one_run:
         with quiet():
-            published = (other.basis, other.epsilon(event, delta=delta))
+            published = (other.basis, epsilon_of(other, event, delta=delta))
     basis = (
         other.basis if other is not None and (fell_back or (published and epsilon == published[1])) else selection.basis
     )
@@ -119,16 +122,32 @@ def plan(
     coverage: float = 0.9,
     max_runs: float | None = None,
     published: bool = False,
+    eligible: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Plan:
     """Every method at the given noise, or the noise of every method at the given epsilon, and a recommendation.
 
+    records, lot, steps: of one run; see `Run`.
+    delta: of the whole search.
+    candidates: how many there are.
+    noise, epsilon: one of them: compare epsilons at this noise, or the noises that meet this epsilon.
+    coverage: the chance that a given candidate is run at all, for selections that draw them.
     max_runs: the most runs, on average, that can be afforded.
     published: recommend published bounds alone.
+    eligible: leave out the methods that cannot be recommended, such as those of too little coverage.
     progress: called with how many methods are done, and of how many.
+
+    Returns a Plan: the methods, the recommended one, and why.
+
+    Raises OverBudget where no method meets the epsilon, and InvalidArgument.
+
+    >>> import honestdp
+    >>> plan = honestdp.plan(records=60_000, lot=250, steps=100, delta=1e-6, candidates=4, noise=4.0)
+    >>> print(plan.reason)
+    the least epsilon of all methods with a coverage of at least 0.9...
     """
     if (noise is None) == (epsilon is None):
-        raise checks.InvalidArgument("noise", noise, "given, or --epsilon in its place, and not both")
+        raise checks.InvalidArgument("noise", noise, "given, or epsilon in its place, and not both")
     checks.whole(least=1, most=checks.MOST, candidates=candidates)
     checks.probability(coverage=coverage, delta=delta)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
@@ -142,6 +161,8 @@ def plan(
     listed += catalogue.variants(
         candidates=candidates, coverage=coverage, mean_runs=min(candidates, max_runs or math.inf)
     )
+    if eligible:
+        listed = [listed[0], *_eligible(listed[1:], candidates, coverage, max_runs, published)]
     methods: list[Method] = []
     unreachable: list[str] = []
     with quiet():  # what accountants say of one number belongs into its statement, not into a comparison
@@ -184,7 +205,7 @@ class _Noises:
     def of(self, equal: str, selection: Selection, delta: float, *, finely: bool = False) -> tuple[float, Run]:
         run = self.given
         if self.budget is None:
-            return selection.epsilon(run.event, delta=delta), run
+            return epsilon_of(selection, run.event, delta=delta), run
         like = (equal, selection.name, selection.accountant)
         before = self.ends.get(like)
         start = replace(before or next(reversed(self.ends.values()), Start()))
@@ -197,7 +218,7 @@ class _Noises:
                 records=run.records,
                 lot=run.lot,
                 steps=run.steps,
-                selection=_Remembering(selection, tried),
+                selection=Remembering(selection, tried),
                 start=start,
             )
         self.ends[like] = start
@@ -205,9 +226,9 @@ class _Noises:
         return tried[run.event], run
 
 
-@dataclass
-class _Remembering:
-    """A selection's epsilons, kept as they are computed."""
+@dataclass(eq=False)
+class Remembering:
+    """A selection's epsilons, kept as they are computed; equal to no other, for those of a comparison may be coarse."""
 
     selection: Selection
     tried: dict[DpEvent, float]
@@ -217,20 +238,55 @@ class _Remembering:
         return self.tried[event]
 
 
-def _recommend(
-    methods: list[Method], coverage: float, max_runs: float | None, published: bool, *, by_noise: bool
-) -> tuple[Method, str]:
+def plan_within(budget: Budget, *, records: int, lot: float, steps: int, candidates: int, **limits: Any) -> Plan:
+    """The plan of a search: at the noise with which what it recommends meets the budget, of what may be recommended.
+
+    Methods are compared at one noise, then again at the noise of the one found best. limits: see `plan`.
+    """
+    selection = catalogue.named("compose", candidates=candidates)
+    run: dict[str, Any] = {"records": records, "lot": lot, "steps": steps}
+    for _ in range(ROUNDS):
+        noise = least_noise(budget, **run, selection=selection).noise
+        compared = plan(**run, candidates=candidates, delta=budget.delta, noise=noise, eligible=True, **limits)
+        settled, selection = compared.recommended.selection == selection, compared.recommended.selection
+        if settled:
+            break
+    return compared
+
+
+def _eligible(
+    listed: list[tuple[str, Selection]], candidates: int, coverage: float, max_runs: float | None, published: bool
+) -> list[tuple[str, Selection]]:
+    """What may be recommended, told without any accounting; for one candidate a single run, for there is nothing to choose."""
+    if candidates == 1:
+        return [("all", catalogue.one_run())]
+    unpriced = [
+        Method(selection, selection.coverage(candidates), equal, math.nan, math.nan) for equal, selection in listed
+    ]
+    return [(method.equal, method.selection) for method in _covering(unpriced, coverage, max_runs, published)[0]]
+
+
+def _covering(
+    methods: list[Method], coverage: float, max_runs: float | None, published: bool
+) -> tuple[list[Method], float]:
+    """The methods that are allowed, affordable and cover enough, or as much as can be had; and the most that can be had."""
     allowed = [m for m in methods if not published or m.selection.published is None]
     affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
     if not affordable:
         raise OverBudget("no method meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
-    covering = [m for m in affordable if m.coverage >= coverage - 1e-9]
+    most = max(m.coverage for m in affordable)
+    enough = coverage - 1e-9 if most >= coverage - 1e-9 else most / 2
+    return [m for m in affordable if m.coverage >= enough], most
+
+
+def _recommend(
+    methods: list[Method], coverage: float, max_runs: float | None, published: bool, *, by_noise: bool
+) -> tuple[Method, str]:
+    covering, most = _covering(methods, coverage, max_runs, published)
     what = "noise" if by_noise else "epsilon"
     limit = "" if max_runs is None else f" within {max_runs:g} runs on average"
     reason = f"the least {what} of all methods with a coverage of at least {coverage:g}{limit}"
-    if not covering:
-        most = max(m.coverage for m in affordable)
-        covering = [m for m in affordable if m.coverage >= most / 2]
+    if most < coverage - 1e-9:
         enough = f"half of the most, {most:.2g}, or more"
         reason = f"no method has a coverage of {coverage:g}{limit}; the least {what} of those with {enough}"
 

@@ -26,6 +26,13 @@ class Run:
     lot: L, the expected size of a Poisson lot, and the divisor of every release.
     steps: T, how many noisy queries are made.
     noise: sigma, the noise multiplier; 0 trains without privacy.
+
+    Raises InvalidArgument for numbers that no run can have.
+
+    >>> import honestdp
+    >>> run = honestdp.Run(records=60_000, lot=600, steps=1000, noise=4.0)
+    >>> run.rate
+    0.01
     """
 
     records: int

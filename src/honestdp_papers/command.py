@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from honestdp.checks import HonestdpError
+from honestdp.cli.terminal import Command, progress
 from honestdp_papers.parts import RESULTS, is_done
 from honestdp_papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder, result_file
 
@@ -35,7 +33,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LONG = 10.0  # seconds on a large GPU from which on a CPU is a poor idea
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_papers(out: Out = RESULTS, as_json: Json = False) -> None:
     """Every figure and table that can be reproduced, and the verdicts of those that have been."""
     from honestdp_papers.results import kept_result
@@ -57,7 +55,7 @@ def list_papers(out: Out = RESULTS, as_json: Json = False) -> None:
     Console().print(table)
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
     name: Name,
     quick: Quick = False,
@@ -88,15 +86,24 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, as_json: bool
             typer.echo(f"note: replaces {file}", err=True)
         if place == "cpu":
             _warn(found, item, out=out, quick=quick)
-        with _progress(f"{found.name}/{item.name}") as tell:
-            results.append(reproduce(found, item, out=out, quick=quick, device=place, tell=tell))
+        with progress(f"{found.name}/{item.name}") as update:
+            results.append(
+                reproduce(
+                    found,
+                    item,
+                    out=out,
+                    quick=quick,
+                    device=place,
+                    tell=lambda part, done, total, update=update: update(done, total, part),
+                )
+            )
         if not as_json:
             _print(found, item, results[-1], out)
     if as_json:
         typer.echo(json.dumps(results if len(items) > 1 else results[0], indent=2))
 
 
-@app.command()
+@app.command(cls=Command)
 def show(name: Name, quick: Quick = False, out: Out = RESULTS, as_json: Json = False) -> None:
     """Print a result that was made before: claims, verdicts, tables, and how it was made."""
     from honestdp_papers.results import kept_result
@@ -117,7 +124,7 @@ def show(name: Name, quick: Quick = False, out: Out = RESULTS, as_json: Json = F
         _print(found, item, result, out)
 
 
-@app.command()
+@app.command(cls=Command)
 def document(
     name: Annotated[str, typer.Argument(metavar="PAPER", help="As in mohapatra2022.")],
     out: Out = RESULTS,
@@ -154,16 +161,6 @@ def _warn(found: Paper, item: Item, *, out: Path, quick: bool) -> None:
             "that here; --quick takes minutes. It can be stopped and goes on where it was.",
             err=True,
         )
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[str, float, float], None]]:
-    """A bar with the time left on standard error, seen only in a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda part, done, total: bar.update(task, description=part, completed=done, total=total)
 
 
 def _print(found: Paper, item: Item, result: dict[str, Any], out: Path) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from honestdp.boundary.capture import free_captured
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import Intake, take_in
 from honestdp.boundary.query import Constants
 from honestdp.boundary.records import prepared
@@ -24,7 +26,7 @@ from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp.run import Run
 from honestdp.training.chunks import plan_chunks
-from honestdp.training.population import Population, free_captured
+from honestdp.training.population import Population
 from honestdp_papers.parts import Tell
 
 _EVALUATED = 1 << 27
@@ -58,7 +60,7 @@ def accuracies(
     make: makes a model with fresh initial weights from torch's generator; each repeat has its own seed.
     """
     place = placed(device)
-    intake = take_in(make(), dataset.train, records=plan.run.records, loss=None, device=place, workers=0)
+    intake = take_in(make(), PrivateData(dataset.train), records=plan.run.records, loss=None, device=place, workers=0)
     initial = stack([seeded(make, repeat) for repeat in range(plan.repeats)], intake.layout, place)
     rules = [rule for _ in range(plan.repeats) for rule in plan.rules]
     starts = initial.repeat_interleave(len(plan.rules), dim=0)
@@ -99,16 +101,8 @@ def population_of(
     noise = torch.tensor(each, dtype=intake.dtype, device=starts.device)
     factors = torch.ones(plan.run.steps, dtype=intake.dtype, device=starts.device)
     constants = Constants(plan.run.records, plan.run.lot, plan.run.steps, noise, intake.layout, factors)
-    mechanism = intake.mechanism(constants, seed=Seed.fixed(plan.seed).child(number), secure=False)
-    mechanism.block = _block(plan.every, mechanism.block, starts.is_cuda)
+    mechanism = intake.mechanism(constants, seed=Seed.fixed(plan.seed).child(number), secure=False, pause=plan.every)
     return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=starts.device), starts)
-
-
-def _block(every: int, usual: int, on_gpu: bool) -> int:
-    """How many steps' lots are drawn at once, so that blocks end where they are looked at. A GPU replays steps in groups and
-    has the room for all of them; elsewhere the largest divisor is taken that is not above the usual number.
-    """
-    return every if on_gpu else max(size for size in range(1, min(usual, every) + 1) if every % size == 0)
 
 
 def most_together(dataset: NamedDataset, run: Run, place: torch.device) -> int:

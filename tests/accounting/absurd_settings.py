@@ -3,7 +3,7 @@
     python -m tests.accounting.absurd_settings FIRST LAST
 
 asks one question for each seed and prints a line for each answer that is wrong: an exception that is not a refusal, a number
-below what one run costs at the least, more for more noise, or a call that takes longer than SECONDS.
+below what one run costs at the least, more for more noise, or a call that takes more than SECONDS of the processor.
 """
 
 from __future__ import annotations
@@ -127,17 +127,17 @@ def late(*_: object) -> None:
 def main(first: int, last: int) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     resource.setrlimit(resource.RLIMIT_AS, (3 * GIBIBYTE, 3 * GIBIBYTE))
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", AccountingWarning)
     wrong = 0
     for seed in range(first, last):
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             said = [*faults(seed)]
         except Exception:
             said = [traceback.format_exc()[-1500:]]
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         wrong += len(said)
         with contextlib.suppress(BrokenPipeError):
             for line in said:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from honestdp import optimizers as rules
-from honestdp.boundary.mechanism import PIECE, Examples, Question, release
+from honestdp.boundary import mechanism as module
+from honestdp.boundary.capture import UNROLL, Captured, Step
 from honestdp.boundary.query import Query
-from honestdp.gradients.pieces import SHORT
-from honestdp.training import population as module
-from honestdp.training.population import UNROLL, Captured
+from honestdp.boundary.release import PIECE, Examples, Question, release
+from honestdp.boundary.sampling import Lots
+from honestdp.gradients.norms import SHORT
 from tests.toy_training import constants_of, intake_of, population_of, toy_data, toy_model
 
 STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits
@@ -22,13 +23,15 @@ STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits
 class Traced(Captured):
     """A captured graph without a GPU: the same buffers, and the same steps over them at every replay."""
 
-    def __init__(self, mechanism: object, rule: rules.Rule, params: Tensor, state: dict[str, Tensor]) -> None:
-        self._mechanism, self._rule = mechanism, rule
+    def __init__(
+        self, step: Step, rule: rules.Rule, params: Tensor, state: dict[str, Tensor], *, width: int, generators: object
+    ) -> None:
+        self._step, self.rule = step, rule
         self.params, self.state = params.clone(), {name: value.clone() for name, value in state.items()}
         # What an earlier replay left behind must not matter, so the buffers begin with members of other lots.
-        self._indices = torch.full((UNROLL, len(params), mechanism.width), 7)
-        self._counts = torch.full((UNROLL, len(params)), mechanism.width)
-        self._graph = SimpleNamespace(replay=lambda: self.load(*self._steps()))
+        self._indices = torch.full((UNROLL, len(params), width), 7)
+        self._counts = torch.full((UNROLL, len(params)), width)
+        self._graph = SimpleNamespace(replay=lambda: self._load(*self._steps()))
 
 
 def trained(rule: rules.Rule, *, width: int | None, seen: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
@@ -36,15 +39,17 @@ def trained(rule: rules.Rule, *, width: int | None, seen: list[tuple[Tensor, Ten
     given = {"lot": 20.0, "steps": STEPS, "noise": [0.5, 0.8], "seed": 5}
     population, mechanism = population_of([toy_model(seed=1), toy_model(seed=2)], toy_data(), [rule] * 2, **given)
     if width is not None:
-        population._capturable, mechanism.width = True, width
-    true = population._replay
+        mechanism._capturable, mechanism._width = True, width
+    true = mechanism._replayed
 
-    def replay(indices: Tensor, counts: Tensor) -> None:
+    def replayed(
+        rule: rules.Rule, params: Tensor, state: dict[str, Tensor], lots: Lots, first: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         if seen is not None:
-            seen.append((indices, counts))
-        true(indices, counts)
+            seen.append((lots.indices[first : first + UNROLL], lots.counts[first : first + UNROLL]))
+        return true(rule, params, state, lots, first)
 
-    population._replay = replay  # type: ignore[method-assign]
+    mechanism._replayed = replayed  # type: ignore[method-assign]
     while population.step < population.total:
         population.block()
     return population.weights()
@@ -68,14 +73,33 @@ def test_no_lot_is_cut_to_the_captured_shape(rule: rules.Rule, width: int, monke
 
 
 def test_a_lot_as_long_as_the_shape_fits_and_one_longer_does_not() -> None:
-    population, mechanism = population_of([toy_model()], toy_data(), RULES[:1], lot=20.0, steps=8, noise=[1.0])
-    population._capturable, mechanism.width = True, 20
-    assert population._fits([20] * UNROLL)
-    assert not population._fits([20] * (UNROLL - 1) + [21])
-    assert not population._fits([21] + [1] * (UNROLL - 1))
-    assert not population._fits([20] * (UNROLL - 1))
-    population._capturable = False
-    assert not population._fits([20] * UNROLL)
+    _, mechanism = population_of([toy_model()], toy_data(), RULES[:1], lot=20.0, steps=8, noise=[1.0])
+    mechanism._capturable, mechanism._width = True, 20
+
+    def fits(longest: list[int]) -> bool:
+        return mechanism._fits(Lots(torch.empty(0), torch.empty(0), longest), range(len(longest)))
+
+    assert fits([20] * UNROLL)
+    assert not fits([20] * (UNROLL - 1) + [21])
+    assert not fits([21] + [1] * (UNROLL - 1))
+    assert not fits([20] * (UNROLL - 1))
+    mechanism._capturable = False
+    assert not fits([20] * UNROLL)
+
+
+def test_weights_that_were_returned_are_not_written_to_by_later_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Captured", Traced)
+    rule = rules.OSO(lr=0.5)
+    population, mechanism = population_of([toy_model()], toy_data(), [rule], lot=20.0, steps=200, noise=[1.0])
+    mechanism._capturable, mechanism._width, mechanism._block = True, 60, 8
+    population.block()
+    snapshot = population.snapshot()
+    params, state = snapshot.params.clone(), {name: value.clone() for name, value in snapshot.state.items()}
+    population.block()
+    population.block()
+    assert snapshot.params.equal(params)
+    assert all(snapshot.state[name].equal(value) for name, value in state.items())
+    assert not population.params.equal(params)
 
 
 class OnGpu(Tensor):

@@ -399,7 +399,7 @@ def test_only_the_input_itself_is_told_what_is_known_of_it() -> None:
     given = bookkeeping.Input(x, finite=True, norms=x.norm(dim=2))
     left = torch.rand(2, 3, 5)
     whole, part, other = (
-        given.tell(Product(left, right, (5, right.shape[2]))) for right in (x, x[:, :, :2], x.clone())
+        given.inform(Product(left, right, (5, right.shape[2]))) for right in (x, x[:, :, :2], x.clone())
     )
     assert whole.right_finite
     assert torch.equal(whole.right_norms, given.norms)
@@ -407,11 +407,11 @@ def test_only_the_input_itself_is_told_what_is_known_of_it() -> None:
     assert part.right_norms is None
     assert not other.right_finite
     assert other.right_norms is None
-    spread = given.tell(Product(left, x[:, :, :1].expand(-1, -1, 4), (5, 4)))
+    spread = given.inform(Product(left, x[:, :, :1].expand(-1, -1, 4), (5, 4)))
     assert spread.right_norms is None
     for finite in (True, False):
         positions = Outer(left[:, :, None], x[:, :, None], (5, 4))
-        assert bookkeeping.Input(x, finite=finite).tell(positions).right_finite is finite
+        assert bookkeeping.Input(x, finite=finite).inform(positions).right_finite is finite
 
 
 @pytest.mark.parametrize("bias", [True, False])

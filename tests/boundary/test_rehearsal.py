@@ -22,6 +22,7 @@ from honestdp.boundary.rehearsal import rehearse
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
+from honestdp.training.compute import Compute
 from tests.tiny_search import WHOLE, clouds, hidden, linear
 
 
@@ -141,7 +142,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         {"metric": declared(lambda out, y: torch.rand(()))},
     ),
     "not a metric": (r"metric must be honestdp.Accuracy", {"metric": lambda out, y: 0.0}),
-    "workers": (r"workers must be a whole number", {"workers": -1}),
+    "no compute": (r"compute must be a honestdp.Compute", {"compute": {"device": "cpu"}}),
+    "a checkpoint": (r"checkpoint must be left out for a search", {"compute": Compute(checkpoint="kept")}),
     "loss": (r"loss must be a function", {"loss": nn.MSELoss}),
 }
 

@@ -12,10 +12,11 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from honestdp.boundary import mechanism, rounding
-from honestdp.boundary.mechanism import PIECE, Examples, Question, release
+from honestdp.boundary import release as step
+from honestdp.boundary import rounding
 from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise
 from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.release import PIECE, Examples, Question, release
 from honestdp.boundary.rounding import grid, noisy
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
@@ -204,7 +205,7 @@ def moved_by_the_last(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> float:
     """By how many clips the last record moves a sum without noise."""
     query = Query(torch.tensor([1.0]))
     # The sum itself: what leaves is noisy first, and of as few digits as the model's weights.
-    monkeypatch.setattr(mechanism, "noisy", lambda total, deviation, source, dtype: total.double())
+    monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype: total.double())
     whole, without = (released(part, query, Silence(), lot=1.0, sigma=0.0).gradient for part in (x, x[:-1]))
     return (whole - without).norm().item()
 
@@ -220,9 +221,9 @@ def test_no_record_moves_a_long_sum_by_more_than_its_clip(records: int, monkeypa
 
 def test_one_long_sum_in_float32_would_move_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
     one = torch.randn(8, generator=torch.Generator().manual_seed(3)) * 3
-    monkeypatch.setattr(mechanism, "_plus", lambda total, piece: piece if total is None else total.add_(piece))
-    monkeypatch.setattr(mechanism, "_margin", lambda params, terms: 0.0)
-    monkeypatch.setattr(mechanism, "_summed_in", lambda params, terms: torch.float32)
+    monkeypatch.setattr(step, "_plus", lambda total, piece: piece if total is None else total.add_(piece))
+    monkeypatch.setattr(step, "_margin", lambda params, terms: 0.0)
+    monkeypatch.setattr(step, "_summed_in", lambda params, terms: torch.float32)
     assert moved_by_the_last(one.expand(1_000_000, 8).contiguous(), monkeypatch) > 1.001
 
 
@@ -245,15 +246,15 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through a layer with a rule and through one without; with the margin in force, and made for it."""
-    monkeypatch.setattr(mechanism, "noisy", lambda total, deviation, source, dtype: total.double())
+    monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype: total.double())
     plain_layer = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(plain_layer.weight)
     for model in (plain_layer, Linear(1)):
         layout = layout_of(model, CPU)
         constants = Constants(n, float(n), 1, torch.tensor([0.0]), layout, torch.ones(1))
         params = stack([model], layout, CPU)
-        terms = mechanism._terms(constants, n)
-        without = drifting(n, mechanism._margin(params, terms))
+        terms = step._terms(constants, n)
+        without = drifting(n, step._margin(params, terms))
         whole = without.clone()
         whole[0] = 1
         sums = []
@@ -274,8 +275,8 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(
 
 
 def test_a_float32_sum_of_many_without_a_margin_does_drift(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanism, "_margin", lambda params, terms: 0.0)
-    monkeypatch.setattr(mechanism, "_summed_in", lambda params, terms: torch.float32)
+    monkeypatch.setattr(step, "_margin", lambda params, terms: 0.0)
+    monkeypatch.setattr(step, "_summed_in", lambda params, terms: torch.float32)
     with pytest.raises(AssertionError):
         test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(4096, monkeypatch)
 

@@ -14,10 +14,11 @@ from torch.nn import functional
 from honestdp import Accuracy, ClippedLoss, DeclaredMetric, losses
 from honestdp.boundary import scores as validation
 from honestdp.boundary.metrics import BATCH, Metric
-from honestdp.boundary.scores import OneByOne, Validation, right
+from honestdp.boundary.scores import OneByOne, ScoreDoor, right
 from honestdp.gradients import ModelWritten
 from honestdp.losses import cross_entropy, squared_error
 
+NONE = [(0,)]  # the noise of one run, silenced to see the sum
 WIDTH = 16  # in place of 1024, so that few records are several batches
 
 
@@ -34,7 +35,7 @@ def classes(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def total(x: Tensor, y: Tensor, *, loss: Any = cross_entropy, metric: Metric, model: nn.Module | None = None) -> int:
-    (found,) = Validation(x, y, loss=loss, metric=metric, width=WIDTH).score(model or Given(), 0)
+    (found,) = ScoreDoor(x, y, loss=loss, metric=metric, width=WIDTH, noise=NONE).score(0, model or Given())
     return found
 
 
@@ -62,7 +63,7 @@ def test_labels_of_one_column_do_not_meet_the_outputs_of_other_records() -> None
     x, y = all_alike_but_one(1001)
     own = lambda out, y: functional.cross_entropy(out, y[:, 0], reduction="none")  # noqa: E731
     with_it, without = (
-        Validation(x[:n], y[:n], loss=own, metric=Accuracy()).score(Given(), 0)[0] for n in (1001, 1000)
+        ScoreDoor(x[:n], y[:n], loss=own, metric=Accuracy(), noise=NONE).score(0, Given())[0] for n in (1001, 1000)
     )
     assert (with_it, without) == (999, 1000)
 
@@ -298,19 +299,19 @@ def test_batches_and_blank_records_do_not_change_a_total() -> None:
     x, y = classes(100, 3)
     for metric in (Accuracy(), ClippedLoss(1.0), DeclaredMetric(lambda out, y: out.max(), low=-1, high=3)):
         totals = {
-            Validation(x, y, loss=cross_entropy, metric=metric, width=width).score(Given(), 0)
+            ScoreDoor(x, y, loss=cross_entropy, metric=metric, width=width, noise=NONE).score(0, Given())
             for width in (1, 7, 100, BATCH)
         }
         assert len(totals) == 1
-        assert Validation(x[:0], y[:0], loss=cross_entropy, metric=metric).score(Given(), 5, -1) == (5, -1)
+        assert ScoreDoor(x[:0], y[:0], loss=cross_entropy, metric=metric, noise=[(5, -1)]).score(0, Given()) == (5, -1)
 
 
 def test_noise_is_added_behind_the_door() -> None:
     x, y = classes(100, 3)
-    door = Validation(x, y, loss=cross_entropy, metric=Accuracy())
-    (exact,) = door.score(Given(), 0)
-    assert door.score(Given(), 3, -40) == (exact + 3, exact - 40)
-    assert door.score(Given()) == ()
+    door = ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), noise=NONE)
+    (exact,) = door.score(0, Given())
+    noisy = ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), noise=[(), (3, -40), (10**9,)])
+    assert [noisy.score(run, Given()) for run in range(3)] == [(), (exact + 3, exact - 40), (exact + 10**9,)]
 
 
 def test_another_forward_can_take_the_place_of_the_batched_one() -> None:
@@ -321,8 +322,10 @@ def test_another_forward_can_take_the_place_of_the_batched_one() -> None:
         seen.append(tuple(x.shape))
         return torch.func.vmap(lambda row: model(row[None])[0])(x)
 
-    door = Validation(x, y, loss=cross_entropy, metric=Accuracy(), forward=one_by_one)
-    assert door.score(Given(), 0) == Validation(x, y, loss=cross_entropy, metric=Accuracy()).score(Given(), 0)
+    door = ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), forward=one_by_one, noise=NONE)
+    assert door.score(0, Given()) == ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), noise=NONE).score(
+        0, Given()
+    )
     assert set(seen) == {(BATCH, 4)}
 
 
@@ -404,12 +407,12 @@ def test_a_sum_of_many_records_is_exact(monkeypatch: pytest.MonkeyPatch) -> None
     """2^17 records of 128 units and one of 1 unit: 2^24 + 1, which is no float32."""
     x = torch.zeros(2**17 + 1, 1)
     x[0] = 127 / 256
-    door = Validation(x, torch.zeros(len(x)), loss=squared_error, metric=ClippedLoss(1.0))
+    door = ScoreDoor(x, torch.zeros(len(x)), loss=squared_error, metric=ClippedLoss(1.0), noise=NONE)
     monkeypatch.setattr(door, "_numbers", lambda out, y: out[:, 0])
-    assert door.score(Given(), 0) == (2**24 + 1,)
+    assert door.score(0, Given()) == (2**24 + 1,)
     real = ClippedLoss.units
     monkeypatch.setattr(ClippedLoss, "units", lambda self, numbers: real(self, numbers).float())
-    assert door.score(Given(), 0) != (2**24 + 1,)
+    assert door.score(0, Given()) != (2**24 + 1,)
 
 
 # ---- Models that write into records
@@ -435,8 +438,8 @@ def test_a_model_that_writes_into_its_input_is_given_copies() -> None:
     x, y = classes(40, 3)
     x[5, 0] = 7.0
     metric, before = DeclaredMetric(lambda out, y: out.sum(), low=-8, high=8), x.clone()
-    door = Validation(x, y, loss=cross_entropy, metric=metric, width=WIDTH)
-    first, again = door.score(Writes(), 0), door.score(Writes(), 0)
+    door = ScoreDoor(x, y, loss=cross_entropy, metric=metric, width=WIDTH, noise=NONE)
+    first, again = door.score(0, Writes()), door.score(0, Writes())
     assert first == again
     assert torch.equal(x, before)
     assert moved(x, y, metric=metric, model=Writes()) <= metric.sensitivity

@@ -38,12 +38,12 @@ def made(seed: int | None = None) -> Mechanism:
 def noise_of(one: Mechanism) -> Tensor:
     """An empty lot is pure noise."""
     params = torch.zeros(len(one.constants.noise), one.constants.layout.width, dtype=torch.float64)
-    return one.release_of([], params, Query(clip=torch.ones_like(one.constants.noise))).gradient
+    return one._release([], params, Query(clip=torch.ones_like(one.constants.noise))).gradient
 
 
 def members_of(one: Mechanism) -> list[list[int]]:
-    one.start(8)
-    lots = one.lots()
+    one._start(8)
+    lots = one._lots()
     return [row[:count].tolist() for row, count in zip(lots.indices[:, 0], lots.counts[:, 0].tolist(), strict=True)]
 
 
@@ -78,8 +78,8 @@ def test_the_runs_of_one_chunk_share_neither_noise_nor_lots() -> None:
     one = made()
     drawn = noise_of(one)
     assert not (drawn[0] == drawn[1]).any()
-    one.start(8)
-    lots = one.lots()
+    one._start(8)
+    lots = one._lots()
     assert not lots.indices[:, 0].equal(lots.indices[:, 1])
 
 

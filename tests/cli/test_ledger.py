@@ -188,7 +188,7 @@ def test_as_a_real_program(tmp_path: Path) -> None:
 
     def program(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, "ledger", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
     refused = program("spend", "--dataset", "a", *CONSTANTS)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)

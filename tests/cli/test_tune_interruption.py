@@ -7,39 +7,28 @@ import shlex
 import signal
 import time
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
 from honestdp import Budget
 from honestdp.ledger import Ledger
-from tests.command_line import DIGITS, run, started
+from tests.command_line import DIGITS, run, started, stopped
 
 SEARCH = ("tune", *DIGITS, "--selection", "compose", "--steps", "1500")
-
-
-def _wait_for(path: Path, process: Popen[str]) -> None:
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
 
 
 def test_a_stopped_search_says_how_to_go_on_and_goes_on_to_the_same_result(tmp_path: Path) -> None:
     seeded = (*SEARCH, "--noise-seed", "3")
     whole = started(tmp_path, *seeded, "--out", "whole")
-    process = started(tmp_path, *seeded, "--out", "a folder")
-    _wait_for(tmp_path / "a folder" / ".secret" / "batch0", process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert out == ""
+    code, out, err = stopped(tmp_path, signal.SIGINT, *seeded, out="a folder")
+    assert (code, out) == (130, "")
     said, command = err.splitlines()
     assert said == "honestdp: the search was stopped; what it was charged stays charged; to go on:"
     words = shlex.split(command)
     assert words == ["honestdp", "tune", "--resume", "a folder"]
     code, out, err = run(tmp_path, *words[1:], "--json")
     assert (code, err) == (0, "")
-    whole.communicate(timeout=120)
+    whole.communicate(timeout=300)
     assert whole.returncode == 0
     result = json.loads((tmp_path / "whole" / "result.json").read_text())
     assert json.loads(out) == result
@@ -50,11 +39,13 @@ def test_a_stopped_search_says_how_to_go_on_and_goes_on_to_the_same_result(tmp_p
 
 def test_a_killed_search_goes_on_uncharged(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
-    ledger.set_budget("digits", Budget(3.5, 1e-5))
-    process = started(tmp_path, *SEARCH, "--ledger", "ledger.db", "--out", "out")
-    _wait_for(tmp_path / "out" / ".secret" / "batch0", process)
-    process.kill()
-    process.communicate()
+
+    def fresh() -> None:
+        ledger.path.unlink(missing_ok=True)
+        ledger.set_budget("digits", Budget(3.5, 1e-5))
+
+    code, _, err = stopped(tmp_path, signal.SIGKILL, *SEARCH, "--ledger", "ledger.db", out="out", before=fresh)
+    assert (code, err) == (-signal.SIGKILL, "")
     charged = ledger.balance("digits")
     assert charged.charges == 1
     code, out, err = run(tmp_path, "tune", "--resume", "out", "--json")
@@ -74,3 +65,33 @@ def test_a_resume_takes_no_other_settings(tmp_path: Path, words: list[str]) -> N
     assert code == 2
     assert "--resume must be given alone" in err
     assert err.count("\n") == 1
+
+
+PLANNING = """
+import pathlib
+import honestdp.search.tune as tuning
+honest = tuning.design
+def design(**request):
+    pathlib.Path("planning").touch()
+    return honest(**request)
+tuning.design = design
+"""
+MANY = ("--optimizer", "adam-wosm", "--space", f"clip={','.join(f'{0.1 + i / 100:.2f}' for i in range(80))}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_stopped_while_it_is_planned_says_one_line_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("digits", Budget(3.5, 1e-5))
+    words = ("tune", "digits", "--epsilon", "3", *MANY, "--lot", "64", "--ledger", "ledger.db", "--out", "out")
+    process = started(tmp_path, *words, before=PLANNING)
+    while not (tmp_path / "planning").exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert err == "honestdp: the search was stopped; nothing was charged\n"
+    assert not (tmp_path / "out").exists()
+    assert ledger.balance("digits").charges == 0

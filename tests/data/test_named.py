@@ -16,7 +16,8 @@ import pytest
 
 from honestdp.checks import InvalidArgument
 from honestdp.data.datasets import adult, embedded, enron, gisette
-from honestdp.data.named import load, names, shuffled, split_rows
+from honestdp.data.named import load_dataset as load
+from honestdp.data.named import names, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable
 from tests.shared_data import FOLDER, needs_files
 
@@ -219,10 +220,10 @@ class Without(importlib.abc.MetaPathFinder):
             raise ImportError(name)
 
 sys.meta_path.insert(0, Without())
-from honestdp.data.named import load
+from honestdp.data.named import load_dataset as load
 print([load(name).features for name in ("mnist", "adult", "adult-202", "enron", "gisette-standin")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "[784, 104, 202, 5512, 5000]", done.stderr
 
 

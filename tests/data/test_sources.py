@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import ClassVar
 
 import pytest
@@ -56,8 +56,8 @@ class Publisher(BaseHTTPRequestHandler):
                     Publisher.sent += 1 << 16
         if self.path.startswith("/slow"):
             with contextlib.suppress(OSError):
-                for place in range(100):
-                    self.wfile.write(body[place : place + 1])
+                for _ in range(6000):  # five minutes, unless the reader leaves
+                    self.wfile.write(b"a")
                     self.wfile.flush()
                     sleep(0.05)
             return
@@ -132,10 +132,8 @@ def test_a_download_with_another_checksum_is_refused_and_leaves_nothing(site: st
 
 def test_a_server_that_drips_is_given_up(site: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_MOST_SECONDS", 0.3)
-    began = monotonic()
     with pytest.raises(DatasetUnavailable, match="not whole after"):
         content("small", SourceFile("a.bin", DIGEST, (site + "/slow.bin",), len(WHOLE)))
-    assert monotonic() - began < 5
     assert files_below(cache) == []
 
 
@@ -183,7 +181,7 @@ def peak_of(code: str) -> tuple[str, int]:
     """What a process of its own prints, and the most memory that it had, in MiB."""
     script = f"import resource\nbefore = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n{code}\n"
     script += "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     said, grown = done.stdout.rsplit("\n", 2)[0], done.stdout.split()[-1]
     return said, int(grown)
 

@@ -362,7 +362,7 @@ def test_a_wider_call_vets_the_loss_anew() -> None:
 
 def test_a_width_that_was_vetted_is_not_vetted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("honestdp.gradients.engine.refuse_mixing", lambda trial, *, examples: asked.append(examples))
+    monkeypatch.setattr("honestdp.gradients.prepared.refuse_mixing", lambda trial, *, examples: asked.append(examples))
     model = Own()
     prepared, params = Prepared(model, squared), drawn(model, 1, torch.float32)
     with torch.no_grad():

@@ -73,7 +73,7 @@ def test_a_release_has_no_noise_in_its_gaps(rule: rules.Rule) -> None:
     intake = gapped(intake_of(toy_model(), toy_data(60)))
     population = trained(intake, rule)
     query = population._rule.query(population.state, population._mechanism.constants)
-    released = population._mechanism.release_of([], population.params, query)
+    released = population._mechanism._release([], population.params, query)
     for sent in (released.gradient, released.direction):
         for gap in intake.layout.gaps:
             assert sent is None or sent[:, gap].eq(0).all()

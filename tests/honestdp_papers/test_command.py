@@ -98,7 +98,7 @@ sys.argv = ["honestdp", "papers", "run", "mohapatra2022/figure1"]
 main()
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert done.returncode == 130
     assert done.stderr == "honestdp: stopped; the parts that are done are kept: run the same again to go on\n"
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.data.named import NamedDataset
 from honestdp.gradients.layout import stack
@@ -39,7 +40,7 @@ def network() -> nn.Module:
 def test_right_answers_of_a_population_are_those_of_each_model(make: type[nn.Module]) -> None:
     dataset = toy()
     modules = [make() for _ in range(5)]
-    intake = take_in(modules[0], dataset.train, records=400, loss=None, device=CPU, workers=0)
+    intake = take_in(modules[0], PrivateData(dataset.train), records=400, loss=None, device=CPU, workers=0)
     test = Exam(intake.question.model, intake.layout, dataset, CPU)
     x, y = torch.from_numpy(dataset.test[0]), torch.from_numpy(dataset.test[1].astype(np.int64))
     expected = [int((module(x).argmax(1) == y).sum()) for module in modules]
@@ -85,7 +86,7 @@ def test_looking_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = linear()
-    intake = take_in(module, dataset.train, records=400, loss=None, device=CPU, workers=0)
+    intake = take_in(module, PrivateData(dataset.train), records=400, loss=None, device=CPU, workers=0)
     population = population_of(intake, plan, list(plan.rules), stack([module], intake.layout, CPU), 0)
     while population.step < 60:
         population.block()

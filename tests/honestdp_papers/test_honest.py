@@ -13,7 +13,7 @@ import torch
 from scipy import integrate, stats
 
 from honestdp.boundary.metrics import Accuracy
-from honestdp.boundary.scores import Validation
+from honestdp.boundary.scores import ScoreDoor
 from honestdp.losses import cross_entropy
 from honestdp.run import Run
 from honestdp.search.design import Design
@@ -197,8 +197,8 @@ def test_a_kept_score_is_the_products() -> None:
     output, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
     right = int((output.argmax(1) == y).sum())
     kept = Kept(np.array([[right]]), np.zeros((1, 1)), np.ones((1, 1), bool), held=50)
-    given = Validation(output, y, loss=cross_entropy, metric=Accuracy())
-    assert kept.total((0, 0)) == given.score(torch.nn.Identity(), 0)[0]
+    given = ScoreDoor(output, y, loss=cross_entropy, metric=Accuracy(), noise=[(0,)])
+    assert kept.total((0, 0)) == given.score(0, torch.nn.Identity())[0]
 
 
 # ---- Trainings
@@ -208,7 +208,9 @@ def test_sides_are_apart_and_every_search_trains_at_its_own_noise(monkeypatch: p
     seen: dict[str, list[np.ndarray]] = {"trained": [], "asked": []}
     take_in, exam = honest_training.take_in, honest_training.Exam
     monkeypatch.setattr(
-        honest_training, "take_in", lambda m, data, **kw: (seen["trained"].append(data[0]), take_in(m, data, **kw))[1]
+        honest_training,
+        "take_in",
+        lambda m, data, **kw: (seen["trained"].append(data._data[0]), take_in(m, data, **kw))[1],
     )
     monkeypatch.setattr(honest_training, "Exam", lambda *a: (seen["asked"].append(a[2].test[0]), exam(*a))[1])
     runs = [Run(records=320, lot=40, steps=100, noise=noise) for noise in (0.5, 2000.0)]

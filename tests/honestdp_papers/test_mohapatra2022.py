@@ -282,7 +282,7 @@ sys.exit(main(["mohapatra2022/figure3", "--out", sys.argv[1], "--device", "cpu",
         [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         env=environment,
     )

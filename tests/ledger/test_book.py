@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sqlite3
 import stat
@@ -120,14 +119,14 @@ def test_a_budget_is_set_once(tmp_path: Path) -> None:
     assert ledger.balance("a").budget == BUDGET
 
 
-def test_no_budget_names_the_command_that_sets_it(tmp_path: Path) -> None:
+def test_no_budget_names_the_call_that_sets_it(tmp_path: Path) -> None:
     missing = Ledger(tmp_path / "my ledger.db")
     for ledger in (missing, ledger_of(tmp_path)):
         for ask in (partial(ledger.charge, "my data", spending(), key="1"), partial(ledger.balance, "my data")):
             with pytest.raises(NoBudget) as raised:
                 ask()
-            command = ["honestdp", "ledger", "set-budget", "--ledger", str(ledger.path), "--dataset", "my data"]
-            assert shlex.join(command) in str(raised.value)
+            assert f"Ledger({str(ledger.path)!r}).set_budget('my data', Budget(" in str(raised.value)
+            assert (raised.value.dataset, raised.value.ledger) == ("my data", ledger.path)
     assert not missing.path.exists()
 
 

@@ -65,7 +65,7 @@ def test_of_two_that_race_for_the_last_one_wins(tmp_path: Path) -> None:
             for size in sizes
         ]
         for child in children:
-            child.join(60)
+            child.join(300)
         assert sorted(child.exitcode or 0 for child in children) == [0, 3]
         assert len(ledger.entries(dataset)) == 2
     ledger.verify()
@@ -89,7 +89,7 @@ def test_one_key_from_many_processes_charges_once(tmp_path: Path) -> None:
 
     children = [in_child(charge) for _ in range(4)]
     for child in children:
-        child.join(60)
+        child.join(300)
     assert sorted(child.exitcode or 0 for child in children) == [10, 10, 10, 11]
     assert ledger.balance("a").charges == 1
 
@@ -117,7 +117,7 @@ def test_killed_at_any_moment_nothing_is_refunded_and_nothing_charged_twice(tmp_
             time.sleep(1e-3)
         time.sleep(chance.uniform(0, 0.01))
         child.kill()  # type: ignore[attr-defined]
-        child.join(60)
+        child.join(300)
         told = [key for key in notes.read_text().split("\n")[:-1] if key.startswith(f"{number}-")]
         in_doubt = f"{number}-{len(told)}"
         written = [entry.key for entry in ledger.entries("a") if entry.kind == "charge"]
@@ -150,7 +150,7 @@ def test_processes_that_create_one_ledger_agree(tmp_path: Path, children: int) -
 
     started = [in_child(lambda name=f"own {i}": begin(name)) for i in range(children)]  # type: ignore[misc]
     for child in started:
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0
     assert sorted(Ledger(path).datasets()) == [*(f"own {i}" for i in range(children)), "shared"]
     Ledger(path).verify()

@@ -75,7 +75,7 @@ def test_of_two_copies_that_race_one_goes_on(ledger: Ledger) -> None:
 
     children = [in_child(partial(go_on, token)) for token in ("t1", "t2", "t3")]
     for child in children:
-        child.join(60)
+        child.join(300)
     assert sorted(child.exitcode or 0 for child in children) == [0, 3, 3]
     assert kinds(ledger).count("resume") == 1
 

@@ -302,7 +302,7 @@ def test_killed_while_it_is_written_it_is_whole_or_absent(
         remembered._hash = struck
         counted_epsilon(kinds, delta=DELTA)
 
-    in_child(killed).join(60)
+    in_child(killed).join(300)
     new_process()
     found = counted_epsilon(kinds, delta=DELTA)
     monkeypatch.setenv(remembered.VARIABLE, "off")
@@ -320,7 +320,7 @@ def test_processes_that_remember_at_once_agree(full: Ledger, folder: Path) -> No
 
     children = [in_child(ask) for _ in range(3)]
     for child in children:
-        child.join(60)
+        child.join(300)
     assert [child.exitcode for child in children] == [0, 0, 0]
 
 

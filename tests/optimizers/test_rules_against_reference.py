@@ -94,11 +94,13 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
         for model, start, s in zip(models, stack(models, intake.layout, CPU), sigma, strict=True)
     ]
     normals = CpuNoise(CPU, Seed.fixed(11).child("noise"))  # the same seed the mechanism's noise has
-    mechanism.start(STEPS)
-    lots = mechanism.lots()
+    mechanism._start(STEPS)
+    lots = mechanism._lots()
     for step in range(STEPS):
         with torch.no_grad():
-            population._eager(lots, step)
+            population.params, population.state = mechanism._eager(
+                population._rule, population.params, population.state, lots, step
+            )
         draws = [normals.normal(tuple(population.params.shape))]
         if name == "oso":
             draws.append(normals.normal(tuple(population.params.shape)))

@@ -52,7 +52,7 @@ class Browser:
         self.session = self._call("POST", "/session", wanted)["sessionId"]
 
     def _wait(self) -> None:
-        for _ in range(200):
+        for _ in range(2400):
             try:
                 if self._call("GET", "/status")["ready"]:
                     return
@@ -63,7 +63,7 @@ class Browser:
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return json.load(answer)["value"]
 
     def cdp(self, command: str, **parameters: Any) -> Any:
@@ -95,4 +95,4 @@ class Browser:
             self._call("DELETE", f"/session/{self.session}")
         finally:
             self.driver.terminate()
-            self.driver.wait(timeout=20)
+            self.driver.wait(timeout=120)

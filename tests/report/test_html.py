@@ -90,6 +90,7 @@ def test_a_view_has_no_place_for_what_must_not_leave() -> None:
         "configuration",
         "reproduce",
         "version",
+        "what",  # the word "search" or "training", by which function was called
     }
 
 

@@ -29,9 +29,11 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.search import secret
+from honestdp.search.configuration import Configuration, Request, configuration
 from honestdp.search.design import Design, design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.runs import Execution, Setting, Standing
@@ -85,11 +87,9 @@ def setting(start: float) -> Setting:
     )
 
 
-@cache
-def designed(selection: Selection) -> Design:
-    """The product's own design of the search: selection, noise of the runs, noise of the scores."""
+def asked(selection: Selection) -> Request:
     alone = isinstance(selection, Compose) and selection.candidates == 1
-    return design(
+    return Request(
         budget=BUDGET,
         records=RECORDS,
         fraction=FRACTION,
@@ -102,6 +102,17 @@ def designed(selection: Selection) -> Design:
         space_seed=0,
         metric=Accuracy(),
     )
+
+
+@cache
+def designed(selection: Selection) -> Design:
+    """The product's own design of the search: selection, noise of the runs, noise of the scores."""
+    return design(**vars(asked(selection)))
+
+
+def configured(selection: Selection, start: float, data: PrivateData) -> Configuration:
+    public = {"declared": True, "seed": None, "dataset": None, "reproduce": ""}
+    return configuration(asked(selection), setting(start), data, **public)
 
 
 @cache
@@ -272,14 +283,14 @@ def searches(made: Design, start: float, *, blocks: int, each: int) -> list[Outc
             candidates=sum((one.candidates for one in drawn), ()),
             starts=sum((one.starts for one in drawn), ()),
         )
-        pool = Execution(made, together, setting(start), (x, y), records=RECORDS, store=Unkept())
+        pool = Execution(made, together, setting(start), PrivateData((x, y)), records=RECORDS, store=Unkept())
         weights = []
         for number, batch in enumerate(pool.batches()):
             weights += pool._trained(number, batch)
         coins = drawn[0].held_out(RECORDS, made.fraction)
         for one in drawn:
             mine, weights = weights[: len(one.candidates)], weights[len(one.candidates) :]
-            own = Execution(made, one, setting(start), (x, y), records=RECORDS, store=Unkept())
+            own = Execution(made, one, setting(start), PrivateData((x, y)), records=RECORDS, store=Unkept())
             own._trained = lambda number, batch, mine=mine: [mine[run] for run in batch]  # type: ignore[method-assign]
             standing = own.finish()
             signal = int(x[torch.from_numpy(~coins)].sum())

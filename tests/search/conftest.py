@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from honestdp.search import lifecycle as carrying
+from honestdp.boundary.data import PrivateData
 from honestdp.search.runs import Execution
 
 
@@ -17,5 +17,6 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("a record was read")
 
-    monkeypatch.setattr(carrying, "fingerprint", read)
+    for method in ("fingerprint", "_gathered", "split", "check_labels"):
+        monkeypatch.setattr(PrivateData, method, read)
     monkeypatch.setattr(Execution, "__init__", read)

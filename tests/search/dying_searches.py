@@ -26,14 +26,15 @@ from torch import nn
 
 import honestdp
 from honestdp import Budget
+from honestdp.boundary.data import PrivateData
 from honestdp.ledger import Ledger, store
 from honestdp.ledger.spending import total_epsilon
 from honestdp.report import html
 from honestdp.report import search as report
-from honestdp.search import lifecycle as carrying
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
 from honestdp.search.lifecycle import Search
+from honestdp.training.compute import Compute
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")
@@ -61,7 +62,7 @@ def arguments(selection: str) -> dict[str, Any]:
         "coverage": 0.6,
         "lot": 20.0,
         "steps": 4,
-        "device": "cpu",
+        "compute": Compute(device="cpu"),
     }
 
 
@@ -76,13 +77,8 @@ def ready(selection: str) -> Search:
     total_epsilon([], delta=BUDGET.delta)
     total_epsilon([made.design.spending], delta=BUDGET.delta)
     plan = made.design.plan()
-    costs = report.compare(
-        replace(plan, budget=made.design.budget),
-        event=made.design.base,
-        delta=made.design.budget.delta,
-        selection=made.design.selection,
-        noise=made.design.runs[0].noise,
-    )
+    design = made.design
+    costs = report.compare(plan, event=design.base, delta=design.budget.delta, selection=design.selection)
     _COMPUTED[selection] = plan, costs
     _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):
@@ -146,17 +142,17 @@ def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
 
 
 def carry_out(search: Search, out: Path, data: Any) -> Any:
-    return search.carry_out(data, out, resume=(out / "search.json").exists(), show=False)
+    return search.carry_out(PrivateData(data), out, resume=(out / "search.json").exists(), show=False)
 
 
 def _note_reading(folder: Path) -> None:
-    honest = carrying.fingerprint
+    honest = PrivateData.fingerprint
 
-    def fingerprint(data: Any) -> str:
+    def fingerprint(data: PrivateData) -> str:
         os.close(os.open(folder / "read", os.O_RDONLY | os.O_CREAT))
         return honest(data)
 
-    carrying.fingerprint = fingerprint  # type: ignore[assignment]
+    PrivateData.fingerprint = fingerprint  # type: ignore[method-assign]
 
 
 class Deaths:

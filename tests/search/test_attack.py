@@ -25,7 +25,7 @@ import pytest
 import torch
 from scipy import special, stats
 
-from honestdp.search import runs as execution
+from honestdp.boundary.data import PrivateData
 from honestdp.search import secret
 from honestdp.search.design import Design
 from honestdp.search.guarantee import guarantee
@@ -200,11 +200,12 @@ def whole_searches(made: Design, count: int, monkeypatch: pytest.MonkeyPatch) ->
     drawn = secret.drawn
     monkeypatch.setattr(secret, "drawn", lambda *args, **kw: seen.append(drawn(*args, **kw)) or seen[-1])
     said = guarantee(made, seeded=False, declared=True)
-    search = Search(made, closed_form.setting(START), {}, said, None, None, None, None)
     x, y = closed_form.records()
+    public = closed_form.configured(made.selection, START, PrivateData((x, y)))
+    search = Search(design=made, configuration=public, statement=said, report=lambda *_: "")
     blur, found = np.random.default_rng(1), []
     for _ in range(count):
-        result = search.carry_out((x, y), None, resume=False, show=False)
+        result = search.carry_out(PrivateData((x, y)), None, resume=False, show=False)
         coins = seen[-1].held_out(RECORDS, made.fraction)
         law = closed_form.world(made, START, signal=int(x[torch.from_numpy(~coins)].sum()), held=int(coins.sum()))
         found.append(_told(made, law, result, blur))
@@ -265,8 +266,8 @@ def _one_more_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def _split_by_label(patch: pytest.MonkeyPatch) -> None:
-    real = execution.split
-    patch.setattr(execution, "split", lambda data, coins: real(data, data[1].numpy() == 0))
+    real = PrivateData.split
+    patch.setattr(PrivateData, "split", lambda data, coins: real(data, data._pair[1].numpy() == 0))
 
 
 def _half_the_training_noise(patch: pytest.MonkeyPatch) -> None:

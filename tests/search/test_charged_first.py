@@ -29,6 +29,7 @@ from honestdp.search import tune as tuning
 from honestdp.search.lifecycle import Search
 from honestdp.search.vault import Unkept
 from honestdp.selection import RandomStopping, count_of
+from honestdp.training.compute import Compute
 
 from . import closed_form_search as closed_form
 from .forced_draws import remember_public_numbers, tune
@@ -108,7 +109,7 @@ HOMES = [noting_dataset, noting_tensors, noting_memmap]
 def reads(folder: Path, home: Callable[[Path], tuple[Any, list[int]]]) -> list[int]:
     """How many charges there were at each read of a search."""
     data, charges = home(folder / "ledger.db")
-    tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), workers=0)
+    tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), compute=Compute(workers=0))
     return charges
 
 
@@ -125,7 +126,15 @@ def test_without_a_budget_or_over_it_nothing_is_read_charged_or_left_behind(home
     for dataset, refusal in (("unknown", NoBudget), ("poor", BudgetExceeded)):
         data, charges = home(path)
         with pytest.raises(refusal):
-            tune(tmp_path, ENVELOPE, data=data, metric=honestdp.Accuracy(), workers=0, ledger=path, dataset=dataset)
+            tune(
+                tmp_path,
+                ENVELOPE,
+                data=data,
+                metric=honestdp.Accuracy(),
+                compute=Compute(workers=0),
+                ledger=path,
+                dataset=dataset,
+            )
         assert charges == []
         assert list((tmp_path / "out").glob("*")) == []
     assert Ledger(path).entries() == before
@@ -250,7 +259,7 @@ def ending(folder: Path, *, tensors: bool, peek: Callable[[Any], Any] | None = N
         if peek is not None:
             real = tuning.count
             tuning.count = lambda data: (peek(data), real(data))[1]  # type: ignore[assignment]
-        tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), workers=0)
+        tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), compute=Compute(workers=0))
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -18,14 +18,15 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Accuracy, Budget
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.split import gathered
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.search import secret
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from tests.tiny_search import WHOLE, clouds, linear
 
 SECRET = "patient 4711"
@@ -37,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "validation": 0.5,
     "lot": 100,
     "metric": Accuracy(),
-    "workers": 0,
+    "compute": Compute(device="cpu", workers=0),
 }
 
 
@@ -157,7 +158,7 @@ def test_a_dataset_that_fails_on_a_validation_record_does_not_say_on_which(how: 
 @pytest.mark.usefixtures("held_out")
 @pytest.mark.parametrize("how", ["raises", "is not there", "is larger", "ends the process"])
 def test_nor_does_one_that_is_decoded_by_worker_processes(how: str, tmp_path: Path) -> None:
-    check_discreet(raised(Records(how), tmp_path, workers=1))
+    check_discreet(raised(Records(how), tmp_path, compute=Compute(device="cpu", workers=1)))
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -251,7 +252,7 @@ TROUBLE = [
 ]
 
 
-@pytest.mark.parametrize("place", ["_sides", "_validation", "_load", "_batch", "_score"])
+@pytest.mark.parametrize("place", ["_sides", "_door", "_load", "_batch", "_score"])
 @pytest.mark.parametrize("trouble", TROUBLE, ids=lambda trouble: f"{type(trouble).__name__}")
 def test_no_error_keeps_its_words(
     trouble: Exception, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,7 +260,7 @@ def test_no_error_keeps_its_words(
     def fail(*_: Any) -> Any:
         raise trouble
 
-    failing = property(fail) if place in ("_sides", "_validation") else fail
+    failing = property(fail) if place in ("_sides", "_door") else fail
     monkeypatch.setattr(Execution, place, failing)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     check_discreet(raised(clouds(), tmp_path))
@@ -285,9 +286,10 @@ def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None
 
 
 def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in ("execution", "errors"):
+    for module in ("runs", "errors"):
         monkeypatch.setattr(f"honestdp.search.{module}.without_records", lambda trouble: trouble)
-    monkeypatch.setattr("honestdp.search.runs.gathered", lambda held, **_: [held[i] for i in range(len(held))])
+    monkeypatch.setattr(PrivateData, "_gathered", lambda self, **_: [self._data[i] for i in range(len(self))])
+    monkeypatch.setattr(PrivateData, "guarded", lambda self: self)
     error = raised(Records("raises", everyone=True), tmp_path)
     with pytest.raises(AssertionError):
         check_discreet(error)
@@ -295,7 +297,9 @@ def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_gathering_alone_keeps_no_words() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        gathered(Records("raises"), dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fresh())
+        PrivateData(Records("raises")).gathered(
+            dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fresh()
+        )
     assert caught.value.__context__ is None
     assert SECRET not in everything_in(caught.value)
 
@@ -315,5 +319,7 @@ class Pairs(Dataset[Any]):
 def test_a_validation_side_without_a_record_is_no_failure(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the coins put a record there must not be seen."""
     monkeypatch.setattr("honestdp.search.secret.Secret.held_out", lambda self, n, fraction: np.zeros(n, dtype=bool))
-    found = honestdp.tune(linear, wrap(clouds()), **{**WHOLE, "metric": honestdp.Accuracy(), "workers": 0})
+    found = honestdp.tune(
+        linear, wrap(clouds()), **{**WHOLE, "metric": honestdp.Accuracy(), "compute": Compute(device="cpu", workers=0)}
+    )
     assert found.score is not None

@@ -18,6 +18,7 @@ from honestdp.search import errors
 from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.lifecycle import SearchStopped
+from honestdp.training.compute import Compute
 from tests.tiny_search import WHOLE, clouds, linear
 
 SECRET = "image 4711 of a patient"
@@ -64,9 +65,12 @@ class Records(Dataset[Any]):
         return self.x[index], self.y[index]
 
 
+HERE = Compute(device="cpu", workers=0)
+
+
 def left(data: Any, model: Any = linear, **named: Any) -> BaseException:
     with pytest.raises(BaseException) as caught:  # noqa: PT011 (its kind is what is asked)
-        honestdp.tune(model, data, **WHOLE, metric=Accuracy(), **named)
+        honestdp.tune(model, data, **{**WHOLE, "metric": Accuracy(), **named})
     return caught.value
 
 
@@ -95,12 +99,12 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("side")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_dataset_raises_on_a_record_is_not_repeated(kind: str) -> None:
-    check_own(left(Records(kind), workers=0))
+    check_own(left(Records(kind), compute=HERE))
 
 
 @pytest.mark.parametrize("kind", ["a missing file", "a forbidden file"])
 def test_a_file_that_a_dataset_cannot_read_reads_the_same_whoever_decodes_it(kind: str) -> None:
-    here, there = (left(Records(kind), workers=workers) for workers in (0, 2))
+    here, there = (left(Records(kind), compute=compute) for compute in (HERE, Compute(device="cpu", workers=2)))
     check_own(here)
     assert (type(here), str(here)) == (type(there), str(there))
 
@@ -108,7 +112,7 @@ def test_a_file_that_a_dataset_cannot_read_reads_the_same_whoever_decodes_it(kin
 @pytest.mark.usefixtures("side")
 def test_an_interruption_with_words_leaves_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "an interruption", KeyboardInterrupt(SECRET))
-    error = left(Records("an interruption"), workers=0)
+    error = left(Records("an interruption"), compute=HERE)
     assert type(error) is SearchStopped
     assert (error.__cause__, error.__context__) == (None, None)
     assert "4711" not in repr(error)

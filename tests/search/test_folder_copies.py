@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import decoded_once
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -29,6 +30,7 @@ from honestdp.search import runs as execution
 from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.training.checkpoint import packed, unpacked
+from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
 from honestdp.training.population import Population
 from honestdp.training.train import train_population
@@ -48,6 +50,10 @@ class Noisy(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)
+
+
+def private() -> PrivateData:
+    return PrivateData(deaths.records())
 
 
 def forked(act: Callable[[], Any]) -> int:
@@ -96,7 +102,7 @@ def _small(patch: pytest.MonkeyPatch) -> None:
 
 def _no_report(patch: pytest.MonkeyPatch) -> None:
     """It takes longer than the search, and is a function of what else leaves."""
-    patch.setattr(Search, "_report", lambda *_: "")
+    patch.setattr("honestdp.search.tune._report", lambda *_: "")
 
 
 @pytest.mark.parametrize("selection", deaths.SELECTIONS)
@@ -104,25 +110,24 @@ def test_two_copies_of_a_killed_search_end_with_the_same_bytes(
     selection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _small(monkeypatch)
-    search, chance, copied = search_of(selection), random.Random(3), 0
+    search, chance, copied, latest = search_of(selection), random.Random(3), 0, 0.6
     while copied < KILLS:
         out = tmp_path / "out"
         shutil.rmtree(out, ignore_errors=True)
-        begun = time.monotonic()
-        victim = forked(lambda out=out: search.carry_out(deaths.records(), out, resume=False, show=False))
-        time.sleep(chance.uniform(0.02, 0.6))
+        victim = forked(lambda out=out: search.carry_out(private(), out, resume=False, show=False))
+        while not (out / "search.json").exists():  # before there is nothing to copy
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, latest))
         os.kill(victim, signal.SIGKILL)
-        if deaths.ended(victim) == 0 or not (out / "search.json").exists():
-            assert time.monotonic() < begun + 60
+        if deaths.ended(victim) == 0:  # done before it was killed: sooner, then
+            latest *= 0.8
             continue
         copied += 1
         found = []
         for number in range(2):
             copy = tmp_path / f"copy {copied} {number}"
             shutil.copytree(out, copy)
-            assert (
-                deaths.ended(forked(lambda c=copy: search.carry_out(deaths.records(), c, resume=True, show=False))) == 0
-            )
+            assert deaths.ended(forked(lambda c=copy: search.carry_out(private(), c, resume=True, show=False))) == 0
             names = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "report.html")
             found.append({str(path.relative_to(copy)): path.read_bytes() for path in names})
         assert {"model.safetensors", "result.json"} <= found[0].keys()
@@ -135,7 +140,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
     search = search_of("winner")
     monkeypatch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(SearchStopped):
-        search.carry_out(deaths.records(), tmp_path / "out", resume=False, show=False)
+        search.carry_out(private(), tmp_path / "out", resume=False, show=False)
     monkeypatch.undo()
     _no_report(monkeypatch)
     honest = Job.population
@@ -147,7 +152,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
             patch.setattr(
                 Job, "population", lambda self, chunk: (setattr(self, "_seed", Seed.fresh()), honest(self, chunk))[1]
             )
-            search.carry_out(deaths.records(), tmp_path / str(number), resume=True, show=False)
+            search.carry_out(private(), tmp_path / str(number), resume=True, show=False)
         found.append((tmp_path / str(number) / "model.safetensors").read_bytes())
     assert found[0] != found[1]
 
@@ -156,12 +161,18 @@ def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_draw
     x, y = clouds(100)
     run = honestdp.Run(records=100, lot=100, steps=1, noise=1.0)
     job_of = honestdp.training.train.assemble
-    job = job_of(linear(), (x, y), run=run, optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4, device="cpu")
-    states = [job.population(chunk)._mechanism.state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
+    job = job_of(
+        linear(),
+        (x, y),
+        run=run,
+        optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4,
+        compute=Compute(device="cpu"),
+    )
+    states = [job.population(chunk)._mechanism.random_state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
     for place in (0, 2):  # of the lots, of the noise
         every = [state[place].tolist() for state in states]
         assert all(one != other for i, one in enumerate(every) for other in every[:i])
-        assert job.population([0, 1])._mechanism.state()[place].tolist() == every[1]
+        assert job.population([0, 1])._mechanism.random_state()[place].tolist() == every[1]
 
 
 def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
@@ -178,7 +189,11 @@ def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
         model = Noisy(4)
         torch.seed()
         results = train_population(
-            model, deaths.records(), run=run, optimizers=rules, checkpoint=path, checkpoint_seconds=0.0, device="cpu"
+            model,
+            deaths.records(),
+            run=run,
+            optimizers=rules,
+            compute=Compute(checkpoint=path, checkpoint_seconds=0.0, device="cpu"),
         )
         return torch.cat([p.detach().flatten() for one in results for p in one.model.parameters()])
 
@@ -207,7 +222,9 @@ def test_a_checkpoint_of_an_earlier_version_has_no_seed_and_gets_one(
 
     def go() -> None:
         rules = [honestdp.optimizers.SGD(lr=0.1, clip=1.0)]
-        train_population(Noisy(4), deaths.records(), run=run, optimizers=rules, checkpoint=path, device="cpu")
+        train_population(
+            Noisy(4), deaths.records(), run=run, optimizers=rules, compute=Compute(checkpoint=path, device="cpu")
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -302,7 +319,7 @@ def test_a_folder_belongs_to_one_process_until_it_ends_however_that_is(tmp_path:
     def hold() -> None:
         with Lock(tmp_path):
             (tmp_path / "held").touch()
-            time.sleep(60)
+            time.sleep(600)
 
     def take() -> None:
         with Lock(tmp_path):
@@ -323,7 +340,7 @@ def test_a_folder_belongs_to_one_process_until_it_ends_however_that_is(tmp_path:
 def test_a_worker_that_outlives_its_search_does_not_hold_the_folder(tmp_path: Path) -> None:
     def search() -> None:
         with Lock(tmp_path):
-            number = forked(lambda: ((tmp_path / "lives").touch(), time.sleep(60)))
+            number = forked(lambda: ((tmp_path / "lives").touch(), time.sleep(600)))
             (tmp_path / "worker").write_text(str(number))
             while not (tmp_path / "lives").exists():
                 time.sleep(0.01)
@@ -363,15 +380,18 @@ def test_two_processes_cannot_resume_one_search_at_once(tmp_path: Path, monkeypa
 
     def slowly(self: Population) -> None:
         (tmp_path / "working").touch()
-        time.sleep(0.5)
+        limit = time.monotonic() + 120  # for a second one that is not refused and so waits for itself
+        while not (tmp_path / "refused").exists() and time.monotonic() < limit:
+            time.sleep(0.01)
         honest(self)
 
     monkeypatch.setattr(Population, "block", slowly)
-    first = forked(lambda: search.carry_out(deaths.records(), out, resume=False, show=False))
+    first = forked(lambda: search.carry_out(private(), out, resume=False, show=False))
     while not (tmp_path / "working").exists():
         time.sleep(0.01)
-    second = forked(lambda: search.carry_out(deaths.records(), out, resume=True, show=False))
+    second = forked(lambda: search.carry_out(private(), out, resume=True, show=False))
     assert deaths.ended(second) == 2
+    (tmp_path / "refused").touch()
     assert deaths.ended(first) == 0
     assert not (out / ".lock").exists()
 
@@ -428,7 +448,7 @@ def test_a_whole_search_leaves_the_global_generators_as_they_were(
     search = search_of("winner")
     _fixed_world()
     before = _states()
-    search.carry_out(deaths.records(), tmp_path / "out", resume=False, show=False)
+    search.carry_out(private(), tmp_path / "out", resume=False, show=False)
     assert _states() == before
 
 

@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Accuracy, Budget
-from honestdp.boundary.split import fingerprint
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.scores import ScoreDoor
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger, Locked, NoBudget, ReadOnly
 from honestdp.ledger.store import Store
@@ -24,6 +25,7 @@ from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from honestdp.training.population import Population
 from tests.tiny_search import WHOLE, clouds, linear
 
@@ -75,7 +77,7 @@ def test_a_refusal_that_charged_nothing_leaves_no_folder(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Ledger, *_: Any, **__: Any) -> None:
-        raise NoBudget("a has no budget")
+        raise NoBudget("a", Path("ledger.db"))
 
     monkeypatch.setattr(Ledger, "charge", refuse)
     with pytest.raises(NoBudget):
@@ -235,10 +237,10 @@ class Blurred(Dataset[Any]):
 
 
 def test_two_copies_score_the_same_records_with_the_same_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"metric": Accuracy(), "workers": 0}
+    settings = {"metric": Accuracy(), "compute": Compute(device="cpu", workers=0)}
     stopped(tmp_path / "out", Blurred(), **settings)
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
-    real_score, real_gathered, found = execution.Validation.score, execution.gathered, list[torch.Tensor]()
+    real_score, real_gathered, found = ScoreDoor.score, PrivateData._gathered, list[torch.Tensor]()
 
     def score(self: Any, *args: Any) -> Any:
         found.append(torch.rand(4))
@@ -249,8 +251,8 @@ def test_two_copies_score_the_same_records_with_the_same_draws(tmp_path: Path, m
         found.append(x.clone())
         return x, y
 
-    monkeypatch.setattr(execution.Validation, "score", score)
-    monkeypatch.setattr(execution, "gathered", gathered)
+    monkeypatch.setattr(ScoreDoor, "score", score)
+    monkeypatch.setattr(PrivateData, "_gathered", gathered)
     for number, name in enumerate(("out", "copy")):
         torch.manual_seed(number)
         tune(None, Blurred(), out=tmp_path / name, resume=True, **settings)
@@ -268,6 +270,6 @@ def test_labels_in_memory_count_beside_inputs_on_a_disk_and_the_other_way_round(
     for name, values in (("x", x), ("y", y)):
         np.save(tmp_path / f"{name}.npy", values)
     mapped_x, mapped_y = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy")
-    assert fingerprint((mapped_x, y)) != fingerprint((mapped_x, other))
-    assert fingerprint((x, mapped_y)) != fingerprint((x + 1, mapped_y))
-    assert fingerprint((mapped_x, mapped_y)) == fingerprint((mapped_x, mapped_y))
+    assert PrivateData((mapped_x, y)).fingerprint() != PrivateData((mapped_x, other)).fingerprint()
+    assert PrivateData((x, mapped_y)).fingerprint() != PrivateData((x + 1, mapped_y)).fingerprint()
+    assert PrivateData((mapped_x, mapped_y)).fingerprint() == PrivateData((mapped_x, mapped_y)).fingerprint()

@@ -19,6 +19,7 @@ from honestdp.ledger import Ledger
 from honestdp.search import configuration as public
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
+from honestdp.training.compute import Compute
 from honestdp.training.population import Population
 from tests.tiny_search import WHOLE, clouds, linear, weights
 
@@ -90,7 +91,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "delta": ("budget", {"budget": Budget(3.0, 1e-6)}),
     "optimizer": ("space", {"optimizer": "adam", "space": {"lr": [0.1, 1.0], "clip": [1.0]}}),
     "space": ("space", {"space": {"lr": [0.1, 0.5], "clip": [1.0]}}),
-    "selection": ("spending", {"selection": "papernot-steinke"}),
+    "selection": ("selection", {"selection": "papernot-steinke"}),
     "coverage": ("coverage", {"coverage": 0.8}),
     "lot": ("space", {"lot": 300}),
     "steps": ("space", {"steps": 4}),
@@ -155,27 +156,8 @@ def test_a_ledger_that_was_moved_is_the_same_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unread")
 def test_other_code_is_refused(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(public, "_code", lambda: "another")
+    monkeypatch.setattr(public, "source_digest", lambda: "another")
     stopped.refuses("differs in code")
-
-
-def test_the_code_is_a_hash_of_every_source_that_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "honestdp"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    monkeypatch.setattr(honestdp, "__file__", str(package / "__init__.py"))
-    own = public._code.__wrapped__
-    before = own()
-    (package / "deeper").mkdir()
-    (package / "deeper" / "one.py").write_text("1")
-    added = own()
-    (package / "deeper" / "one.py").write_text("2")
-    changed = own()
-    assert len({before, added, changed}) == 3
-    (package / "report").mkdir()
-    (package / "report" / "html.py").write_text("1")
-    (package / "cli.py").write_text("1")
-    assert own() == changed  # what prints and draws decides nothing
 
 
 def test_other_records_of_the_same_shape_are_refused(stopped: Stopped) -> None:
@@ -196,7 +178,7 @@ def test_records_of_another_kind_are_refused(stopped: Stopped) -> None:
 
 def test_a_resume_in_another_process_may_have_other_workers_and_show_its_progress(tmp_path: Path) -> None:
     search = Stopped(tmp_path)
-    search.resume(workers=0, progress=True)
+    search.resume(compute=Compute(device="cpu", workers=0, progress=True))
     assert search.ledger.balance("a").charges == 1
 
 

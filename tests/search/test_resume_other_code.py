@@ -20,9 +20,9 @@ from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import honestdp
-from honestdp import ClippedLoss, DeclaredMetric
+from honestdp import ClippedLoss, Compute, DeclaredMetric
+from honestdp.boundary.data import PrivateData
 from honestdp.checks import InvalidArgument
-from honestdp.search.configuration import _decoding
 from honestdp.training.identity import identity
 from honestdp.training.train import train_population
 from tests.search.test_resume import Stopped
@@ -122,7 +122,7 @@ class Decoded(Dataset[Any]):
 
 
 def test_another_transform_of_a_dataset_is_refused(tmp_path: Path) -> None:
-    named = {"metric": ClippedLoss(1.0), "workers": 0}
+    named = {"metric": ClippedLoss(1.0), "compute": Compute(workers=0)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.search.test_resume.clouds", lambda: Decoded(lambda x: x))
         search = Stopped(tmp_path, **named)
@@ -139,7 +139,12 @@ def test_a_checkpoint_of_other_code_is_refused(change: str, tmp_path: Path) -> N
         model, loss = (given(), None) if what == "model" else (nn.Linear(3, 2), given)
         rules = [honestdp.optimizers.SGD(lr=0.1, clip=1.0)]
         train_population(
-            model, clouds(), run=run, optimizers=rules, loss=loss, checkpoint=tmp_path / "kept", device="cpu"
+            model,
+            clouds(),
+            run=run,
+            optimizers=rules,
+            loss=loss,
+            compute=Compute(checkpoint=tmp_path / "kept", device="cpu"),
         )
 
     go(source)
@@ -372,8 +377,10 @@ def test_other_numbers_in_a_module_are_refused_but_its_weights_are_kept(
 def test_the_code_of_a_dataset_within_a_dataset_is_compared() -> None:
     one, other = Decoded(lambda x: x), Decoded(lambda x: x * 2)
     for around in (lambda data: Subset(data, [0]), lambda data: ConcatDataset([data])):
-        assert identity(*_decoding(around(one))) == identity(*_decoding(around(Decoded(one.transform))))
-        assert identity(*_decoding(around(one))) != identity(*_decoding(around(other)))
+        assert identity(*PrivateData(around(one)).decoders()) == identity(
+            *PrivateData(around(Decoded(one.transform))).decoders()
+        )
+        assert identity(*PrivateData(around(one)).decoders()) != identity(*PrivateData(around(other)).decoders())
 
 
 def test_things_that_hold_each_other_come_to_an_end() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.seed import Seed
 from honestdp.search import secret
 from honestdp.search.runs import Execution, MachineStopped
@@ -82,7 +83,7 @@ def execution(selection: Compose | Winner, folder: Path) -> Execution:
         made,
         secret.drawn(made, seed=None),
         closed_form.setting(0.0),
-        closed_form.records(),
+        PrivateData(closed_form.records()),
         records=RECORDS,
         store=Vault.make(folder / ".secret", "a search"),
     )

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
-from honestdp import Budget, ClippedLoss, DeclaredMetric, LogUniform
+from honestdp import Budget, ClippedLoss, Compute, DeclaredMetric, LogUniform
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.selection import SELECTIONS, named
@@ -35,7 +35,7 @@ def test_every_selection_goes_from_records_to_a_statement(selection: str) -> Non
     assert 0 <= result.score.low <= result.score.value <= result.score.high <= 1
     assert result.run.records == 320
     assert len(result.candidates) == (4 if selection == "compose" else 0)
-    assert result.report is None
+    assert result.folder is None
 
 
 @pytest.mark.parametrize("selection", ["compose", "envelope"])
@@ -44,8 +44,10 @@ def test_what_leaves_is_written(selection: str, tmp_path: Path) -> None:
     result = honestdp.tune(linear, clouds(), selection=selection, out=out, max_runs=30, **SEARCH)
     assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(result.as_dict()))
     assert json.loads((out / "statement.json").read_text()) == result.statement.as_dict()
-    assert result.report == out / "report.html"
-    assert "epsilon" in result.report.read_text()
+    assert result.folder == out
+    assert result.report(tmp_path / "again.html").read_text() == (out / "report.html").read_text()
+    result.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").stat().st_size == (out / "model.safetensors").stat().st_size
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     models = {f"candidates/{i:04d}.safetensors" for i in range(4)} if selection == "compose" else set()
     assert files == models | {"model.safetensors", "search.json", "statement.json", "result.json", "report.html"}
@@ -121,10 +123,12 @@ def test_the_same_seed_gives_the_same_search_and_says_not_private() -> None:
 
 
 def test_horizon_is_the_default_and_needs_no_search() -> None:
-    result = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, device="cpu")
+    result = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, compute=Compute(device="cpu"))
     assert result.hyperparameters == {"optimizer": "horizon", "lot": 40.0, "steps": 20}
     assert result.statement.how == "one run"
-    everything = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, validation=0, device="cpu")
+    everything = honestdp.tune(
+        linear, clouds(), budget=BUDGET, lot=40, steps=20, validation=0, compute=Compute(device="cpu")
+    )
     assert everything.score is None
     assert everything.run.records == 400
 
@@ -178,7 +182,13 @@ class Noting(Dataset):
 
 def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> None:
     x, y = clouds(120)
-    given = {**SEARCH, "lot": 20, "steps": 6, "space": {"clip": [1.0], "lr": [0.01, 0.1]}, "workers": 0}
+    given = {
+        **SEARCH,
+        "lot": 20,
+        "steps": 6,
+        "space": {"clip": [1.0], "lr": [0.01, 0.1]},
+        "compute": Compute(device="cpu", workers=0),
+    }
     data = Noting(x, y)
     result = honestdp.tune(linear, data, metric=honestdp.Accuracy(), selection=QUICK, **given)
     assert result.score is not None
@@ -191,12 +201,12 @@ def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> N
 
 
 def test_every_record_is_on_one_side_and_only_there() -> None:
-    from honestdp.boundary.split import split
+    from honestdp.boundary.data import PrivateData
 
     x, y = clouds(50)
     held = np.arange(50) % 3 == 0
     for data in ((x, y), (torch.tensor(x), torch.tensor(y)), Noting(x, y)):
-        sides = split(data, held)
+        sides = [side._data for side in PrivateData(data).split(held)]
         rows = [[one[i][0] for i in range(len(one))] if isinstance(data, Noting) else list(one[0]) for one in sides]
         assert [len(side) for side in rows] == [33, 17]
         assert np.array_equal(np.array([np.asarray(row) for row in rows[0]]), x[~held])
@@ -235,7 +245,7 @@ def test_a_search_without_a_run_that_ends_says_no_more_than_that(tmp_path: Path)
 def test_labels_that_do_not_fit_are_an_error_that_tells_nothing_of_them(wrap, tmp_path: Path) -> None:
     x, y = clouds(120)
     y[7] = 41
-    given = {**SEARCH, "metric": honestdp.Accuracy(), "workers": 0, "validation": 0.01}
+    given = {**SEARCH, "metric": honestdp.Accuracy(), "compute": Compute(device="cpu", workers=0), "validation": 0.01}
     with pytest.raises(HonestdpError, match="not said") as caught:
         honestdp.tune(linear, wrap((x, y)), selection=QUICK, out=tmp_path / "run", **{**given, "lot": 60})
     assert "41" not in str(caught.value)

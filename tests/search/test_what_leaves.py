@@ -275,7 +275,6 @@ def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def _loud(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("honestdp.search.runs.silence", nullcontext)
     patch.setattr("honestdp.search.lifecycle.silence", nullcontext)
 
 

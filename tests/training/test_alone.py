@@ -16,13 +16,13 @@ class Without(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Without())
 import torch
-from honestdp import Run, optimizers as rules
+from honestdp import Compute, Run, optimizers as rules
 from honestdp.training.train import train, train_population
 
 x = torch.randn(100, 4)
 y = (x[:, 0] > 0).long()
 run = Run(records=100, lot=10, steps=5, noise=1.0)
-train(torch.nn.Linear(4, 2), (x, y), run=run, optimizer=rules.Horizon(), delta=1e-5, progress=True)
+train(torch.nn.Linear(4, 2), (x, y), run=run, optimizer=rules.Horizon(), delta=1e-5, compute=Compute(progress=True))
 train_population(torch.nn.Linear(4, 2), (x, y), run=run, optimizers=[rules.Adam(clip=1.0), rules.OSO(lr=0.1)])
 try:
     train(torch.nn.Linear(4, 2), (x, y), run=run, optimizer=rules.Horizon(), secure=True)
@@ -32,6 +32,6 @@ except ImportError as missing:
 
 
 def test_training_needs_torch_and_numpy_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "pip install randomgen" in done.stdout

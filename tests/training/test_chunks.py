@@ -40,10 +40,10 @@ class Timed:
     """Stands for a population whose steps take a known time."""
 
     def __init__(self, seconds: float, clock: list[float]) -> None:
-        self.seconds, self.clock = seconds, clock
+        self.seconds, self.clock, self.params = seconds, clock, torch.empty(0)
 
-    def rehearse(self, steps: int) -> None:
-        self.clock[0] += steps * self.seconds
+    def block(self, most: int) -> None:
+        self.clock[0] += most * self.seconds
 
 
 @pytest.mark.parametrize(("best", "slow"), [(4, (16, 8, 2, 1)), (16, (8, 4, 2, 1))])
@@ -61,8 +61,8 @@ def test_the_quickest_size_per_run_is_taken(monkeypatch: pytest.MonkeyPatch, bes
 class Disturbed(Timed):
     """Every other turn takes ten times as long, since the machine does something else."""
 
-    def rehearse(self, steps: int) -> None:
-        self.clock[0] += steps * self.seconds * (10 if len(self.clock) % 2 else 1)
+    def block(self, most: int) -> None:
+        self.clock[0] += most * self.seconds * (10 if len(self.clock) % 4 < 2 else 1)
         self.clock.append(0.0)
 
 

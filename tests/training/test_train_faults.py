@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
-from honestdp import Budget, Run
+from honestdp import Budget, Compute, Run
 from honestdp import optimizers as rules
 from honestdp.boundary import decoding as decoded
 from honestdp.boundary.decoding import WorkerDied
@@ -43,7 +43,7 @@ def refused_before_release(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a release was made")
 
-    monkeypatch.setattr(Mechanism, "release_of", never)
+    monkeypatch.setattr(Mechanism, "_release", never)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
@@ -78,7 +78,7 @@ def test_labels_of_a_dataset_out_of_range_stop_before_their_step(monkeypatch: py
     x, y = toy_data()
     y[:] = 7
     with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
-        train(toy_model(), Pairs(x, y), run=RUN, optimizer=RULE, workers=0)
+        train(toy_model(), Pairs(x, y), run=RUN, optimizer=RULE, compute=Compute(workers=0))
 
 
 def test_no_trainable_parameters_is_refused() -> None:
@@ -155,7 +155,7 @@ class Deadly(Pairs):
 
 def test_a_dying_dataset_worker_is_named() -> None:
     with pytest.raises(RuntimeError, match="worker process of the Dataset died"):
-        train(toy_model(), Deadly(*toy_data()), run=RUN, optimizer=RULE, workers=1)
+        train(toy_model(), Deadly(*toy_data()), run=RUN, optimizer=RULE, compute=Compute(workers=1))
 
 
 class Killed(Pairs):
@@ -181,7 +181,7 @@ def test_a_killed_worker_is_named_wherever_it_is_noticed(how: dict[str, Any], wo
     for _ in range(3):
         data.made = time.monotonic()
         with pytest.raises(WorkerDied, match="workers=0 to see the error"):
-            train(toy_model(), data, run=run, optimizer=RULE, workers=workers)
+            train(toy_model(), data, run=run, optimizer=RULE, compute=Compute(workers=workers))
         assert set(multiprocessing.active_children()) <= before
 
 
@@ -200,40 +200,40 @@ def test_a_death_told_in_the_middle_of_a_step_is_named(
     def told(*_: object) -> None:
         raise RuntimeError(words)
 
-    monkeypatch.setattr(Mechanism, "release", told)
+    monkeypatch.setattr(Mechanism, "_release", told)
     with pytest.raises(RuntimeError) as raised:
-        train(toy_model(), Pairs(*toy_data()), run=RUN, optimizer=RULE, workers=1)
+        train(toy_model(), Pairs(*toy_data()), run=RUN, optimizer=RULE, compute=Compute(workers=1))
     assert type(raised.value) is expected
 
 
 def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor the look at the labels before it: between the two a dying one would be told raw."""
     before, during = set(multiprocessing.active_children()), []
-    true = Mechanism.release
+    true = Mechanism._release
 
     def release(self: Mechanism, *given: Any) -> Any:
         during.append(len(set(multiprocessing.active_children()) - before))
         return true(self, *given)
 
-    monkeypatch.setattr(Mechanism, "release", release)
-    job = assemble(toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], workers=2)
+    monkeypatch.setattr(Mechanism, "_release", release)
+    job = assemble(toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], compute=Compute(workers=2))
     assert set(multiprocessing.active_children()) <= before
     job.work(False)
     assert set(during) == {2}
     assert set(multiprocessing.active_children()) <= before
 
 
+@pytest.mark.timeout(300)  # not a limit of speed: whoever waits for the worker's death waits for longer
 def test_an_error_of_the_dataset_stays_what_it_is_and_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(x: Tensor, y: Tensor, number: int) -> Any:
         if number == 7:
             raise OSError("the seventh file is missing")
         return x, y
 
-    monkeypatch.setattr(decoded, "_PATIENCE", 60.0)  # what a broken connection would be given
-    before, began = set(multiprocessing.active_children()), time.monotonic()
+    monkeypatch.setattr(decoded, "_PATIENCE", 1e6)  # what a broken connection would be given
+    before = set(multiprocessing.active_children())
     with pytest.raises(OSError, match="the seventh file is missing"):
-        train(toy_model(), Odd(broken), run=RUN, optimizer=RULE, workers=1)
-    assert time.monotonic() - began < 30
+        train(toy_model(), Odd(broken), run=RUN, optimizer=RULE, compute=Compute(workers=1))
     assert set(multiprocessing.active_children()) <= before
 
 
@@ -261,7 +261,7 @@ class Odd(Pairs):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_dataset_of_odd_records_is_told_what_they_should_be(record: Any, named: str, workers: int) -> None:
     with pytest.raises(InvalidArgument, match=named):
-        train(toy_model(), Odd(record), run=RUN, optimizer=RULE, workers=workers)
+        train(toy_model(), Odd(record), run=RUN, optimizer=RULE, compute=Compute(workers=workers))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_dataset_of_odd_records_is_told_what_they_should_be(record: Any, named
         ({"delta": "x"}, "delta"),
         ({"delta": math.nan}, "delta"),
         ({"schedule": lambda step: "a"}, r"schedule\(0\) must be a finite number, got 'a'"),
-        ({"checkpoint": "."}, "a file in a folder"),
+        ({"compute": Compute(checkpoint=".")}, "a file in a folder"),
         ({"noise_seed": True}, "noise_seed"),
         ({"noise_seed": 1 << 64}, "noise_seed"),
     ],
@@ -324,8 +324,13 @@ def test_every_home_of_the_records_gives_the_same_weights(tmp_path: Path) -> Non
     np.save(tmp_path / "y.npy", y.numpy())
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r"), np.load(tmp_path / "y.npy", mmap_mode="r")
     homes = [(x, y), (x.numpy(), y.numpy()), mapped, TensorDataset(x, y), Pairs(x, y)]
-    found = [weights(train(toy_model(), home, run=RUN, optimizer=RULE, noise_seed=3, workers=0)) for home in homes]
-    found.append(weights(train(toy_model(), Pairs(x, y), run=RUN, optimizer=RULE, noise_seed=3, workers=1)))
+    found = [
+        weights(train(toy_model(), home, run=RUN, optimizer=RULE, noise_seed=3, compute=Compute(workers=0)))
+        for home in homes
+    ]
+    found.append(
+        weights(train(toy_model(), Pairs(x, y), run=RUN, optimizer=RULE, noise_seed=3, compute=Compute(workers=1)))
+    )
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-14)
 
@@ -470,7 +475,7 @@ def test_secure_noise_trains() -> None:
 
 def test_progress_is_shown_or_silent() -> None:
     shown, silent = (
-        train(toy_model(), toy_data(), run=RUN, optimizer=RULE, progress=progress, noise_seed=1)
+        train(toy_model(), toy_data(), run=RUN, optimizer=RULE, compute=Compute(progress=progress), noise_seed=1)
         for progress in (True, False)
     )
     assert weights(shown).equal(weights(silent))

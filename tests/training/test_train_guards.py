@@ -13,8 +13,9 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from honestdp import Budget, Run
+from honestdp import Budget, Compute, Run
 from honestdp import optimizers as rules
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -66,11 +67,11 @@ def test_labels_of_a_dataset_that_a_coin_split_are_checked_before_their_step(lab
     x, y = toy_data()
     y[17] = label
     run = Run(records=60, lot=60, steps=2, noise=1.0)
-    job = assemble(toy_model(), Pairs(x, y), run=run, optimizers=[RULE], workers=0, by_coin=True)
+    job = assemble(toy_model(), Pairs(x, y), run=run, optimizers=[RULE], compute=Compute(workers=0), by_coin=True)
     with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
         job.work(False)
     with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
-        train(toy_model(), Pairs(x, y), run=run, optimizer=RULE, workers=0)
+        train(toy_model(), Pairs(x, y), run=run, optimizer=RULE, compute=Compute(workers=0))
 
 
 @pytest.mark.parametrize("present", [59, 61, 1])
@@ -79,14 +80,14 @@ def test_the_number_of_records_is_the_declared_one_unless_a_coin_chose_them(pres
     x, y = (part.repeat(2, *[1] * (part.dim() - 1))[:present] for part in toy_data())
     given = {"records": 60, "loss": None, "device": CPU, "workers": 0}
     with pytest.raises(InvalidArgument, match="records"):
-        take_in(toy_model(), (x, y), **given)
+        take_in(toy_model(), PrivateData((x, y)), **given)
     with pytest.raises(InvalidArgument, match="records"):
         train(toy_model(), (x, y), run=RUN, optimizer=RULE)
-    intake = take_in(toy_model(), (x, y), by_coin=True, **given)
+    intake = take_in(toy_model(), PrivateData((x, y)), by_coin=True, **given)
     constants = constants_of(intake, records=60, lot=30.0, steps=8, noise=[1.0])
     mechanism = intake.mechanism(constants, seed=Seed.fresh(), secure=False)
-    mechanism.start(4000)
-    lots = mechanism.lots()
+    mechanism._start(4000)
+    lots = mechanism._lots()
     assert max(lots.longest) <= present
     assert lots.indices.max() < present
     deviation = math.sqrt(present * 0.25 / 4000)
@@ -121,7 +122,13 @@ def doubled(output: Tensor, y: Tensor) -> Tensor:
 )
 def test_a_checkpoint_of_another_question_is_refused(tmp_path: Path, changed: dict[str, object], named: str) -> None:
     pytest.importorskip("safetensors")
-    given = {"model": half_frozen(), "data": toy_data(), "run": RUN, "optimizer": RULE, "checkpoint": tmp_path / "kept"}
+    given = {
+        "model": half_frozen(),
+        "data": toy_data(),
+        "run": RUN,
+        "optimizer": RULE,
+        "compute": Compute(checkpoint=tmp_path / "kept"),
+    }
     train(**given)
     train(**given)
     with pytest.raises(InvalidArgument, match=f"the file differs in ([a-z ]+, )?{named}"):
@@ -130,7 +137,7 @@ def test_a_checkpoint_of_another_question_is_refused(tmp_path: Path, changed: di
 
 def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
-    given = {"run": RUN, "optimizers": [RULE], "checkpoint": tmp_path / "kept"}
+    given = {"run": RUN, "optimizers": [RULE], "compute": Compute(checkpoint=tmp_path / "kept")}
     train_population(toy_model(), toy_data(), **given)
     job = assemble(toy_model(), toy_data(), **given)
     job._initial = SimpleNamespace(device=torch.device("cuda"))

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from honestdp import Run
+from honestdp import Compute, Run
 from honestdp import optimizers as rules
-from honestdp.data.named import load
+from honestdp.data.named import load_dataset as load
 from honestdp.training.train import train_population
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def test_horizon_on_mnist_meets_the_reference_within_half_a_point(monkeypatch: p
         model = nn.Linear(784, 10)
     runs = [Run(records=60000, lot=250, steps=5000, noise=sigma) for sigma in REFERENCE]
     results = train_population(
-        model, data.train, run=runs, optimizers=[rules.Horizon()] * 2, device="cpu", noise_seed=0
+        model, data.train, run=runs, optimizers=[rules.Horizon()] * 2, compute=Compute(device="cpu"), noise_seed=0
     )
     for result in results:
         right = result.model(test_x / 255).argmax(dim=1) == test_y

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from honestdp import Budget, Run, gradients
+from honestdp import Budget, Compute, Run, gradients
 from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
@@ -29,7 +29,7 @@ def never_released(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a release was made")
 
-    monkeypatch.setattr(Mechanism, "release_of", never)
+    monkeypatch.setattr(Mechanism, "_release", never)
 
 
 # ---- Models of one population share everything but their trainable weights
@@ -277,12 +277,18 @@ def test_a_dataset_with_one_label_out_of_range_is_refused_before_any_release(
     labels = Y.clone()
     labels[39] = 7
     with pytest.raises(InvalidArgument, match="labels"):
-        train(nn.Linear(8, 3), Listed(labels), run=RUN, optimizer=RULE, workers=workers)
+        train(nn.Linear(8, 3), Listed(labels), run=RUN, optimizer=RULE, compute=Compute(workers=workers))
 
 
 def test_an_error_of_the_users_dataset_is_not_called_a_death() -> None:
     with pytest.raises(RuntimeError, match="cannot decode"):
-        train(nn.Linear(8, 3), Listed(Y, RuntimeError("cannot decode")), run=RUN, optimizer=RULE, workers=1)
+        train(
+            nn.Linear(8, 3),
+            Listed(Y, RuntimeError("cannot decode")),
+            run=RUN,
+            optimizer=RULE,
+            compute=Compute(workers=1),
+        )
 
 
 @pytest.mark.parametrize(
@@ -354,9 +360,8 @@ def test_a_fixed_seed_repeats_a_model_with_dropout_and_leaves_torchs_own_draws_a
         ({"run": Run(records=40, lot=8, steps=3, noise=0.0), "budget": Budget(2.0, 1e-5), "delta": 1e-6}, "delta"),
         ({"schedule": 3}, "schedule"),
         ({"noise_seed": 1.5}, "noise_seed"),
-        ({"workers": -1}, "workers"),
-        ({"checkpoint_seconds": "a"}, "checkpoint_seconds"),
-        ({"checkpoint": "missing/folder/file"}, "checkpoint"),
+        ({"compute": "cuda"}, "compute"),
+        ({"compute": Compute(checkpoint="missing/folder/file")}, "checkpoint"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

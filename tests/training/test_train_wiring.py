@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from honestdp import Run, accounting, joint
+from honestdp import Run, accounting
 from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Query, Release
@@ -65,7 +65,7 @@ class Watch:
         self.of: dict[int, tuple[Mechanism, rules.Rule, int]] = {}
         self.chunks = 0
         self.sent: dict[int, list[tuple[Query, Release]]] = {}
-        make, send = Population.__init__, Mechanism.release_of
+        make, send = Population.__init__, Mechanism._release
 
         def init(population: Population, mechanism: Mechanism, rule: rules.Rule, params: Tensor) -> None:
             self.chunks += 1
@@ -80,7 +80,7 @@ class Watch:
 
         monkeypatch.setattr("honestdp.training.loop.largest_chunk", lambda *_: 2)
         monkeypatch.setattr(Population, "__init__", init)
-        monkeypatch.setattr(Mechanism, "release_of", release_of)
+        monkeypatch.setattr(Mechanism, "_release", release_of)
         runs = [MIXED_RUN.with_noise(noise) for noise in NOISES]
         models = [Flat(float(i)).double() for i in range(len(MIXED))]
         data = torch.zeros(80, 2000, dtype=torch.float64), torch.zeros(80, 1, dtype=torch.float64)
@@ -114,6 +114,11 @@ def agrees(values: Tensor, spread: float) -> bool:
     return ALARM / 2 < stats.chi2(values.numel()).cdf(squares) < 1 - ALARM / 2
 
 
+def left_by(second: float, *, of: float) -> float:
+    """What a second answer with this noise leaves of the step's noise to the gradient."""
+    return (of**-2 - second**-2) ** -0.5
+
+
 def test_every_rule_gets_releases_of_the_noise_its_result_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero gradients: a release is noise of nu_g C / L, nu_g what the stated sigma leaves. 12,000 numbers for a run; a
     noise wrong by a tenth is caught, and that of a neighbour of the population is."""
@@ -122,9 +127,9 @@ def test_every_rule_gets_releases_of_the_noise_its_result_states(monkeypatch: py
         mechanism, _, row = watch.of[i]
         sigma, extra = result.run.noise, 0.0
         if isinstance(result.optimizer, rules.OSO):
-            sigma, extra = joint.oso_split(sigma)
+            sigma, extra = left_by(7.124 * sigma, of=sigma), 7.124 * sigma
         elif isinstance(result.optimizer, rules.Quantile):
-            sigma = joint.quantile_split(sigma, count_noise=37.5 / 20)
+            sigma = left_by(2 * 37.5 / 20, of=sigma)
         sent = watch.sent[id(mechanism)]
         assert len(sent) == result.run.steps
         drawn = torch.stack([released.gradient[row] / query.clip[row] for query, released in sent])
@@ -144,7 +149,7 @@ def test_the_weights_of_a_mixed_population_move_by_the_noise_that_is_stated() ->
     run = Run(records=80, lot=37.5, steps=9, noise=1.0)
     noises = [1.0, 3.0, 0.5, 2.0, 1.5, 0.75]
     heavy = math.sqrt(sum(((1 - 0.5**k) / 0.5) ** 2 for k in range(1, 10)))  # how often momentum adds each release
-    left = joint.oso_split(0.75)[0] / 0.75  # what OSO's gradient gets; so slow a pace moves neither clip nor step
+    left = left_by(7.124, of=1.0)  # what OSO's gradient gets; so slow a pace moves neither clip nor step
     given: list[tuple[rules.Rule, float]] = [
         (rules.SGD(lr=0.5, clip=1.0), 0.5 * 1.0 * 3),
         (rules.SGD(lr=0.25, clip=0.1), 0.25 * 0.1 * 3),
@@ -208,8 +213,8 @@ def test_a_fractional_lot_is_sampled_divided_by_and_accounted_as_it_is() -> None
     assert run.rate == 0.125
     mechanism = assemble(toy_model(), toy_data(), run=run, optimizers=[RULE] * 4).population([0, 1, 2, 3])._mechanism
     assert mechanism.constants.lot == 7.5
-    mechanism.start(2000)
-    mean = mechanism.lots().counts.double().mean().item()
+    mechanism._start(2000)
+    mean = mechanism._lots().counts.double().mean().item()
     assert abs(mean - 7.5) < stats.norm.isf(ALARM / 2) * math.sqrt(60 * 0.125 * 0.875 / 8000)
     step = dp_accounting.PoissonSampledDpEvent(0.125, dp_accounting.GaussianDpEvent(1.0))
     result = train(toy_model(), toy_data(), run=run, optimizer=RULE, delta=1e-5)

@@ -2,6 +2,12 @@
 
 Everything here holds for the adding or removing of one record; both directions are computed and the larger counts. Every
 number is an upper bound: approximations err to the safe side.
+
+>>> import honestdp
+>>> run = honestdp.Run(records=60_000, lot=250, steps=1000, noise=4.0)
+>>> epsilons = [honestdp.accounting.epsilon(run.event, delta=1e-6, accountant=name) for name in ("pld", "rdp", "moments")]
+>>> epsilons == sorted(epsilons)
+True
 """
 
 from __future__ import annotations
@@ -43,7 +49,24 @@ __all__ = [
 
 
 def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
-    """The epsilon that the event spends at this delta."""
+    """The epsilon that an event spends at this delta, for the adding or removing of one record.
+
+    event: what is asked of the records, as dp-accounting's events and the three of this package: `Run.event` of a training.
+    delta: strictly between 0 and 1.
+    accountant: "pld" (tight; the privacy-loss distribution), "rdp" (Renyi, the improved conversion) or "moments" (Renyi, the
+        classic conversion, as most papers print it).
+    Returns an upper bound: 0 where nothing is asked, infinite where an answer has no noise.
+    Raises InvalidArgument for a delta or an accountant that is none, UnknownEvent for an event that "pld" does not know. Warns
+    (`FallBack`) where "pld" has to take a Renyi bound.
+
+    >>> from honestdp import Run
+    >>> event = Run(records=60_000, lot=600, steps=1000, noise=2.0).event
+    >>> for accountant in ACCOUNTANTS:
+    ...     print(accountant, round(epsilon(event, delta=1e-5, accountant=accountant), 2))
+    pld 0.62
+    rdp 0.69
+    moments 0.86
+    """
     checks.probability(delta=delta)
     checks.one_of(ACCOUNTANTS, accountant=accountant)
     known = at_once(event)
@@ -70,7 +93,14 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
 
 
 def at_once(event: DpEvent) -> float | None:
-    """The epsilon of an event that needs no accountant: 0 where nothing is asked, infinite where no noise is added."""
+    """The epsilon of an event that needs no accountant: 0 where nothing is asked, infinite where no noise is added.
+
+    None where an accountant is needed.
+
+    >>> from honestdp import Run
+    >>> at_once(Run(records=100, lot=10, steps=5, noise=0.0).event)
+    inf
+    """
     try:
         steps = steps_of(event)
     except UnknownEvent:
@@ -81,8 +111,15 @@ def at_once(event: DpEvent) -> float | None:
 
 
 def privacy_loss(event: DpEvent, *, delta: float, tolerance: float = TOLERANCE) -> Pair | None:
-    """The pair of distributions that dominates the event, made for this delta; None beyond what its numbers can hold.
+    """The pair of distributions that dominates the event, on a grid that is fine enough for epsilon at this delta.
 
     tolerance: the part of epsilon that the grid may add.
+    Returns None where no float could hold its masses: losses too large or too small, or a delta below 1e-100.
+    Raises UnknownEvent for an event that has no place in this accountant.
+
+    >>> from honestdp import Run
+    >>> pair = privacy_loss(Run(records=1000, lot=10, steps=100, noise=1.0).event, delta=1e-5)
+    >>> bool(pair.delta(pair.epsilon(1e-5)) <= 1e-5)
+    True
     """
     return dominating_pair(steps_of(event), delta=delta, tolerance=tolerance)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
+from honestdp.accounting.once import Spender, epsilon_of
 from honestdp.budget import Budget
 from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
@@ -24,12 +24,6 @@ MOST = 10**9  # beyond which counts of steps, candidates and runs are not search
 
 class OverBudget(checks.HonestdpError):
     """A budget that allows not even the least of what was asked."""
-
-
-class Spender(Protocol):
-    """What a search spends if each of its runs is the event: a selection."""
-
-    def epsilon(self, event: DpEvent, *, delta: float) -> float: ...
 
 
 @dataclass
@@ -47,7 +41,16 @@ class Start:
 def least_noise(
     budget: Budget, *, records: int, lot: float, steps: int, selection: Spender, start: Start | None = None
 ) -> Run:
-    """The run with the least noise whose whole search meets the budget: at most 0.1 % below it, never above."""
+    """The run with the least noise whose whole search meets the budget: its epsilon is at most 0.1 % below it, never above.
+
+    records, lot, steps: of every run of the search. selection: how the winner is found, which decides what the search costs.
+    Raises OverBudget where no noise is enough, InvalidArgument for numbers that no run can have.
+
+    >>> from honestdp.selection import Compose
+    >>> run = least_noise(Budget(1.0, 1e-5), records=10_000, lot=100, steps=200, selection=Compose(candidates=1))
+    >>> round(run.noise, 1)
+    1.0
+    """
     checks.whole(least=1, most=checks.MOST, steps=steps)
 
     def run_with(noise: float) -> Run:
@@ -64,7 +67,7 @@ def least_multiplier(
     def excess(log_noise: float) -> float:
         """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
         noise = min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
-        epsilon = selection.epsilon(event_of(noise), delta=budget.delta)
+        epsilon = epsilon_of(selection, event_of(noise), delta=budget.delta)
         return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
 
     log_noise = _crossing(excess) if start is None else _near(excess, start)
@@ -136,7 +139,7 @@ def _secant(previous: tuple[float, float], latest: tuple[float, float], aim: flo
 
 
 def most_steps(budget: Budget, *, run: Run, selection: Spender) -> Run:
-    """The run with the most steps whose whole search meets the budget."""
+    """The run with the most steps, `run` otherwise, whose whole search meets the budget. OverBudget where one is too many."""
 
     def allowed(steps: int) -> bool:
         return selection.epsilon(replace(run, steps=steps).event, delta=budget.delta) <= budget.epsilon
@@ -145,7 +148,10 @@ def most_steps(budget: Budget, *, run: Run, selection: Spender) -> Run:
 
 
 def most_candidates(budget: Budget, *, run: Run, selection_of: Callable[[int], Spender]) -> int:
-    """The largest number of candidates (or mean runs) whose search meets the budget."""
+    """The largest number of candidates (or mean runs) whose search meets the budget. OverBudget where one is too many.
+
+    selection_of: the selection among so many.
+    """
 
     def allowed(candidates: int) -> bool:
         return selection_of(candidates).epsilon(run.event, delta=budget.delta) <= budget.epsilon

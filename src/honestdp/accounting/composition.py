@@ -47,8 +47,8 @@ def chernoff(steps: Sequence[StepMasses], *, mass: float, theta: float = 0.0, si
         there = sum(step.log_moment(theta + sign * tilt) for step in steps)
         return (there - here - math.log(mass)) / tilt
 
-    found = optimize.minimize_scalar(bound, bounds=(math.log(1e-3), math.log(1e7)), options={"xatol": 0.05})
-    return Quantile(loss=sign * float(found.fun), tilt=math.exp(found.x))
+    best = optimize.minimize_scalar(bound, bounds=(math.log(1e-3), math.log(1e7)), options={"xatol": 0.05})
+    return Quantile(loss=sign * float(best.fun), tilt=math.exp(best.x))
 
 
 def discretise(steps: Sequence[Step], *, grid: float, delta: float) -> list[StepMasses]:
@@ -108,7 +108,7 @@ def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
 
 
 def _untilted(p: Array, losses: Array) -> Array:
-    """r = p e^-loss, by logarithms: e^-loss alone may be no float where p is nothing."""
+    """r = p e^-loss, by logarithms: e^-loss alone may overflow where p is 0."""
     with np.errstate(divide="ignore"):
         r: Array = np.exp(np.log(p) - losses)
     return r

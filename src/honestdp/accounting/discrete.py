@@ -1,4 +1,4 @@
-"""A step known by its losses: a pair of discrete distributions at any losses, or one made from a privacy profile.
+"""Steps with discrete losses: the discrete Gaussian, randomised response, and the pair that has a given privacy profile.
 
 A mechanism's privacy profile h(t) = sup_S P(S) - t R(S) is convex in t = e^e, falls from h(0) = 1 and determines the pair: h
 is E_R [dP/dR - t]_+, so that R's mass at the likelihood ratio t is the change of h's slope there (Zhu, Dong & Wang 2022). From
@@ -130,15 +130,15 @@ class Profile:
     def hull(self) -> Profile:
         """The corners of the greatest convex function of e^e below the points."""
         t, h = np.exp(np.minimum(self.epsilons, 700.0)), np.minimum.accumulate(np.minimum(self.deltas, 1.0))
-        kept: list[int] = []
+        corners: list[int] = []
         for i in range(len(t)):
-            while len(kept) > 1:
-                a, b = kept[-2], kept[-1]
+            while len(corners) > 1:
+                a, b = corners[-2], corners[-1]
                 if (h[b] - h[a]) * (t[i] - t[b]) < (h[i] - h[b]) * (t[b] - t[a]):
                     break
-                kept.pop()
-            kept.append(i)
-        return Profile(self.epsilons[kept], h[kept])
+                corners.pop()
+            corners.append(i)
+        return Profile(self.epsilons[corners], h[corners])
 
 
 def step_of(up: Profile, down: Profile, *, count: int = 1) -> AtomStep:

@@ -16,12 +16,19 @@ from honestdp.accounting.steps import GaussianStep, Step
 
 
 class UnknownEvent(TypeError):
-    """An event that has no place in the privacy-loss distribution accountant."""
+    """An event that has no place in the privacy-loss distribution accountant: it is refused, never guessed."""
 
 
 @dataclass(frozen=True)
 class DiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
-    """An integer of sensitivity `sensitivity` plus discrete Gaussian noise of scale noise_multiplier * sensitivity."""
+    """An integer of sensitivity `sensitivity` plus discrete Gaussian noise of scale noise_multiplier * sensitivity.
+
+    Raises InvalidArgument for a negative multiplier or a sensitivity below 1.
+
+    >>> from honestdp import accounting
+    >>> round(accounting.epsilon(DiscreteGaussianDpEvent(4.0), delta=1e-5), 2)
+    0.93
+    """
 
     noise_multiplier: float
     sensitivity: int = 1
@@ -33,7 +40,14 @@ class DiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class PureDpEvent(DpEvent):  # type: ignore[misc]
-    """Any query that is (epsilon, 0) private. An infinite epsilon is an answer without noise."""
+    """Any query that is (epsilon, 0) private. An infinite epsilon is an answer without noise.
+
+    Raises InvalidArgument for a negative epsilon.
+
+    >>> from honestdp import accounting
+    >>> round(accounting.epsilon(PureDpEvent(0.5), delta=1e-9), 2)
+    0.5
+    """
 
     epsilon: float
 
@@ -44,7 +58,13 @@ class PureDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class WorstOfDpEvent(DpEvent):  # type: ignore[misc]
-    """One of several events, which one depending on no record; its privacy profile is at most the worst of theirs."""
+    """One of several events, which one depending on no record; its privacy profile is at most the worst of theirs.
+
+    >>> from honestdp import accounting
+    >>> worst = WorstOfDpEvent((PureDpEvent(0.5), PureDpEvent(0.25)))
+    >>> round(accounting.epsilon(worst, delta=1e-9), 2)
+    0.5
+    """
 
     events: tuple[DpEvent, ...]
 

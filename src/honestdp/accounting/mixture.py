@@ -1,4 +1,4 @@
-"""The worst of several steps: a query that is one of them, by a choice that depends on no record.
+"""A mixture: a query that is one of several by a choice that depends on no record, charged as the worst of them.
 
 A mixture's privacy profile is at most the greatest of its parts' (hockey-stick divergences are jointly convex), at every
 epsilon and in each direction. The pair with that greatest profile dominates every part, and so any choice among them.
@@ -42,14 +42,14 @@ class WorstStep:
         return self
 
     def loss_range(self, tail: float) -> tuple[float, float]:
-        found = _dominating(self.alternatives, tail, self.count)
-        return (-math.inf, math.inf) if found is None else found.loss_range(tail)
+        step = _dominating(self.alternatives, tail, self.count)
+        return (-math.inf, math.inf) if step is None else step.loss_range(tail)
 
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
-        found = _dominating(self.alternatives, tail, self.count)
-        if found is None:
+        step = _dominating(self.alternatives, tail, self.count)
+        if step is None:
             raise TooFine(math.inf)
-        return found.discretised(grid=grid, tail=tail)
+        return step.discretised(grid=grid, tail=tail)
 
 
 @functools.lru_cache(maxsize=16)

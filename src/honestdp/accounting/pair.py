@@ -29,7 +29,17 @@ class Slack:
 
 @dataclass(frozen=True)
 class Pair:
-    """Masses p and r = p e^-loss at increasing `losses`; P has p_inf at +infinity, R has r_inf at -infinity."""
+    """Masses p and r = p e^-loss at increasing `losses`; P has p_inf at +infinity, R has r_inf at -infinity.
+
+    upper, lower: bounds on what rounding may have taken from the masses of P and of R, which every delta has added.
+
+    Randomised response at epsilon 1: a right answer with odds e.
+
+    >>> losses = np.array([-1.0, 1.0])
+    >>> p = np.array([1, math.e]) / (1 + math.e)
+    >>> Pair(losses, p, p[::-1], p_inf=0.0, r_inf=0.0).epsilon(0.0)
+    1.0
+    """
 
     losses: Array
     p: Array

@@ -46,13 +46,18 @@ class FallBack(AccountingWarning):
 
 @dataclass(frozen=True)
 class RenyiCurve:
-    """Renyi divergences `values` at `orders` above one."""
+    """Renyi divergences `values` at `orders` above one.
+
+    >>> curve = RenyiCurve(np.array([2.0, 64.0, 512.0]), np.array([0.01, 0.32, 2.56]))
+    >>> bool(curve.delta(curve.epsilon(1e-5)) <= 1e-5 * (1 + 1e-9))
+    True
+    """
 
     orders: Array
     values: Array
 
     def __post_init__(self) -> None:
-        # What is no number is no bound, and must not pass for one below every other.
+        # NaN is no bound, and must not pass for one below every other.
         object.__setattr__(self, "values", np.where(np.isnan(self.values), np.inf, self.values))
 
     def epsilon(self, delta: float) -> float:
@@ -81,7 +86,14 @@ class RenyiCurve:
 
 
 def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiCurve:
-    """The curve of an event at ORDERS, or at the given orders."""
+    """The Renyi curve of an event at these orders above one; by default at ORDERS, and for pure privacy far beyond.
+
+    Raises dp-accounting's UnsupportedEventError for an event that it does not know.
+
+    >>> import dp_accounting
+    >>> renyi_curve(dp_accounting.GaussianDpEvent(2.0), [3.0]).values.round(3)  # order / (2 * noise^2)
+    array([0.375])
+    """
     chosen = tuple(
         (*ORDERS, *PURE_ORDERS) if orders is None and is_pure(event) else ORDERS if orders is None else orders
     )
@@ -93,9 +105,9 @@ def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiC
 
 def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
     alpha = np.array([order for order in orders if order > 1])
-    own = _own_values(event, alpha, orders)
-    if own is not None:
-        return RenyiCurve(alpha, own)
+    known = _own_values(event, alpha, orders)
+    if known is not None:
+        return RenyiCurve(alpha, known)
     if total_steps(event) == 0:
         return RenyiCurve(alpha, np.zeros(len(alpha)))
     event = _without_nothing(event)
@@ -172,7 +184,7 @@ def _own_values(event: DpEvent, alpha: Array, orders: tuple[float, ...]) -> Arra
 
 
 def _without_nothing(event: DpEvent) -> DpEvent:
-    """The event without what is asked no times: none of infinitely much is nothing, and in floats no number."""
+    """The event without what is asked no times: 0 times an infinite divergence is 0, and in floats NaN."""
     match event:
         case dp_accounting.SelfComposedDpEvent():
             inner = _without_nothing(event.event)
@@ -231,11 +243,11 @@ def moments_epsilon(event: DpEvent, delta: float) -> float:
         return min(value, _WORTHLESS) - math.log(delta) / (order - 1)
 
     highest = math.log(HIGHEST_MOMENT - 1)
-    found = optimize.minimize_scalar(bound, bounds=(math.log(1e-4), highest), options={"xatol": 1e-6})
-    epsilon = min(float(found.fun), bound(highest))
+    best = optimize.minimize_scalar(bound, bounds=(math.log(1e-4), highest), options={"xatol": 1e-6})
+    epsilon = min(float(best.fun), bound(highest))
     if epsilon >= _WORTHLESS:
         return math.inf
-    if found.x > highest - 1e-4:
+    if best.x > highest - 1e-4:
         _warn_of_edge(HIGHEST_MOMENT, 1.0, HIGHEST_MOMENT)
     return epsilon
 

@@ -1,7 +1,10 @@
 """What each record weighs in a step: every clipping rule is a choice of weights, made from norms alone.
 
-A weight w_i keeps |w_i g_i| within the sensitivity of the query, and is 0 for padding and for norms that are not finite. A query
-that asks for two things shares one Gaussian of multiplier sigma between them.
+A weight w_i keeps |w_i g_i| within the sensitivity of the query, and is 0 for padding and for norms that are not finite.
+
+A query that asks for two things shares one Gaussian of multiplier sigma between them: sums of sensitivities c_1, c_2 with noises
+nu_1 c_1, nu_2 c_2 are together one Gaussian query of multiplier sigma when 1/nu_1^2 + 1/nu_2^2 = 1/sigma^2, for the
+concatenation, each part divided by its own scale, has sensitivity sqrt(1/nu_1^2 + 1/nu_2^2) against unit noise.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import Query
+from honestdp.checks import InvalidArgument
 
 AUTO_SLACK = 0.01
 """gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
@@ -43,10 +47,17 @@ def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
 
 
 def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
-    """nu_g, `[runs]`: what is left of sigma for the gradient when a second answer takes its share."""
+    """nu_g = (sigma^-2 - nu^-2)^-1/2, `[runs]`: what is left for the gradient when a second answer has noise nu.
+
+    A second answer with noise of sigma or less would leave nothing: it is refused. A step that is being captured cannot look at
+    its numbers; there nu_g is NaN, and so is what is released, but the same query was looked at before (`try_rule`).
+    """
     if query.extra is None:
         return sigma
     assert query.extra_noise is not None
-    own = query.extra_noise if query.extra == "direction" else 2 * query.extra_noise
-    share = torch.where(sigma > 0, sigma / own, 0)
+    spent = query.extra_noise if query.extra == "direction" else 2 * query.extra_noise  # a count moves by 1/2
+    share = torch.where(sigma > 0, sigma / spent, 0)
+    if not (sigma.is_cuda and torch.cuda.is_current_stream_capturing()) and not bool((share.abs() < 1).all()):
+        wanted = "noise above the run's own on the second question, which would take all the privacy of a step"
+        raise InvalidArgument("extra_noise", query.extra_noise.tolist(), wanted)
     return sigma / (1 - share.square()).sqrt()

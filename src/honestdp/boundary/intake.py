@@ -1,31 +1,30 @@
-"""What comes in: a model and records, checked before anything is released, and handed to the mechanism alone."""
+"""What comes in, for either door: a model, a loss and records, checked against each other before anything is released."""
 
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import deaths_named
-from honestdp.boundary.mechanism import Mechanism, Question, width_of
-from honestdp.boundary.opening import open_records
+from honestdp.boundary.mechanism import Mechanism
+from honestdp.boundary.metrics import Metric
 from honestdp.boundary.query import Constants
-from honestdp.boundary.records import BlankRecords, Records, blank
+from honestdp.boundary.records import BlankRecords, Records
+from honestdp.boundary.rehearsal import rehearse
+from honestdp.boundary.release import Question, width_of
+from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.split import fingerprint
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import Layout, layout_of
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, check_labels, check_output, default_loss
 from honestdp.run import Run
-
-Model = nn.Module | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,9 @@ class Intake:
     fingerprint: str | None = None
     """A hash of records in memory, for a checkpoint alone; as secret as they are."""
 
-    def mechanism(self, constants: Constants, *, seed: Seed, secure: bool) -> Mechanism:
-        return Mechanism(self.question, self._records, constants, seed=seed, secure=secure, classes=self._classes)
+    def mechanism(self, constants: Constants, *, seed: Seed, secure: bool, pause: int | None = None) -> Mechanism:
+        records, classes = self._records, self._classes
+        return Mechanism(self.question, records, constants, seed=seed, secure=secure, classes=classes, pause=pause)
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
@@ -63,82 +63,9 @@ class Intake:
         return Mechanism(self.question, BlankRecords(self._records, constants.records), constants, seed=Seed.fresh())
 
 
-def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
-    """One module of its own for every run: copies of a module, or of what a factory makes; a list gives one each."""
-    if isinstance(model, (list, tuple)):
-        if len(model) != runs:
-            raise InvalidArgument("model", f"{len(model)} models", f"one model, or one for each of the {runs} runs")
-        return [modules_of(one, 1)[0] for one in model]
-    if isinstance(model, nn.Module):
-        return [own_copy(model) for _ in range(runs)]
-    if not callable(model):
-        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
-    return [own_copy(model()) for _ in range(runs)]
-
-
-def own_copy(made: Any) -> nn.Module:
-    """A copy of what a function made: it may return one module every time, and a run must not start from another's weights."""
-    if not isinstance(made, nn.Module):
-        raise InvalidArgument("model", type(made).__name__, "a function that returns a torch.nn.Module")
-    refuse_by_name(made)  # before it is copied: a copy has lost the hooks of its parameters, and shared memory
-    return copy.deepcopy(made)
-
-
-def check_alike(modules: Sequence[nn.Module]) -> None:
-    """The runs of a population share one model but for its trainable weights; refuse modules that differ in anything else."""
-    first = modules[0]
-    for other in modules[1:]:
-        difference = _difference(first, other)
-        if difference:
-            wanted = (
-                f"models that differ in trainable weights alone; two of them differ in {difference}. Frozen parts and buffers "
-                "are shared by all runs: make them once, outside the function, or train such models one by one"
-            )
-            raise InvalidArgument("model", type(other).__name__, wanted)
-
-
-def _difference(one: nn.Module, other: nn.Module) -> str | None:
-    layers, others = dict(one.named_modules()), dict(other.named_modules())
-    if layers.keys() != others.keys():
-        return "their layers"
-    for path, layer in layers.items():
-        if _settings(layer) != _settings(others[path]):
-            return f"the layer {path!r}" if path else "their settings"
-    fixed, found = _fixed(one), _fixed(other)
-    if fixed.keys() != found.keys():
-        return "which parameters are trainable"
-    return next((name for name, value in fixed.items() if not _equal(value, found[name])), None)
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one, other)
-
-
-_PLAIN = (bool, int, float, str, torch.dtype, type(None))
-
-
-def _settings(layer: nn.Module) -> dict[str, Any]:
-    """What makes a layer what it is beside its tensors: its class, its plain attributes and its functions."""
-    found: dict[str, Any] = {"class": type(layer)}
-    for name, value in vars(layer).items():
-        parts = value if isinstance(value, tuple | list) else (value,)
-        if all(isinstance(part, _PLAIN) for part in parts):
-            found[name] = tuple(parts)
-        elif inspect.isroutine(value):
-            # A function written in a constructor is a new object each time, and its code the same.
-            found[name] = getattr(value, "__code__", value)
-    return found
-
-
-def _fixed(module: nn.Module) -> dict[str, Tensor]:
-    """The frozen parameters and the buffers."""
-    frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
-    return {**frozen, **dict(module.named_buffers())}
-
-
 def take_in(
     module: nn.Module,
-    data: Any,
+    data: PrivateData,
     *,
     records: int,
     loss: Loss | None,
@@ -158,7 +85,7 @@ def take_in(
     refuse_by_name(module)
     layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
-    source = open_records(data, device=device, dtype=dtype, workers=workers)
+    source = data._open(device=device, dtype=dtype, workers=workers)
     if len(source) != records and not by_coin:
         wanted = (
             f"{len(source)}, as many as the data has. The number is not taken from the data, because it sets the rate "
@@ -174,14 +101,33 @@ def take_in(
         labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
-    mark = fingerprint(data) if marked else None
+    mark = data.fingerprint() if marked else None
     return Intake(Question(working, loss, strict), layout, dtype, source, classes, mark)
 
 
-def blank_of(x: Any, y: Any, *, module: nn.Module) -> tuple[Tensor, Tensor]:
-    """Two made-up examples in the shape of arrays or tensors x and y, as the module reads them. No record is read."""
+def open_door(
+    side: PrivateData,
+    module: nn.Module,
+    *,
+    loss: Loss | None,
+    metric: Metric,
+    noise: Sequence[tuple[int, ...]],
+    workers: int,
+    seed: Seed,
+    strict: bool = False,
+) -> ScoreDoor:
+    """The door to the records of the validation side, once it is sure that such a module can be scored on them.
+
+    seed: of what a Dataset draws while it is read.
+    """
     parameter = next(module.parameters())
-    return blank(x[:0], y[:0], dtype=parameter.dtype, device=parameter.device)
+    x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
+    loss = loss or default_loss(y.dtype)
+    if len(x) == 0:  # the coins put no record here: every score is its noise
+        return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
+    # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
+    forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=strict)
+    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
 
 
 def try_out(

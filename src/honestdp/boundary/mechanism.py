@@ -1,223 +1,34 @@
-"""The privacy boundary: from records to a Release. Nothing after this module sees a record.
+"""The door of training: weights and state go in with a rule, weights and state come out; records, lots and noise stay inside.
 
-One step of a run (Abadi et al. 2016, Algorithm 1, with the divisor a constant): draw a Poisson lot of rate q = L/N;
-with n_i the norm of record i's gradient g_i, weigh it by w_i so that |w_i g_i| <= C; release g~ = (sum_i w_i g_i + N(0,
-(sigma C)^2 I)) / L. Adding or removing one record moves the sum by at most C, so each step is a Poisson-sampled
-Gaussian of multiplier sigma, and that is what is accounted. The rules that make it so:
-- L, N, sigma and q are declared constants. The realised size of a lot is used for nothing but to know which rows are
-  padding.
-- An empty lot is a step like any other: pure noise.
-- Padding and records with a non-finite norm have weight 0, and weight 0 contributes exactly 0 whatever the gradient.
-- The clip is read once, before the lot is touched; the rule cannot change it until the release is made.
-- A second question about the same lot (OSO's direction, the quantile's count) takes part of the noise budget: with
-  multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two Gaussians on one lot
-  with these multipliers are together one Gaussian of multiplier sigma, because their noise can be rotated into each
-  other. The split is made here, never by a rule.
-- Every run has lots and noise of its own.
+The one verb is `Mechanism.steps`: some steps of a population, each the Poisson-sampled Gaussian of `release`. What comes out
+is computed from releases alone, since the rule sees nothing else. How many steps a call makes follows from public constants.
+They run one by one, or on a GPU eight at a time as one captured graph (`capture`); both ways make the same releases.
+
+The lots of a block of steps are drawn before its steps, for they do not depend on the weights, and the host knows how long
+each is: steps whose lots fit the captured shape are replayed, the rare others run one by one, in as many pieces as their lots
+need. No lot is cut to a shape.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from honestdp.boundary.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
-from honestdp.boundary.noise import NoiseSource, noise_source, torch_generator
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.capture import UNROLL, Captured
+from honestdp.boundary.noise import noise_source, torch_generator
+from honestdp.boundary.query import Constants, Query, Release, State, Steps
 from honestdp.boundary.records import Records
-from honestdp.boundary.rounding import noisy
-from honestdp.boundary.sampling import Lots, PendingLots, block_steps, expected_width, presence
+from honestdp.boundary.release import Examples, Question, release, width_of
+from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
-from honestdp.checks import InvalidArgument
-from honestdp.gradients import PerExample, Prepared, Untouched
-from honestdp.gradients.layout import Layout
-from honestdp.gradients.pieces import SHORT
-from honestdp.gradients.precision import products
-from honestdp.losses import Loss, check_labels
-
-__all__ = ["Examples", "Lots", "Mechanism", "Question", "presence", "release"]
-
-PIECE = 4096
-"""Examples of a run that go through the model and into one sum together, at most."""
-_MOST_MARGIN = 1 / 64
-"""Of the clip, that rounding in float32 may take: enough for lots of 256."""
-
-_USUAL = 5
-"""Standard deviations that a captured lot has room for. A wider one makes eight steps run eagerly, ten times slower; at 4
-deviations that befell one in a hundred of forty runs, and cost more than the room for a fifth does."""
-_EXAMPLES_BYTES = 1 << 30
-
-
-class Examples(NamedTuple):
-    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
-
-    finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
-    """
-
-    x: Tensor
-    y: Tensor
-    present: Tensor
-    finite: bool = False
-    norms: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Question:
-    """The function whose per-example gradients are released. strict: each example under a map of its own."""
-
-    model: nn.Module
-    loss: Loss
-    strict: bool = False
-
-    @cached_property
-    def gradients(self) -> Prepared:
-        return Prepared(self.model, self.loss, strict=self.strict)
-
-    @cached_property
-    def untouched(self) -> Untouched:
-        return Untouched(self.model)
-
-    def vet(self, layout: Layout, x: Tensor, y: Tensor, *, runs: int, width: int) -> None:
-        """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
-        views = layout.views(torch.empty(1, layout.width, dtype=self._dtype, device=x.device).expand(runs, -1))
-        x, y = (part.expand(runs, *part.shape) for part in (x, y))
-        with torch.no_grad():
-            self.gradients.vet(views, x, y, examples=runs * width)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return next(value.dtype for value in self.model.parameters() if value.requires_grad)
-
-
-@torch.no_grad()
-def release(
-    lot: Iterable[Examples],
-    params: Tensor,
-    query: Query,
-    *,
-    question: Question,
-    constants: Constants,
-    noise: NoiseSource,
-    width: int = PIECE,
-) -> Release:
-    """One step of a population: the lot to what may leave. params: `[runs, d]`.
-
-    lot: in as many pieces as it takes, of at most `width` examples of each run; that number is public.
-    """
-    query = _within_bounds(query, len(params))
-    terms = _terms(constants, width)
-    share, dtype = (1 - _margin(params, terms)) / constants.lot, _summed_in(params, terms)
-    gradient: Tensor | None = None
-    direction: Tensor | None = None
-    count = torch.zeros_like(query.clip)
-    with question.untouched.lent(params) as lent:
-        views = constants.layout.views(lent)
-        for examples in lot:
-            if examples.x.shape[1] > width:
-                raise RuntimeError("a piece of a lot is wider than was declared")
-            with products("high" if params.is_cuda else "highest", params.device):
-                found = question.gradients(
-                    views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
-                )
-                weights = clipping_weights(found.norms, examples.present, query).mul_(share)
-                gradient = _plus(gradient, _sum(found, weights, params, constants, dtype))
-                if query.extra == "direction":
-                    weights = direction_weights(found.norms, examples.present, query).mul_(share)
-                    direction = _plus(direction, _sum(found, weights, params, constants, dtype))
-                elif query.extra == "quantile":
-                    count += centred_count(found.norms, examples.present, query)
-    deviation = gradient_multiplier(constants.noise, query) * query.clip
-    return Release(
-        _noisy(gradient, deviation, params, constants, noise),
-        _noisy(direction, query.extra_noise, params, constants, noise) if query.extra == "direction" else None,
-        _noisy_fraction(count, query.extra_noise, constants, noise) if query.extra == "quantile" else None,
-    )
-
-
-def _margin(params: Tensor, terms: int) -> float:
-    """The part of a record's weight that is held back, for what rounding may add to it in the sum.
-
-    A sum of n numbers of at most one clip is off by n u of the sum of their sizes at most, n^2 u clips, in whatever order it
-    is made (u half of eps: Higham 2002, section 4.2; tensor cores may cut where others round, which doubles it). One record
-    more or less moves every later partial sum, so that two such errors count: n^2 eps clips, which data made for it do reach
-    within a factor of four. In pieces of w it is n w eps. That much is held back where it is small; wider lots are summed in
-    float64.
-
-    Norms of up to 1024 numbers are summed in float32 and may come out too small by 512 eps. On a GPU products are taken in
-    TensorFloat-32, which keeps 11 digits of each factor and may enlarge a record's part of the sum by (1 + 2^-11)^2 at most,
-    while its norm was taken with all digits. The model may be computed with any precision: any function may be clipped.
-    """
-    norms = 512 * torch.finfo(params.dtype).eps
-    rounding = (2 if params.is_cuda else 1) * terms * torch.finfo(_summed_in(params, terms)).eps
-    return rounding + norms + (SHORT if params.is_cuda else 0.0)
-
-
-def _terms(constants: Constants, width: int) -> int:
-    """n w: the examples of a lot, at most but for one in 10^15 lots, times those of a piece. Public."""
-    rate = min(1.0, constants.lot / constants.records)
-    return width * max(width, expected_width(records=constants.records, rate=rate, deviations=8))
-
-
-def _summed_in(params: Tensor, terms: int) -> torch.dtype:
-    """The precision in which lots are summed: the model's own while that costs little of the clip."""
-    return params.dtype if terms * torch.finfo(params.dtype).eps <= _MOST_MARGIN else torch.float64
-
-
-def _sum(found: PerExample, weights: Tensor, params: Tensor, constants: Constants, dtype: torch.dtype) -> Tensor:
-    """The weighted sum over a piece of a lot, in the shape of `params`."""
-    total = torch.zeros_like(params, dtype=dtype)
-    found.add_weighted_sum(constants.layout.views(total), weights)
-    return total
-
-
-def _plus(total: Tensor | None, piece: Tensor) -> Tensor:
-    return piece if total is None else total.double().add_(piece)
-
-
-def _noisy(
-    total: Tensor | None, deviation: Tensor | None, params: Tensor, constants: Constants, noise: NoiseSource
-) -> Tensor:
-    """total + deviation / L * N(0, I) in the shape and precision of `params`, and 0 in its gaps."""
-    assert deviation is not None
-    total = torch.zeros_like(params) if total is None else total
-    answer = noisy(total, deviation / constants.lot, noise, dtype=params.dtype)
-    for gap in constants.layout.gaps:
-        answer[:, gap] = 0
-    return answer
-
-
-def _noisy_fraction(count: Tensor, deviation: Tensor | None, constants: Constants, noise: NoiseSource) -> Tensor:
-    """b~, `[runs]`."""
-    assert deviation is not None
-    return noisy(count[:, None] / constants.lot, deviation / constants.lot, noise, dtype=count.dtype)[:, 0] + 0.5
-
-
-def _within_bounds(query: Query, runs: int) -> Query:
-    """What a rule asks, with a clip that norms and noise can be trusted at. A rule is post-processing and may ask anything."""
-    for name, numbers in (("clip", query.clip), ("extra_noise", query.extra_noise)):
-        if numbers is not None and numbers.shape != (runs,):
-            raise InvalidArgument(name, tuple(numbers.shape), f"of shape ({runs},): one number for each run")
-    clip = torch.ones_like(query.clip) if query.automatic else query.clip.clamp(min=LEAST_CLIP)
-    return Query(clip, query.automatic, query.extra, query.extra_noise)
-
-
-def width_of(x: Tensor, *, runs: int, records: int, lot: float) -> int:
-    """How many examples of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
-
-    Model and loss are tried at this width, and no piece of a lot is wider.
-    """
-    bound = max(1, _EXAMPLES_BYTES // (runs * max(1, x[0].numel()) * x.element_size()))
-    return min(bound, PIECE, expected_width(records=records, rate=lot / records, deviations=_USUAL))
+from honestdp.losses import check_labels
 
 
 class Mechanism:
-    """The records, lots and noise of one population, block of steps after block of steps."""
+    """The records, lots and noise of one population."""
 
     def __init__(
         self,
@@ -228,93 +39,136 @@ class Mechanism:
         seed: Seed,
         secure: bool = False,
         classes: int | None = None,
+        pause: int | None = None,
     ) -> None:
+        """pause: calls of `steps` end at every multiple of so many steps, for whoever looks at the weights there."""
         device = constants.noise.device
         self.constants = constants
-        self.records = records
-        self._question, self._classes = question, classes
+        self._records, self._question, self._classes = records, question, classes
         self._runs = len(constants.noise)
         self._rate = constants.lot / constants.records
         self._noise = noise_source(device, seed.child("noise"), secure=secure)
         self._choice = torch_generator(device, seed.child("lots"))
         self._decoding = seed.child("decoding")
         self._pending: PendingLots | None = None
-        self.block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
+        self._captured: Captured | None = None
+        self._capturable = device.type == "cuda" and records.resident
+        self._block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
+        if pause is not None:
+            # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.
+            self._block = pause if device.type == "cuda" else _largest_divisor(pause, self._block)
         x, y = records.blank()
-        self.width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
-        question.vet(constants.layout, x, y, runs=self._runs, width=self.width)
+        self._width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
+        question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
 
-    @property
-    def generators(self) -> tuple[torch.Generator, ...]:
-        """The generators a captured step draws from."""
-        return self._noise.generators
+    @torch.no_grad()
+    def steps(self, rule: Steps, params: Tensor, state: State, *, left: int) -> tuple[int, Tensor, State]:
+        """Make the next steps of a population, at most `left`: how many, and the weights and the state after them.
 
-    @property
-    def drawing(self) -> bool:
-        """Whether the coming block's lots have been begun."""
-        return self._pending is not None
-
-    def start(self, steps: int) -> None:
-        """Begin drawing the lots of the coming `steps` steps."""
-        # Every record that is there has its chance, L/N with the declared N; how many there are sets nothing else.
-        self._pending = PendingLots(
-            self._choice, records=len(self.records), rate=self._rate, steps=steps, runs=self._runs
-        )
-
-    def lots(self) -> Lots:
-        """The lots begun with `start`."""
+        params: `[runs, d]`. What is returned is nobody else's: no later call writes to it.
+        """
         if self._pending is None:
-            raise RuntimeError("start() comes before lots()")
-        pending, self._pending = self._pending, None
-        lots = pending.finish()
-        if not self.records.resident:
-            # Named by the state from which these lots were drawn, which no other block has and a resumed one has again.
-            name = hashlib.sha256(pending.before.cpu().numpy().tobytes()).hexdigest()
-            pieces = [i for step in range(len(lots.longest)) for i, _ in self._pieces(lots, step)]
-            self.records.expect(pieces, self._decoding.child(name))
-        return lots
-
-    def _pieces(self, lots: Lots, step: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Indices and presence of a step's lot, no wider than `width` at a time. None for a step of empty lots."""
-        for first in range(0, lots.longest[step], self.width):
-            last = min(first + self.width, lots.longest[step])
-            yield lots.part(step, first, last)
-
-    def examples(self, indices: Tensor, present: Tensor) -> Examples:
-        x, y, norms = self.records.fetch(indices)
-        if self._classes is not None and not self.records.resident and y.numel():
-            check_labels(int(y.min()), int(y.max()), self._classes)
-        return Examples(x, y, present, finite=self.records.finite, norms=norms)
-
-    def release(self, lots: Lots, step: int, params: Tensor, query: Query) -> Release:
-        """The release of one step of a block, its lots whole however large they are."""
-        pieces = (self.examples(indices, present) for indices, present in self._pieces(lots, step))
-        return self.release_of(pieces, params, query)
-
-    def release_of(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
-        question, constants, noise = self._question, self.constants, self._noise
-        return release(lot, params, query, question=question, constants=constants, noise=noise, width=self.width)
+            self._start(min(self._block, left))
+        lots = self._lots()
+        count = len(lots.longest)
+        if count < left:
+            self._start(min(self._block, left - count))  # while a GPU makes these steps
+        for first in range(0, count, UNROLL):
+            group = range(first, min(first + UNROLL, count))
+            if self._fits(lots, group):
+                params, state = self._replayed(rule, params, state, lots, first)
+            else:
+                for step in group:
+                    params, state = self._eager(rule, params, state, lots, step)
+        if self._captured is not None:  # some of these may be its buffers
+            params, state = params.clone(), {name: value.clone() for name, value in state.items()}
+        self.settle(wait=False)
+        return count, params, state
 
     def settle(self, *, wait: bool = True) -> None:
         """An error if anything but the optimizer has written to the model; see `Untouched.settle`."""
         self._question.untouched.settle(wait=wait)
 
-    def state(self) -> list[Tensor]:
-        """The generators, such that `restore` followed by `start` draws the pending lots again."""
+    def random_state(self) -> list[Tensor]:
+        """The generators, such that `restore` followed by `steps` draws the pending lots again. Secret."""
         before = self._choice.get_state() if self._pending is None else self._pending.before
         return [before, self._shared_state(), *self._noise.state()]
 
-    def restore(self, state: list[Tensor]) -> None:
-        self._pending = None
-        self._choice.set_state(state[0])
+    def restore(self, random_state: list[Tensor]) -> None:
+        """Go on from where `random_state` was taken."""
+        self._pending = self._captured = None
+        self._choice.set_state(random_state[0])
         device = self.constants.noise.device
         if device.type == "cuda":
-            torch.cuda.set_rng_state(state[1], device)
+            torch.cuda.set_rng_state(random_state[1], device)
         else:
-            torch.set_rng_state(state[1])
-        self._noise.restore(state[2:])
+            torch.set_rng_state(random_state[1])
+        self._noise.restore(random_state[2:])
 
     def _shared_state(self) -> Tensor:
         """torch's own generator, which serves a model's dropout and nothing of privacy."""
         device = self.constants.noise.device
         return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+    def _start(self, steps: int) -> None:
+        """Begin drawing the lots of the coming steps."""
+        # Every record that is there has its chance, L/N with the declared N; how many there are sets nothing else.
+        self._pending = PendingLots(
+            self._choice, records=len(self._records), rate=self._rate, steps=steps, runs=self._runs
+        )
+
+    def _lots(self) -> Lots:
+        """The lots that were begun."""
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        lots = pending.finish()
+        if not self._records.resident:
+            # Named by the state from which these lots were drawn, which no other block has and a resumed one has again.
+            name = hashlib.sha256(pending.before.cpu().numpy().tobytes()).hexdigest()
+            pieces = [indices for step in range(len(lots.longest)) for indices, _ in self._pieces(lots, step)]
+            self._records.expect(pieces, self._decoding.child(name))
+        return lots
+
+    def _pieces(self, lots: Lots, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Indices and presence of a step's lot, no wider than the width at a time. None for a step of empty lots."""
+        for first in range(0, lots.longest[step], self._width):
+            last = min(first + self._width, lots.longest[step])
+            yield lots.part(step, first, last)
+
+    def _eager(self, rule: Steps, params: Tensor, state: State, lots: Lots, step: int) -> tuple[Tensor, State]:
+        """One step of a block, its lots whole however large they are."""
+        pieces = (self._examples(indices, present) for indices, present in self._pieces(lots, step))
+        return self._step(rule, params, state, pieces)
+
+    def _step(self, rule: Steps, params: Tensor, state: State, lot: Iterable[Examples]) -> tuple[Tensor, State]:
+        query = rule.query(state, self.constants)
+        return rule.update(params, state, self._release(lot, params, query), self.constants)
+
+    def _examples(self, indices: Tensor, present: Tensor) -> Examples:
+        x, y, norms = self._records.fetch(indices)
+        if self._classes is not None and not self._records.resident and y.numel():
+            check_labels(int(y.min()), int(y.max()), self._classes)
+        return Examples(x, y, present, finite=self._records.finite, norms=norms)
+
+    def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
+        question, constants, noise = self._question, self.constants, self._noise
+        return release(lot, params, query, question=question, constants=constants, noise=noise, width=self._width)
+
+    def _fits(self, lots: Lots, group: range) -> bool:
+        longest = lots.longest[group.start : group.stop]
+        return self._capturable and len(longest) == UNROLL and max(longest) <= self._width
+
+    def _replayed(self, rule: Steps, params: Tensor, state: State, lots: Lots, first: int) -> tuple[Tensor, State]:
+        """`UNROLL` steps of a block at once. What is returned are the graph's own buffers."""
+        if self._captured is None or self._captured.rule is not rule:
+
+            def one(params: Tensor, state: State, indices: Tensor, present: Tensor) -> tuple[Tensor, State]:
+                return self._step(rule, params, state, [self._examples(indices, present)])
+
+            self._captured = Captured(one, rule, params, state, width=self._width, generators=self._noise.generators)
+        block = slice(first, first + UNROLL)
+        return self._captured.replay(params, state, lots.indices[block], lots.counts[block])
+
+
+def _largest_divisor(of: int, most: int) -> int:
+    return max(size for size in range(1, min(most, of) + 1) if of % size == 0)

@@ -76,6 +76,12 @@ class _Counted:
 class Accuracy(_Counted):
     """The part of records that are classified right: the highest of several outputs is the label, or the one output, a logit, is
     above 0 where the label is 1 and not where it is 0. S = right - wrong, so that D = 1.
+
+    For `tune(metric=...)`, which takes it by itself where labels are whole numbers.
+
+    >>> import honestdp
+    >>> honestdp.Accuracy().sensitivity
+    1
     """
 
     name: str = "accuracy"
@@ -95,7 +101,14 @@ class Accuracy(_Counted):
 
 @dataclass(frozen=True)
 class ClippedLoss(_Counted):
-    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it."""
+    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it. For `tune(metric=...)`.
+
+    bound: the most that a record counts, above 0; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> honestdp.ClippedLoss(4.0).worst
+    4.0
+    """
 
     bound: float
     name: str = "loss"
@@ -122,6 +135,11 @@ class DeclaredMetric(_Counted):
 
     output and y are one record's: for ten classes a tensor of ten numbers and a tensor of one. The number is clipped to the range
     and rounded to 1/256 of it. What is not a mean over records (F1, AUC) has no such function and is not offered.
+
+    function, low, high: as above; InvalidArgument for what is no function or no range. name: in results and reports.
+
+    >>> import honestdp
+    >>> top_two = honestdp.DeclaredMetric(lambda output, y: y in output.topk(2).indices, low=0, high=1, name="top two")
     """
 
     function: Callable[[Tensor, Tensor], Any]

@@ -1,14 +1,16 @@
-"""The words the mechanism and the rules exchange: what is public, what is asked of a step, what leaves it."""
+"""The words that the mechanism and the rules exchange: public constants, what is asked of a step, what leaves it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from torch import Tensor
 
 from honestdp.gradients.layout import Layout
 
+State = dict[str, Tensor]
+"""What a rule remembers between steps, by name; every tensor is `[runs, ...]`."""
 LEAST_CLIP = 1e-12
 """The squares of numbers below 1e-19 are lost in float32, so a gradient of norm 1e-15 may seem to have none: such norms
 must not come near a clip."""
@@ -57,3 +59,11 @@ class Release:
     gradient: Tensor
     direction: Tensor | None = None
     fraction: Tensor | None = None
+
+
+class Steps(Protocol):
+    """A rule as the mechanism knows it: what to ask next, and what becomes of weights and state after the answer."""
+
+    def query(self, state: State, constants: Constants) -> Query: ...
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]: ...

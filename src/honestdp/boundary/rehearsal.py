@@ -17,9 +17,19 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
-from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one, rows
+from honestdp.boundary.scores import (
+    MACHINE,
+    Forward,
+    OneByOne,
+    aligned,
+    batched,
+    numbers_of,
+    one_by_one,
+    rows,
+)
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import mapped_outputs, vet_forward
+from honestdp.gradients.probe import made_up_inputs, made_up_labels
 from honestdp.losses import Loss
 
 _SEED = 20261115
@@ -45,7 +55,8 @@ def rehearse(
     with _apart(x), torch.no_grad():
         together = _vetted(module, loss, blank_x, blank_y, width, strict)
         forward = mapped_outputs if strict else batched if together > 1 else one_by_one
-        output = _outputs(module, _made_up(module, x, width), forward)
+        inputs = made_up_inputs(module, x, (width, *x.shape[1:]), torch.Generator().manual_seed(_SEED))
+        output = _outputs(module, inputs, forward)
         labels = _labels(y, output)
         if isinstance(metric, Accuracy):
             aligned(output, labels)
@@ -66,23 +77,11 @@ def _apart(x: Tensor) -> Iterator[None]:
         yield
 
 
-def _made_up(module: nn.Module, x: Tensor, count: int) -> Tensor:
-    """So many random inputs of the shape and kind of `x`."""
-    generator = torch.Generator().manual_seed(_SEED)
-    shape = (count, *x.shape[1:])
-    if x.is_floating_point():
-        return torch.randn(shape, generator=generator).to(x)
-    tables = [m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(x)
-
-
 def _labels(y: Tensor, output: Tensor) -> Tensor:
     """A label for each row: whole numbers counted through the classes, or through two; others within 0 and 1."""
-    shape = (len(output), *y.shape[1:])
-    if y.is_floating_point():
-        return torch.rand(shape, generator=torch.Generator().manual_seed(_SEED)).to(y)
-    classes = output.shape[1] if output.dim() == max(2, y.dim() + 1) else 2
-    return (torch.arange(output.new_empty(shape).numel()).reshape(shape) % max(2, classes)).to(y)
+    several = output.shape[1] if output.dim() == max(2, y.dim() + 1) else 2
+    classes = None if y.is_floating_point() else max(2, several)
+    return made_up_labels(y, (len(output), *y.shape[1:]), torch.Generator().manual_seed(_SEED), classes=classes)
 
 
 def _vetted(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, width: int, strict: bool) -> int:

@@ -18,7 +18,7 @@ is alone: it must not take the others with it, for then it alone would move the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric, check_metric
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.untouched import Kept, ModelWritten, tensors_of, versions_of
+from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
 from honestdp.losses import Loss, cross_entropy, squared_error
 
 Forward = Callable[[nn.Module, Tensor], Any]
@@ -46,32 +46,44 @@ def one_by_one(model: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([rows(model(x[i : i + 1]), 1) for i in range(len(x))])
 
 
-class Validation:
-    """The validation records. forward: how a model makes its outputs of a batch `[width, ...]`."""
+class ScoreDoor:
+    """The validation records, and the secret noise that every score leaves with."""
 
     def __init__(
-        self, x: Tensor, y: Tensor, *, loss: Loss, metric: Metric, forward: Forward = batched, width: int = BATCH
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        loss: Loss,
+        metric: Metric,
+        noise: Sequence[tuple[int, ...]],
+        forward: Forward = batched,
+        width: int = BATCH,
     ) -> None:
+        """noise: for each run the numbers that are drawn for it, one for each question about it. forward: how a model makes its
+        outputs of a batch `[width, ...]`.
+        """
         check_metric(metric)
-        self._metric, self._forward, self._width = metric, forward, width
+        self._metric, self._forward, self._width, self._noise = metric, forward, width, noise
         self._numbers = numbers_of(metric, loss)
         pairs = zip(torch.split(x, width), torch.split(y, width), strict=True)
         self._batches = [(self._filled(a), self._filled(b), len(a)) for a, b in pairs if len(a)]
 
-    def score(self, model: nn.Module, *noise: int) -> tuple[int, ...]:
-        """S + z for each z of the noise: the sum without noise stays in here."""
+    def score(self, run: int, model: nn.Module) -> tuple[int, ...]:
+        """S + z of a run's model, for each z of its noise."""
         total = self._total(model)
-        return tuple(total + z for z in noise)
+        return tuple(_noisy(total, z) for z in self._noise[run])
 
     @torch.no_grad()
-    def _total(self, model: nn.Module) -> int:
+    def _total(self, model: nn.Module) -> Tensor:
+        """S, exact: it does not leave."""
         model.eval()
         tensors = tensors_of(model)
-        before, versions = Kept(tensors), versions_of(tensors)
-        found = [self._one_each(model, x, y)[:count] for x, y, count in self._batches]
+        before, versions = TensorSnapshot(tensors), versions_of(tensors)
+        numbers = [self._one_each(model, x, y)[:count] for x, y, count in self._batches]
         if before.written(tensors_of(model), versions) is not None:
             raise ModelWritten
-        return int(self._metric.units(torch.cat(found)).sum()) if found else 0
+        return self._metric.units(torch.cat(numbers)).sum() if numbers else torch.zeros((), dtype=torch.int64)
 
     def _one_each(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """One number a record, NaN for those that fail. x, y: at most `width` records."""
@@ -94,6 +106,11 @@ class Validation:
         """As many records as the width, blank ones after those that are given."""
         missing = self._width - len(part)
         return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
+
+
+def _noisy(total: Tensor, noise: int) -> int:
+    """The one way out."""
+    return int(total) + noise
 
 
 def rows(output: Any, examples: int) -> Tensor:

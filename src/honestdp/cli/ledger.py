@@ -25,6 +25,7 @@ from honestdp.cli.options import (
     Steps,
     selection_of,
 )
+from honestdp.cli.terminal import Command
 
 app = typer.Typer(
     help=(
@@ -47,7 +48,7 @@ Dataset = Annotated[str, typer.Option(metavar="NAME", help="The dataset, by the 
 DEFAULT = Path("ledger.db")
 
 
-@app.command("set-budget")
+@app.command("set-budget", cls=Command)
 def set_budget(
     dataset: Dataset,
     epsilon: Annotated[float, typer.Option(help="The epsilon that everything together may spend.")],
@@ -69,7 +70,7 @@ def set_budget(
     account.print_balance(balance)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     ledger: LedgerFile = DEFAULT,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="One dataset; all of them if left out.")] = None,
@@ -92,7 +93,7 @@ def show(
         account.print_account(balance, charges)
 
 
-@app.command()
+@app.command(cls=Command)
 def spend(
     dataset: Dataset,
     records: Records,
@@ -150,7 +151,7 @@ def spend(
     account.print_balance(balance)
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     ledger: LedgerFile = DEFAULT,
     head: Annotated[
@@ -169,15 +170,15 @@ def verify(
     from honestdp.ledger import Ledger
 
     book = Ledger(ledger)
-    found = book.verify(head=head, recompute=recompute)
+    last = book.verify(head=head, recompute=recompute)
     entries = len(book.entries())
     if as_json:
-        typer.echo(json.dumps({"intact": True, "entries": entries, "head": found}, indent=2))
+        typer.echo(json.dumps({"intact": True, "entries": entries, "head": last}, indent=2))
         return
-    typer.echo(f"intact     {entries} entries in {ledger}\nhead       {found}")
+    typer.echo(f"intact     {entries} entries in {ledger}\nhead       {last}")
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     ledger: LedgerFile = DEFAULT,
     dataset: Annotated[

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import honestdp
 from honestdp import checks
@@ -37,6 +33,7 @@ from honestdp.cli.options import (
     selection_of,
     whole_number,
 )
+from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, progress
 
 app = typer.Typer(
     help=(
@@ -48,7 +45,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-app.command()(tune_cli.tune)
+app.command(cls=Command)(tune_cli.tune)
 app.add_typer(ledger_cli.app, name="ledger")
 for entry in entry_points(group="honestdp.commands"):  # of packages beside this one, such as the papers
     app.add_typer(entry.load(), name=entry.name)
@@ -61,7 +58,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-@app.command()
+@app.command(cls=Command)
 def epsilon(
     records: Records,
     lot: Lot,
@@ -92,7 +89,7 @@ def epsilon(
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def noise(
     records: Records,
     lot: Lot,
@@ -118,12 +115,12 @@ def noise(
     chosen = selection_of(
         selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
     )
-    with _quiet():
+    with warnings.catch_warnings(action="ignore"):
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def plan(
     records: Records,
     lot: Lot,
@@ -153,8 +150,8 @@ def plan(
 
     if plot is not None:
         chart.check(plot)
-    with _quiet(), _progress("comparing methods") as tick:
-        made = planner.plan(
+    with warnings.catch_warnings(action="ignore"), progress("comparing methods") as tick:
+        comparison = planner.plan(
             records=records,
             lot=lot,
             steps=steps,
@@ -167,16 +164,16 @@ def plan(
             published=published,
             progress=tick,
         )
-        recommended = made.run_of(made.recommended)
+        recommended = comparison.run_of(comparison.recommended)
         crossings = planner.crossovers(recommended, delta=delta, coverage=coverage) if candidates > 1 else []
-        result = planner.statement(made.recommended.selection, recommended, delta=delta)
+        result = planner.statement(comparison.recommended.selection, recommended, delta=delta)
     if plot is not None:
-        with _progress("drawing") as tick:
+        with progress("drawing") as tick:
             chart.draw(recommended, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
     if as_json:
-        typer.echo(json.dumps(console.plan_as_dict(made, crossings, result, plot), indent=2))
+        typer.echo(json.dumps(console.plan_as_dict(comparison, crossings, result, plot), indent=2))
         return
-    console.print_plan(made, crossings, result)
+    console.print_plan(comparison, crossings, result)
     if plot is not None:
         typer.echo(f"\nchart       {plot}")
 
@@ -191,45 +188,37 @@ def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidate
     typer.echo(result)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps to itself what the accountants say of numbers that are only tried out; a statement says what is said of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Any]:
-    """A bar on standard error, seen only in a terminal and gone when done."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
 def main() -> None:
     """Runs the command line; a bad argument is one line on standard error and exit code 2."""
     try:
         code = typer.main.get_command(app).main(prog_name="honestdp", standalone_mode=False)
-    except click.exceptions.Abort:
+    except typer.Abort:
         sys.exit(130)
     except KeyboardInterrupt as stop:
         if str(stop):
             print(f"honestdp: {stop}", file=sys.stderr)
         sys.exit(130)
-    except checks.InvalidArgument as error:
-        _fail(f"--{error.argument.replace('_', '-')} must be {error.wanted}; got {error.value}")
-    except click.exceptions.NoArgsIsHelpError as error:
+    except NoArgsIsHelpError as error:
         print(error.format_message())
         sys.exit(0)
-    except click.UsageError as error:
+    except UsageError as error:
         _fail(error.format_message())
     except (checks.HonestdpError, OSError) as error:
-        _fail(str(error))
+        _fail(_in_words(error))
     else:
         sys.exit(code or 0)
+
+
+def _in_words(error: Exception) -> str:
+    """An error as the command line says it: with a command in the place of a call."""
+    from honestdp.errors import NoBudget
+
+    if not isinstance(error, NoBudget):
+        return str(error)
+    command = shlex.join(
+        ["honestdp", "ledger", "set-budget", "--ledger", str(error.ledger), "--dataset", error.dataset]
+    )
+    return f"{error.lack}: set it once with `{command} --epsilon EPSILON --delta DELTA`"
 
 
 def _fail(message: str) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click.core import ParameterSource
 
 from honestdp import checks
 from honestdp.cli.options import Json, whole_number
@@ -88,6 +87,10 @@ def tune(
     if dataset is not None and ledger is None:
         wanted = "left out without --ledger: it is the dataset's name in that file"
         raise checks.InvalidArgument("dataset", dataset, wanted)
+    if out is not None and (out / "search.json").exists():
+        command = shlex.join(["honestdp", "tune", "--resume", str(out)])
+        wanted = f"a new folder: this one holds a search; to go on with it: {command}"
+        raise checks.InvalidArgument("out", str(out), wanted)
     if epsilon is None:
         raise checks.InvalidArgument("epsilon", None, "given: the budget of the whole search")
     _stoppable(context, as_json=as_json, resumed=None)
@@ -95,13 +98,11 @@ def tune(
 
 def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     """The search; after Ctrl-C how to go on, and the exit code of a command that was interrupted."""
-    from honestdp.search.tune import SearchStopped
-
     folder = Path(resumed or context.params["out"]) if resumed or context.params["out"] else None
     try:
         _search(context, as_json=as_json, resumed=resumed)
     except KeyboardInterrupt as stop:
-        if not isinstance(stop, SearchStopped):
+        if not str(stop):  # before the search began; it stops in words of its own
             words = "nothing was charged" if resumed is None else "nothing more was charged"
         elif folder is None:
             words = "what it was charged stays charged; nothing was kept, since no --out was given"
@@ -115,9 +116,9 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
 
 def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
     """The search in the folder, by the command that began it."""
-    source = context.get_parameter_source
-    given = [p.opts[0] for p in context.command.params if p.name and source(p.name) is ParameterSource.COMMANDLINE]
-    others = [name for name in given if name not in ("--resume", "--json")]
+    source = {p.opts[0]: context.get_parameter_source(p.name) for p in context.command.params if p.name}
+    typed = [name for name, where in source.items() if where is not None and where.name == "COMMANDLINE"]
+    others = [name for name in typed if name not in ("--resume", "--json")]
     if others:
         wanted = f"given alone: the search goes on with the settings that it was begun with, so leave out {', '.join(others)}"
         raise checks.InvalidArgument("resume", str(folder), wanted)
@@ -146,45 +147,45 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     from honestdp.budget import Budget
     from honestdp.data import named
     from honestdp.search.tune import tune as search
+    from honestdp.training.compute import Compute
 
-    given = context.params
-    names = given["optimizer"] or ["horizon"]
-    spaces = _spaces(given["space"], names)
-    if given["name"] not in named.names():
-        raise checks.HonestdpError(f"the dataset must be one of {', '.join(named.names())}; got {given['name']}")
-    if given["model"] == "logistic" and any("width" in own for own in (spaces or {}).values()):
+    options = context.params
+    names = options["optimizer"] or ["horizon"]
+    spaces = _spaces(options["space"], names)
+    if options["name"] not in named.names():
+        raise checks.HonestdpError(f"the dataset must be one of {', '.join(named.names())}; got {options['name']}")
+    if options["model"] == "logistic" and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
-    found = named.load(given["name"])
-    x, y = found.train
+    dataset = named.load_dataset(options["name"])
+    x, y = dataset.train
     result = search(
-        _model(given["model"], features=found.features, classes=found.classes),
+        _model(options["model"], features=dataset.features, classes=dataset.classes),
         (x, y),
-        records=len(found.train_rows),
-        budget=Budget(given["epsilon"], given["delta"]),
+        records=len(dataset.train_rows),
+        budget=Budget(options["epsilon"], options["delta"]),
         optimizer=names,
         space=spaces,
-        selection=given["selection"],
-        coverage=given["coverage"],
-        lot=given["lot"],
-        steps=given["steps"],
-        validation=given["validation"],
-        max_runs=given["max_runs"],
-        published=given["published"],
-        candidates=given["candidates"],
-        ledger=given["ledger"],
-        dataset=None if given["ledger"] is None else given["dataset"] or given["name"],
-        out=resumed or given["out"],
+        selection=options["selection"],
+        coverage=options["coverage"],
+        lot=options["lot"],
+        steps=options["steps"],
+        validation=options["validation"],
+        max_runs=options["max_runs"],
+        published=options["published"],
+        candidates=options["candidates"],
+        ledger=options["ledger"],
+        dataset=None if options["ledger"] is None else options["dataset"] or options["name"],
+        out=resumed or options["out"],
         resume=resumed is not None,
-        device=given["device"],
-        strict=given["strict"],
-        noise_seed=given["noise_seed"],
-        progress=sys.stderr.isatty(),
+        strict=options["strict"],
+        noise_seed=options["noise_seed"],
+        compute=Compute(device=options["device"], progress=sys.stderr.isatty()),
         reproduce=_command(context),
     )
     if as_json:
         typer.echo(json.dumps(result.as_dict(), indent=2))
         return
-    _print(result, found.standin)
+    _print(result, dataset.standin)
 
 
 def _command(context: Any) -> str:
@@ -225,8 +226,8 @@ def _print(result: TuneResult, standin: str | None) -> None:
             f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
         )
         typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}")
-    if result.report is not None:
-        typer.echo(f"{'report':<12}{result.report}")
+    if result.folder is not None:
+        typer.echo(f"{'report':<12}{result.folder / 'report.html'}")
 
 
 def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Module]:
@@ -251,7 +252,7 @@ def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Modul
 def _spaces(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | None:
     if not texts:
         return None
-    found: dict[str, dict[str, Any]] = {}
+    spaces: dict[str, dict[str, Any]] = {}
     for text in texts:
         match = re.fullmatch(r"(?:([\w-]+)\.)?(\w+)=(.+)", text)
         if match is None:
@@ -259,11 +260,11 @@ def _spaces(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | 
         optimizer, name, values = match.groups()
         if optimizer is not None and optimizer not in optimizers:
             raise checks.InvalidArgument("space", text, f"for one of the optimizers asked for: {', '.join(optimizers)}")
-        for own in [optimizer] if optimizer else optimizers:
-            if name in found.setdefault(own, {}):
+        for each in [optimizer] if optimizer else optimizers:
+            if name in spaces.setdefault(each, {}):
                 raise checks.InvalidArgument("space", text, f"{name} once, with all its values: {name}=A,B,C")
-            found[own][name] = _values(text, values)
-    return found
+            spaces[each][name] = _values(text, values)
+    return spaces
 
 
 def _values(text: str, values: str) -> Any:

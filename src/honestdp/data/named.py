@@ -1,4 +1,4 @@
-"""Public datasets by name: `load("mnist")`.
+"""Public datasets by name: `load_dataset("mnist")`.
 
 A dataset here is public, so its sizes, its classes and the constants it is scaled by are public too. They are declared in
 the code and not taken from the records that are loaded: the same code would be honest on private records of the same kind.
@@ -77,15 +77,29 @@ def split_rows(count: int) -> tuple[Array, Array]:
     return np.sort(order[:cut]), np.sort(order[cut:])
 
 
-def load(name: str) -> NamedDataset:
-    """The dataset of this name; see `names()`."""
+def load_dataset(name: str) -> NamedDataset:
+    """A public dataset by its name.
+
+    name: mnist, fashion-mnist, adult, adult-202, enron, gisette or gisette-standin, which are downloaded once and kept in a
+        cache, or digits and breast-cancer, which need no files.
+
+    Returns a NamedDataset: `x` and `y`, `train` and `test` as pairs, `classes`, and where it comes from.
+
+    Raises InvalidArgument for a name that is none of these, and DatasetUnavailable where files cannot be had.
+
+    >>> import honestdp
+    >>> digits = honestdp.load_dataset("digits")
+    >>> x, y = digits.train
+    >>> x.shape, digits.classes
+    ((1437, 64), 10)
+    """
     loaders = _loaders()
-    checks.one_of(tuple(loaders), dataset=name)
+    checks.one_of(tuple(loaders), name=name)
     return loaders[name]()
 
 
 def names() -> tuple[str, ...]:
-    """Every name that `load` knows. The last two need no files."""
+    """Every name that `load_dataset` knows. The last two need no files."""
     return tuple(_loaders())
 
 

@@ -6,22 +6,35 @@
 
 Every clipping rule of differential privacy is a choice of weights, so nothing more is ever needed of a gradient, and
 the per-example gradients themselves need not exist.
+
+Where to read: `prepared` is the call. It asks whether the model may be trained (`vetting` by its modules, `independence` and
+`loss_independence` by trial with a `probe`; `branching` sees code that reads numbers to choose its way) and which engine takes it
+(`choice`). `bookkeeping` goes by the `rules` of `layers` (`ruled`: a layer with its rule), forward and back `by_formula` or
+`by_autograd`, and gives `forms` of gradients with their `norms`. `materialised` makes every gradient. `strict` maps each example
+by itself; `write_guard` stops a model that writes to its own weights; `layout` and `precision` are for whoever holds the weights.
+
+>>> import torch, honestdp
+>>> model, loss = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(reduction="none")
+>>> params = {name: value.detach()[None] for name, value in model.named_parameters()}
+>>> x, y = torch.randn(1, 5, 3), torch.zeros(1, 5, dtype=torch.long)
+>>> honestdp.gradients.per_example(model, loss, params, x, y).norms.shape
+torch.Size([1, 5])
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
-from honestdp.gradients.engine import PerExample, Prepared, per_example, vet_forward
-from honestdp.gradients.mapped import mapped_outputs
-from honestdp.gradients.pieces import Dense, Outer, Piece, Product, Rows, outer
+from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, outer
+from honestdp.gradients.prepared import PerExample, Prepared, per_example, vet_forward
 from honestdp.gradients.rules import Rule, rule
-from honestdp.gradients.untouched import ModelWritten, Untouched
+from honestdp.gradients.strict import mapped_outputs
 from honestdp.gradients.vetting import RefusedModel
+from honestdp.gradients.write_guard import ModelWritten, Untouched
 
 __all__ = [
     "Dense",
+    "Form",
     "ModelWritten",
     "Outer",
     "PerExample",
-    "Piece",
     "Prepared",
     "Product",
     "RefusedModel",

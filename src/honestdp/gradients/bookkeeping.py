@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients.chain import Chained, Link
-from honestdp.gradients.pieces import Dense, Outer, Piece, Product, check_weights, is_counted, joined
+from honestdp.gradients.by_autograd import ByAutograd
+from honestdp.gradients.by_formula import ByFormula, Link
+from honestdp.gradients.forms import Dense, Form, Outer, Product, check_weights, is_counted, joint_norms
 from honestdp.gradients.ruled import Names, Ruled
-from honestdp.gradients.traced import Traced
 from honestdp.losses import Loss
 
 
@@ -35,17 +35,14 @@ class Layers:
 
 @dataclass(frozen=True)
 class BookKeeping:
-    """The two verbs from the pieces of every layer. pieces: by the names of the parameters that each stands for."""
+    """The two verbs from the forms of every layer.
 
-    make_losses: Callable[[], Tensor]
+    norms: `[runs, lot]`. forms: by the names of the parameters that each stands for. params: name -> `[runs, ...]`.
+    """
+
     norms: Tensor
-    pieces: Mapping[Names, Piece]
+    forms: Mapping[Names, Form]
     params: Mapping[str, Tensor]
-
-    @property
-    def losses(self) -> Tensor:
-        with torch.no_grad():
-            return self.make_losses().view(self.norms.shape)
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
@@ -54,12 +51,12 @@ class BookKeeping:
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         check_weights(weights, self.norms)
-        # Finite norms mean finite pieces, and norms of a finite sum are finite. Asking would make a GPU wait for the
+        # Finite norms mean finite forms, and norms of a finite sum are finite. Asking would make a GPU wait for the
         # host; there the zeros are always put in.
         finite = not weights.is_cuda and math.isfinite(self.norms.sum().item())
         counted = None if finite else is_counted(weights)
-        for names, piece in self.pieces.items():
-            piece.add_weighted_sum([totals[name] for name in names], weights, counted=counted)
+        for names, form in self.forms.items():
+            form.add_weighted_sum([totals[name] for name in names], weights, counted=counted)
 
 
 class Input(NamedTuple):
@@ -72,50 +69,50 @@ class Input(NamedTuple):
     finite: bool = False
     norms: Tensor | None = None
 
-    def tell(self, piece: Piece) -> Piece:
-        """`piece` with what is known, if its right factor is x itself and not something made of it."""
-        if not isinstance(piece, Product | Outer):
-            return piece
-        right = piece.right
+    def inform(self, form: Form) -> Form:
+        """`form` with what is known, if its right factor is x itself and not something computed from it."""
+        if not isinstance(form, Product | Outer):
+            return form
+        right = form.right
         if right.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
-            return piece
-        if isinstance(piece, Outer):
-            return replace(piece, right_finite=self.finite)
+            return form
+        if isinstance(form, Outer):
+            return replace(form, right_finite=self.finite)
+        # A part of x has other norms than x.
         whole = right.numel() == self.x.numel() and right.is_contiguous()
-        return Product(piece.left, right, piece.shape, piece.shift, self.finite, self.norms if whole else None)
+        return Product(form.left, right, form.shape, form.shift, self.finite, self.norms if whole else None)
 
 
-def _merged(found: list[tuple[Names, Piece]]) -> dict[Names, Piece]:
-    """One piece for a parameter that was used several times: its gradients add before a norm is taken.
+def _merged(uses: list[tuple[Names, Form]]) -> dict[Names, Form]:
+    """One form for a parameter that was used several times: its gradients add before a norm is taken.
 
-    A rule may answer with one piece for two parameters in one use and with two pieces in another, so it is the uses of each
+    A rule may answer with one form for two parameters in one use and with two forms in another, so it is the uses of each
     parameter that are counted.
     """
-    uses = Counter(name for names, _ in found for name in names)
-    pieces = {names: piece for names, piece in found if all(uses[name] == 1 for name in names)}
-    several: dict[str, Tensor] = {}
-    for names, piece in found:
-        if names not in pieces:
-            for name, gradients in zip(names, piece.dense(), strict=True):
-                several[name] = several[name] + gradients if name in several else gradients
-    return pieces | {(name,): Dense(gradients) for name, gradients in several.items()}
+    counts = Counter(name for names, _ in uses for name in names)
+    forms = {names: form for names, form in uses if all(counts[name] == 1 for name in names)}
+    summed: dict[str, Tensor] = {}
+    for names, form in uses:
+        if names not in forms:
+            for name, gradients in zip(names, form.dense(), strict=True):
+                summed[name] = summed[name] + gradients if name in summed else gradients
+    return forms | {(name,): Dense(gradients) for name, gradients in summed.items()}
 
 
 def per_example(
-    model: nn.Module, loss: Loss, layers: Layers, params: Mapping[str, Tensor], given: Input, y: Tensor
+    model: nn.Module, loss: Loss, layers: Layers, params: Mapping[str, Tensor], known: Input, y: Tensor
 ) -> BookKeeping:
-    """To be called within `torch.no_grad()`."""
-    x, version = given.x, given.x._version
+    """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`."""
+    x, version = known.x, known.x._version
     runs, lot = x.shape[:2]
     labels = y.flatten(0, 1)
-    done = Traced(model, layers.ruled, params, x) if layers.chain is None else Chained(layers.chain, params, x)
-    found: list[tuple[Names, Piece]] = []
-    for call, grad in zip(done.calls, done.output_gradients(loss, labels), strict=True):
+    forward = ByAutograd(model, layers.ruled, params, x) if layers.chain is None else ByFormula(layers.chain, params, x)
+    uses: list[tuple[Names, Form]] = []
+    for call, grad in zip(forward.calls, forward.output_gradients(loss, labels), strict=True):
         if grad is not None:
-            for names, piece in call.gradients(grad, runs=runs):
+            for names, form in call.gradients(grad, runs=runs):
                 # A model that writes into its input has made what is known of it untrue.
-                found.append((names, given.tell(piece) if x._version == version else piece))
-    pieces = _merged(found)
-    norms = joined(pieces.values()) if pieces else next(iter(params.values())).new_zeros(runs, lot)
-    output = done.output
-    return BookKeeping(lambda: loss(output, labels), norms, pieces, params)
+                uses.append((names, known.inform(form) if x._version == version else form))
+    forms = _merged(uses)
+    norms = joint_norms(forms.values()) if forms else next(iter(params.values())).new_zeros(runs, lot)
+    return BookKeeping(norms, forms, params)

@@ -1,4 +1,4 @@
-"""Do examples influence each other? A model and a loss are asked, on made-up inputs, before any record reaches them.
+"""Whether a model's examples influence each other: tried on made-up inputs, before any record reaches the model.
 
 The lots that are tried are as wide as those of the training, because a model may begin to mix examples at a certain width: an
 expert that is full, statistics in groups of 32, a loss that keeps the 16 hardest. Every answer is given by a fresh copy of the
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.probe import LOT, Trial, flat, without_dropout
-from honestdp.gradients.untouched import WAY_OUT, Kept, versions_of
+from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
 from honestdp.gradients.vetting import RefusedModel, described
+from honestdp.gradients.write_guard import WAY_OUT, TensorSnapshot, versions_of
 
 _FIRST_DIMENSION = (
     "The first dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics over the "
@@ -38,37 +38,36 @@ _SIZE = "which is not the output it has in another lot. strict=True gives every 
 class Asked:
     """A model in one mode, asked about some of a pool of made-up examples: by a fresh copy, at its first call."""
 
-    trial: Trial
+    probe: Probe
     pool: Tensor
     training: bool
 
     def __call__(self, rows: Tensor, *, after: Tensor | None = None, seed: int = 0) -> Tensor:
         """The outputs `[examples, size]` for these rows of the pool; after: a lot that goes before them."""
-        own = self.trial.fresh(training=self.training)
-        versions = versions_of(own.tensors)
-        with without_dropout(own.model):
+        fresh = self.probe.fresh(training=self.training)
+        versions = versions_of(fresh.tensors)
+        with without_dropout(fresh.model):
             if after is not None:
-                own.output(self.pool[after])
-            found = flat(own.output(self.pool[rows], seed=seed))
-        _refuse_written(own, self.trial.kept, versions)
-        return with_rows(found, len(rows))
+                fresh.output(self.pool[after])
+            outputs = flat(fresh.output(self.pool[rows], seed=seed))
+        _refuse_written(fresh, self.probe.before, versions)
+        return with_rows(outputs, len(rows))
 
     def named(self, rows: Tensor, others: Tensor, at: slice, others_at: slice, *, after: Tensor | None) -> str:
         """The innermost module whose outputs for the same examples differ between two lots while its inputs do not."""
-        one, other = self._watched(rows, None), self._watched(others, after)
+        first, second = self._watched(rows, None), self._watched(others, after)
         digits = 1.0 if len(rows) == len(others) else 0.5
 
         def differ(path: str, part: int) -> bool:
-            a, b = one[path][part], other[path][part]
+            a, b = first[path][part], second[path][part]
             return a is not None and b is not None and not same(a[at], b[others_at], digits=digits)
 
-        found = (path for path in one if path in other and differ(path, 1) and not differ(path, 0))
-        path = next(found, "")
-        return described(path, self.trial.model.get_submodule(path))
+        path = next((path for path in first if path in second and differ(path, 1) and not differ(path, 0)), "")
+        return described(path, self.probe.model.get_submodule(path))
 
     def _watched(self, rows: Tensor, after: Tensor | None) -> dict[str, tuple[Tensor | None, Tensor | None]]:
         """The input and the output of every module, the innermost first, where they have a row an example."""
-        own = self.trial.fresh(training=self.training)
+        fresh = self.probe.fresh(training=self.training)
         seen: dict[str, tuple[Tensor | None, Tensor | None]] = {}
 
         def rowed(values: object) -> Tensor | None:
@@ -77,60 +76,60 @@ class Asked:
             return first.detach().clone() if fits and first is not None else None
 
         def watch(path: str) -> None:
-            own.model.get_submodule(path).register_forward_hook(
-                lambda _module, given, output: seen.setdefault(path, (rowed(given), rowed(output))) and None
+            fresh.model.get_submodule(path).register_forward_hook(
+                lambda _module, inputs, output: seen.setdefault(path, (rowed(inputs), rowed(output))) and None
             )
 
-        with without_dropout(own.model):
+        with without_dropout(fresh.model):
             if after is not None:
-                own.output(self.pool[after])
-            for path, _ in self.trial.model.named_modules():
+                fresh.output(self.pool[after])
+            for path, _ in self.probe.model.named_modules():
                 watch(path)
-            own.output(self.pool[rows])
+            fresh.output(self.pool[rows])
         return seen
 
 
 def with_rows(rows: Tensor, examples: int) -> Tensor:
     if len(rows) != examples:
-        given = f"an output of {len(rows)} rows for {examples} examples"
-        raise InvalidArgument("model", given, "a module whose output has a row an example")
+        value = f"an output of {len(rows)} rows for {examples} examples"
+        raise InvalidArgument("model", value, "a module whose output has a row an example")
     return rows
 
 
-def _refuse_written(trial: Trial, kept: Kept, versions: Mapping[str, int]) -> None:
-    name = kept.written(trial.tensors, versions)
+def _refuse_written(probe: Probe, before: TensorSnapshot, versions: Mapping[str, int]) -> None:
+    name = before.written(probe.tensors, versions)
     if name is None:
         return
     path = name.rpartition(".")[0]
-    kind = "parameter" if name in dict(trial.model.named_parameters()) else "buffer"
+    kind = "parameter" if name in dict(probe.model.named_parameters()) else "buffer"
     raise RefusedModel(
-        described(path, trial.model.get_submodule(path)),
+        described(path, probe.model.get_submodule(path)),
         f"free of modules that keep a record of the examples: the forward pass wrote to the {kind} {name!r}; {WAY_OUT}, or put "
         "the module in eval()",
     )
 
 
-def refuse_mixing(trial: Trial, *, examples: int) -> None:
+def refuse_mixing(probe: Probe, *, examples: int) -> None:
     """Refuse a model whose outputs for one example depend on another, in lots of up to so many examples, or that keeps what
     it saw.
     """
-    few = trial.runs * LOT
-    given = any(module.training for module in trial.model.modules())
-    _refuse_unusual(Asked(trial, trial.pool(few), True), few)
-    pool = trial.pool(max(few, examples))
-    _refuse_mixing(Asked(trial, pool, True))
-    if given:
+    few = probe.runs * LOT
+    trains = any(module.training for module in probe.model.modules())
+    _refuse_unusual(Asked(probe, probe.pool(few), True), few)
+    pool = probe.pool(max(few, examples))
+    _refuse_mixing(Asked(probe, pool, True))
+    if trains:
         try:
-            _refuse_mixing(Asked(trial, pool, False))
+            _refuse_mixing(Asked(probe, pool, False))
         except (RefusedModel, torch.OutOfMemoryError, MemoryError):
             raise
         except Exception:  # a training does not run the model in eval() mode; where it fails, nothing leaves
             return
 
 
-def refuse_mixing_in_eval(trial: Trial, *, examples: int) -> None:
+def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
     """The same for a model that is only run forward, in eval() mode."""
-    _refuse_mixing(Asked(trial, trial.pool(max(trial.runs * LOT, examples)), False))
+    _refuse_mixing(Asked(probe, probe.pool(max(probe.runs * LOT, examples)), False))
 
 
 def _refuse_mixing(ask: Asked) -> None:
@@ -194,24 +193,24 @@ def _refuse_unusual(ask: Asked, few: int) -> None:
     examples that are longer than the others.
     """
     everyone, x = torch.arange(few, device=ask.pool.device), ask.pool
-    tables = [m.padding_idx for m in ask.trial.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    tables = [m.padding_idx for m in ask.probe.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     padding = next((number for number in tables if number is not None), 0)
-    for made in (_holed(x), _short(x, padding=padding)):
-        if made is None:
+    for pool in (_holed(x), _short(x, padding=padding)):
+        if pool is None:
             continue
-        own = Asked(ask.trial, made, ask.training)
+        unusual = Asked(ask.probe, pool, ask.training)
         try:
-            base = own(everyone)
-            for extra in range(few, len(made)):
-                _refuse_moving(own, base, everyone, extra)
+            base = unusual(everyone)
+            for extra in range(few, len(pool)):
+                _refuse_moving(unusual, base, everyone, extra)
         except RefusedModel:
             raise
         except Exception:
-            continue  # a model may well fail on what is not a number
+            continue  # a model may well fail on NaN
 
 
 def _holed(x: Tensor) -> Tensor | None:
-    """Every third number of the first examples is missing; then as before, and examples of what is not a number and infinite."""
+    """Every third number of the first examples is missing; then as before, and examples of NaN and of infinity."""
     if not x.is_floating_point():
         return None
     place = torch.arange(x[:-3].numel(), device=x.device).view(x[:-3].shape)
@@ -232,15 +231,15 @@ def _short(x: Tensor, *, padding: int) -> Tensor | None:
     return short
 
 
-def same(one: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:
+def same(first: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:
     """Whether two tensors agree but for rounding, in all digits of the dtype or in a part of them."""
-    if one.shape[1:] != other.shape[1:]:
+    if first.shape[1:] != other.shape[1:]:
         return False
-    if not one.is_floating_point():
-        return torch.equal(one.expand_as(other), other)
-    largest = one if scale is None else scale
+    if not first.is_floating_point():
+        return torch.equal(first.expand_as(other), other)
+    largest = first if scale is None else scale
     size = largest.abs().nan_to_num(0, 0, 0).amax().item() if largest.numel() else 0.0
-    tolerance = 100 * float(torch.finfo(one.dtype).eps)
+    tolerance = 100 * float(torch.finfo(first.dtype).eps)
     if digits < 1:
-        tolerance = 3 * float(torch.finfo(one.dtype).eps) ** digits
-    return torch.allclose(one.expand_as(other), other, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+        tolerance = 3 * float(torch.finfo(first.dtype).eps) ** digits
+    return torch.allclose(first.expand_as(other), other, rtol=tolerance, atol=tolerance * size, equal_nan=True)

@@ -1,4 +1,4 @@
-"""The weights of a population as one matrix `[runs, width]`, and as the dictionary of tensors a model reads.
+"""The layout of a population's weights: one matrix `[runs, width]`, and the dictionary of tensors that a model reads.
 
 A rule over releases treats all coordinates alike, so it works on the matrix; a model reads views of the same memory.
 On a GPU every tensor begins where a fast product may read it, so a row can have gaps: the width is then above d, the
@@ -117,9 +117,9 @@ def _fan_in(layer: nn.Module) -> int:
     """Inputs that reach one output: a looked-up row or a scaled coordinate counts as one."""
     weight = getattr(layer, "weight", None)
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) or not isinstance(weight, Tensor) or weight.dim() < 2:
-        own = [p for p in layer.parameters(recurse=False) if p.dim() >= 2]
-        single = isinstance(weight, Tensor) or isinstance(layer, nn.Embedding) or not own
-        return 1 if single else max(math.prod(p.shape[1:]) for p in own)
+        matrices = [p for p in layer.parameters(recurse=False) if p.dim() >= 2]
+        single = isinstance(weight, Tensor) or isinstance(layer, nn.Embedding) or not matrices
+        return 1 if single else max(math.prod(p.shape[1:]) for p in matrices)
     if isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
         return layer.in_channels // layer.groups * math.prod(layer.kernel_size)
     return math.prod(weight.shape[1:])
@@ -130,18 +130,18 @@ def stack(modules: list[nn.Module], layout: Layout, device: torch.device) -> Ten
     dtype = next(p.dtype for p in modules[0].parameters() if p.requires_grad)
     rows = torch.zeros(len(modules), layout.width, dtype=dtype)
     for row, module in zip(rows, modules, strict=True):
-        own = {n: p for n, p in module.named_parameters() if p.requires_grad}
-        if tuple((n, tuple(p.shape)) for n, p in own.items()) != tuple(zip(layout.names, layout.shapes, strict=True)):
+        trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        if (tuple(trainable), tuple(tuple(p.shape) for p in trainable.values())) != (layout.names, layout.shapes):
             raise InvalidArgument("model", type(module).__name__, "of one architecture for every run of a population")
         for name, view in layout.views(row[None]).items():
-            view[0] = own[name].detach()
+            view[0] = trainable[name].detach()
     return rows.to(device)
 
 
 @torch.no_grad()
 def load_row(module: nn.Module, layout: Layout, row: Tensor) -> nn.Module:
     """The module with a run's weights, a row `[width]` of a population's matrix of this layout."""
-    own = dict(module.named_parameters())
+    parameters = dict(module.named_parameters())
     for name, value in layout.views(row[None]).items():
-        own[name].copy_(value[0])
+        parameters[name].copy_(value[0])
     return module

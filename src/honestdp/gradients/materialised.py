@@ -1,4 +1,4 @@
-"""The materialised engine: every per-example gradient is made, by `torch.func` where it can map the model.
+"""The materialised engine: every per-example gradient as a tensor, by `torch.func` where it can map the model.
 
 Where all of them fit in the memory bound they are kept. Where they do not, they are made chunk by chunk, once for the
 norms and once more for the sum, with the same random draws: the gradient that is summed has to be the one whose norm
@@ -15,15 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, grad, vmap
 
-from honestdp.gradients.pieces import Dense, check_weights, is_counted, joined
+from honestdp.gradients.forms import Dense, check_weights, is_counted, joint_norms
 from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
 """How a model is mapped, the fastest first: torch.func has no rule for some operations, and for others only one level deep."""
 MAPPED = WAYS[:2]
 """The ways in which torch.func shows the model one example at a time."""
+
+
+Gradients = dict[str, Tensor]
+"""By the parameter's name, `[..., *shape]`."""
 
 
 def throwaway(model: nn.Module) -> nn.Module:
@@ -71,7 +75,10 @@ def _with_first_state(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ..
 
 @dataclass(frozen=True)
 class Batch:
-    """What the gradients are of. strict: every call of the model is made on a copy that is then thrown away."""
+    """What the gradients are of: params name -> `[runs, ...]`, x and y `[runs, lot, ...]`.
+
+    mapped: one of WAYS. strict: every call of the model is made on a copy that is then thrown away.
+    """
 
     model: nn.Module
     loss: Loss
@@ -81,77 +88,70 @@ class Batch:
     mapped: str = WAYS[0]
     strict: bool = False
 
-    def gradients(self, first: int, last: int) -> tuple[dict[str, Tensor], Tensor]:
-        """The gradients `[runs, last - first, ...]` by name, and the losses, of the examples `first` to `last`."""
+    def gradients(self, first: int, last: int) -> Gradients:
+        """The gradients `[runs, last - first, ...]` of the examples `first` to `last`."""
         model = throwaway(self.model) if self.strict else self.model
 
-        def one(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        def loss_of(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             output = functional_call(model, params, (x.unsqueeze(0),))
             return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
 
-        lot = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
+        lot: Callable[..., Gradients] = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
         if self.mapped == WAYS[2]:
-            lot = _one_by_one(one)
+            lot = _one_by_one(loss_of)
         runs = vmap(lot, randomness="different") if self.mapped == WAYS[0] else _run_by_run(lot)
         with mappable(model):
             # A copy: a model may write into its input, and gradients can be made twice.
-            gradients, losses = runs(dict(self.params), self.x[:, first:last].clone(), self.y[:, first:last])
-        return gradients, losses
+            return runs(dict(self.params), self.x[:, first:last].clone(), self.y[:, first:last])
 
 
-Made = tuple[dict[str, Tensor], Tensor]
+def _stacked(gradients: list[Gradients]) -> Gradients:
+    return {name: torch.stack([each[name] for each in gradients]) for name in gradients[0]}
 
 
-def _stacked(made: list[Made]) -> Made:
-    gradients, losses = zip(*made, strict=True)
-    return {name: torch.stack([each[name] for each in gradients]) for name in gradients[0]}, torch.stack(losses)
-
-
-def _one_by_one(one: Callable[..., Tensor]) -> Callable[..., Made]:
+def _one_by_one(loss_of: Callable[..., Tensor]) -> Callable[..., Gradients]:
     """The gradients by plain autograd, which takes whatever can be trained at all."""
 
-    def made(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Made:
-        own = {name: value.detach().requires_grad_() for name, value in params.items()}
+    def example(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Gradients:
+        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         with torch.enable_grad():
-            loss = one(own, x, y)
-        found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
-        dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in found)
-        return dict(zip(own, dense, strict=True)), loss.detach()
+            loss = loss_of(leaves, x, y)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients)
+        return dict(zip(leaves, dense, strict=True))
 
-    return lambda params, x, y: _stacked([made(params, *each) for each in zip(x, y, strict=True)])
+    return lambda params, x, y: _stacked([example(params, *each) for each in zip(x, y, strict=True)])
 
 
-def _run_by_run(lot: Callable[..., Made]) -> Callable[..., Made]:
-    def runs(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Made:
-        own = ({name: value[run] for name, value in params.items()} for run in range(len(x)))
-        return _stacked([lot(*each) for each in zip(own, x, y, strict=True)])
+def _run_by_run(lot: Callable[..., Gradients]) -> Callable[..., Gradients]:
+    def runs(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Gradients:
+        of_each = ({name: value[run] for name, value in params.items()} for run in range(len(x)))
+        return _stacked([lot(*each) for each in zip(of_each, x, y, strict=True)])
 
     return runs
 
 
 @dataclass
 class Materialised:
-    """The two verbs from the gradients themselves, kept whole or made again in chunks of `chunk` examples."""
+    """The two verbs from the gradients themselves, kept whole or made again in chunks of examples. norms: `[runs, lot]`."""
 
     batch: Batch
     chunk: int
     norms: Tensor = field(init=False)
-    losses: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self._states = _random_states(self.batch.x.device) if self._chunks > 1 else None
-        norms, losses = [], []
-        for gradients, loss in self._made():
-            norms.append(joined(Dense(value) for value in gradients.values()))
-            losses.append(loss)
-        self._kept = gradients if self._chunks == 1 else None
-        self.norms, self.losses = torch.cat(norms, 1), torch.cat(losses, 1)
+        norms = []
+        for gradients in self._by_chunk():
+            norms.append(_norms(gradients))
+        self._whole = gradients if self._chunks == 1 else None
+        self.norms = torch.cat(norms, 1)
 
     @property
     def _chunks(self) -> int:
         return -(-self.batch.x.shape[1] // self.chunk)
 
-    def _made(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    def _by_chunk(self) -> Iterator[Gradients]:
         for first in range(0, self.batch.x.shape[1], self.chunk):
             yield self.batch.gradients(first, first + self.chunk)
 
@@ -162,16 +162,19 @@ class Materialised:
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         check_weights(weights, self.norms)
-        if self._kept is not None:
-            _add(totals, self._kept, weights)
+        if self._whole is not None:
+            _add(totals, self._whole, weights)
             return
         with _replayed(self._states, self.batch.x.device):
-            for number, (gradients, _) in enumerate(self._made()):
+            for number, gradients in enumerate(self._by_chunk()):
                 part = slice(number * self.chunk, (number + 1) * self.chunk)
                 # Whatever a model draws outside torch, what is summed is no longer than what the weights were made for.
-                again = joined(Dense(value) for value in gradients.values())
-                fair = (self.norms[:, part] / again).clamp_(max=1).nan_to_num_(nan=0)
-                _add(totals, gradients, weights[:, part] * fair)
+                ratio = (self.norms[:, part] / _norms(gradients)).clamp_(max=1).nan_to_num_(nan=0)
+                _add(totals, gradients, weights[:, part] * ratio)
+
+
+def _norms(gradients: Gradients) -> Tensor:
+    return joint_norms(Dense(value) for value in gradients.values())
 
 
 def _add(totals: Mapping[str, Tensor], gradients: Mapping[str, Tensor], weights: Tensor) -> None:
@@ -212,6 +215,9 @@ def per_example(
     mapped: str = WAYS[0],
     strict: bool = False,
 ) -> Materialised:
-    """`bytes_per_example`: what the gradient of one example in one run holds while it is made."""
+    """The gradients of the examples x and y, both `[runs, lot, ...]`, in chunks that fit in `memory` bytes.
+
+    bytes_per_example: what the gradient of one example in one run holds while it is made.
+    """
     chunk = max(1, memory // max(1, bytes_per_example * len(x)))
     return Materialised(Batch(model, loss, params, x, y, mapped, strict), min(chunk, x.shape[1]))

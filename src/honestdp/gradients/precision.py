@@ -1,4 +1,4 @@
-"""With how many digits torch takes float32 products, for a while."""
+"""The precision of float32 products, set for a while: full digits or TensorFloat-32, and no autocast."""
 
 from __future__ import annotations
 

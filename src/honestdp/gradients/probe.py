@@ -1,4 +1,7 @@
-"""A trial: random inputs and parameters of the shapes of the real ones, to find out how a model behaves."""
+"""Probes of a model: made-up inputs, labels and parameters of the shapes of the real ones, to find out how it behaves.
+
+Made up, because a record must not decide how a model is run, and because a probe may be made before anything is charged.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,43 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.untouched import Kept, tensors_of
+from honestdp.gradients.write_guard import TensorSnapshot, tensors_of
 
 LOT = 3
 _SEED = 20240917
 
 
-class Trial:
+def made_up_inputs(model: nn.Module, like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Inputs for the model, of this shape and of the dtype and device of `like`.
+
+    Floating ones are standard normal; whole ones are numbers of rows that every table of the model has, or 0 and 1.
+    """
+    if like.is_floating_point():
+        return torch.randn(shape, generator=generator).to(like)
+    tables = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
+
+
+def made_up_labels(
+    like: Tensor, shape: tuple[int, ...], generator: torch.Generator, *, classes: int | None = None
+) -> Tensor:
+    """Labels of this shape and of the dtype and device of `like`: counted through the classes, so that neighbours differ.
+
+    Without `classes`, numbers within 0 and 1.
+    """
+    if classes is None:
+        return torch.rand(shape, generator=generator).to(like)
+    return (torch.arange(math.prod(shape)).view(shape) % max(1, classes)).to(like)
+
+
+class Probe:
     """Three random examples for each of at most two runs, and random parameters.
 
     params: name -> `[runs, ...]` and x: `[runs, lot, ...]`, of which only shapes, dtypes and device are read.
@@ -35,14 +58,14 @@ class Trial:
         self._generator = torch.Generator().manual_seed(_SEED)
         self._like = next(iter(params.values()))
         self.params = {name: self._parameter(value) for name, value in params.items()}
-        self._x = self._inputs(x, (self.runs, LOT, *x.shape[2:]))
+        self._x = made_up_inputs(model, x, (self.runs, LOT, *x.shape[2:]), self._generator)
 
     @property
     def x(self) -> Tensor:
         """`[runs, lot, ...]`, a copy for every use: a model may write into its input."""
         return self._x.clone()
 
-    def alike(self) -> Trial:
+    def alike(self) -> Probe:
         """The same with examples whose positions are nearly alike and positive, as those of real records often are.
 
         Gradients of several uses of one layer are then nearly parallel, where random ones of many dimensions are nearly at
@@ -67,23 +90,16 @@ class Trial:
             return self.normal(*shape).tanh() * 0.4 + 0.6
         return self.normal(*shape) / math.sqrt(max(1, value[0, 0].numel()))
 
-    def _inputs(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        if x.is_floating_point():
-            return self.normal(*shape).to(x.dtype)
-        tables = [m.num_embeddings for m in self.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-        drawn = torch.randint(0, min(tables, default=2), shape, generator=self._generator)
-        return drawn.to(dtype=x.dtype, device=x.device)
-
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All that the model reads, by name."""
         return {**tensors_of(self.model), **self.params}
 
     @cached_property
-    def kept(self) -> Kept:
-        return Kept(self.tensors)
+    def before(self) -> TensorSnapshot:
+        return TensorSnapshot(self.tensors)
 
-    def fresh(self, *, training: bool = True) -> Trial:
+    def fresh(self, *, training: bool = True) -> Probe:
         """The same with a copy of the model that has never been run, in the mode it was given in or in eval() mode."""
         other, read = copy.copy(self), dict(self.model.named_parameters())
         # Parameters that are put in at every call need no copy.
@@ -99,22 +115,15 @@ class Trial:
 
     def pool(self, examples: int, *, huge: float = 1e4) -> Tensor:
         """`[examples + 3, ...]`: so many usual examples, then another one, a huge one and zeros."""
-        shape = (examples + 3, *self._x.shape[2:])
-        if self._x.is_floating_point():
-            made = torch.randn(shape, generator=self._generator).to(self._x)
-            made[examples + 1] *= huge
-        else:
-            made = self._inputs(self._x, shape)
-        made[examples + 2] = 0
-        return made
+        pool = made_up_inputs(self.model, self._x, (examples + 3, *self._x.shape[2:]), self._generator)
+        if pool.is_floating_point():
+            pool[examples + 1] *= huge
+        pool[examples + 2] = 0
+        return pool
 
     def labels(self, y: Tensor, *, classes: int | None, examples: int) -> Tensor:
-        """Labels of the shape of `y`: counted through the classes, so that neighbours differ, or numbers within 0 and 1."""
-        shape = (examples, *y.shape[2:])
-        if classes is not None:
-            counted = torch.arange(math.prod(shape)).view(shape) % max(1, classes)
-            return counted.to(y)
-        return torch.rand(shape, generator=self._generator).to(y)
+        """Labels `[examples, ...]` of the shape of `y` `[runs, lot, ...]`; see `made_up_labels`."""
+        return made_up_labels(y, (examples, *y.shape[2:]), self._generator, classes=classes)
 
     def output(self, x: Tensor, *, seed: int = 0) -> object:
         """What the model makes of `x` `[examples, ...]` with the parameters of the first run."""
@@ -127,39 +136,39 @@ class Trial:
 
     def bytes_kept(self) -> int:
         """How many bytes autograd keeps for the backward pass of one example."""
-        own = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
-        with torch.enable_grad(), _counted() as kept:
-            functional_call(self.model, own, (self.x[0, :1],))
-        return sum(kept.values())
+        params = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
+        with torch.enable_grad(), _saved_bytes() as saved:
+            functional_call(self.model, params, (self.x[0, :1],))
+        return sum(saved.values())
 
     def reference(self, cotangents: Tensor) -> dict[str, Tensor]:
         """The gradients `[runs, lot, ...]` of `project` by plain autograd, one example at a time."""
         rows: dict[str, list[Tensor]] = {name: [] for name in self.params}
         for run in range(self.runs):
-            own = {name: value[run].detach().requires_grad_() for name, value in self.params.items()}
+            params = {name: value[run].detach().requires_grad_() for name, value in self.params.items()}
             for example in range(LOT):
                 with torch.enable_grad():
-                    output = functional_call(self.model, own, (self.x[run, example : example + 1],))
+                    output = functional_call(self.model, params, (self.x[run, example : example + 1],))
                     loss = project(output, cotangents[run, example : example + 1]).sum()
-                found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
-                for name, gradient in zip(own, found, strict=True):
+                gradients = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
+                for name, gradient in zip(params, gradients, strict=True):
                     rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
         stacked = {name: torch.stack(values) for name, values in rows.items()}
         return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
 
 
 @contextmanager
-def _counted() -> Iterator[dict[int, int]]:
+def _saved_bytes() -> Iterator[dict[int, int]]:
     """The bytes of every tensor that autograd keeps, by its address."""
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def pack(value: Tensor) -> Tensor:
         if not isinstance(value, nn.Parameter) and not value.is_leaf:
-            kept[value.data_ptr()] = value.nbytes
+            saved[value.data_ptr()] = value.nbytes
         return value
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        yield kept
+        yield saved
 
 
 def flat(output: object) -> Tensor:
@@ -187,60 +196,3 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module in active:
             module.training = True
-
-
-_OUT = {
-    "numpy",
-    "tolist",
-    "__array__",
-    "__dlpack__",
-    "untyped_storage",
-    "storage",
-    "data_ptr",
-    "__contains__",
-    "__format__",
-}
-_INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default}
-_NUMBER, _SHAPE = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
-
-
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes operations whose result is a number of Python's, or has a shape, that depends on what a tensor holds."""
-
-    seen = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = (
-            self.seen or _NUMBER in func.tags or (_SHAPE in func.tags and (func not in _INDEXED or _masked(args)))
-        )
-        return func(*args, **(kwargs or {}))
-
-
-def _masked(args: Any) -> bool:
-    """Whether an indexing takes what a mask of True and False says."""
-    return any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
-
-
-class Reads(TorchFunctionMode):
-    """Notes whether numbers of a tensor decided something in Python: a branch, a shape, what is computed elsewhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._operations, self._out = _Operations(), False  # type: ignore[no-untyped-call]
-
-    @property
-    def seen(self) -> bool:
-        return self._out or self._operations.seen
-
-    def __enter__(self) -> Reads:
-        self._operations.__enter__()  # type: ignore[no-untyped-call]
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *trouble: Any) -> None:
-        super().__exit__(*trouble)  # type: ignore[no-untyped-call]
-        self._operations.__exit__(*trouble)  # type: ignore[no-untyped-call]
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._out = self._out or getattr(func, "__name__", "") in _OUT
-        return func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""A layer of the model and its rule, and one use of it in a forward pass."""
+"""A layer of a model with its rule (`Ruled`), and one use of it in a forward pass (`Call`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from honestdp.gradients import rules
-from honestdp.gradients.pieces import Piece
+from honestdp.gradients.forms import Form
 from honestdp.gradients.rules import Rule, Unruled
 
 Names = tuple[str, ...]
@@ -22,9 +22,10 @@ class Ruled:
 
     path: str
     reference: weakref.ref[nn.Module]
+    """Weak, because what is known of a model is kept for as long as the model lives, and must not make it live longer."""
     rule: Rule
     trainable: Mapping[str, str]
-    """Own name of a trainable parameter -> its name in the model."""
+    """The layer's name of a trainable parameter -> its name in the model."""
     frozen: tuple[str, ...]
 
     @property
@@ -34,38 +35,41 @@ class Ruled:
             raise RuntimeError(f"the layer at {self.path!r} is no longer there: a changed model needs a new Prepared")
         return layer
 
-    def own(self, params: Mapping[str, Tensor], runs: int) -> dict[str, Tensor]:
-        """The layer's parameters `[runs, ...]` by its own names for them."""
-        own = {name: params[full] for name, full in self.trainable.items()}
+    def params_of(self, params: Mapping[str, Tensor], runs: int) -> dict[str, Tensor]:
+        """The layer's parameters `[runs, ...]` by the layer's names, from those of the model. Frozen ones are shared by all."""
+        layer_params = {name: params[full] for name, full in self.trainable.items()}
         for name in self.frozen:
             value = getattr(self.layer, name)
-            own[name] = value.expand(runs, *value.shape)
-        return own
+            layer_params[name] = value.expand(runs, *value.shape)
+        return layer_params
 
-    def call(self, own: Mapping[str, Tensor], x: Tensor, *, runs: int) -> tuple[Tensor, Call]:
+    def call(self, params: Mapping[str, Tensor], x: Tensor, *, runs: int) -> tuple[Tensor, Call]:
         """What the layer makes of x `[runs * lot, ...]`, of the same first dimension."""
-        given = x.view(runs, -1, *x.shape[1:])
-        alone = self.rule.alone(self.layer, own, x) if runs == 1 else None
+        by_run = x.view(runs, -1, *x.shape[1:])
+        alone = self.rule.alone(self.layer, params, x) if runs == 1 else None
         if alone is not None:
-            return alone, Call(self, own, given, given._version)
-        out, kept = self.rule.forward(self.layer, own, given)
-        return out.flatten(0, 1), Call(self, own, kept, kept._version)
+            return alone, Call(self, params, by_run, by_run._version)
+        out, saved = self.rule.forward(self.layer, params, by_run)
+        return out.flatten(0, 1), Call(self, params, saved, saved._version)
 
 
 class Call(NamedTuple):
-    """One use of a layer in the forward pass."""
+    """One use of a layer in the forward pass. saved: what its rule asked to keep; version: torch's count of writes to it then."""
 
     ruled: Ruled
-    own: Mapping[str, Tensor]
-    kept: Tensor
+    params: Mapping[str, Tensor]
+    saved: Tensor
     version: int
 
-    def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Piece]]:
-        """The pieces of this layer with the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
-        if self.kept._version != self.version:
+    def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Form]]:
+        """The forms of this layer with the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
+        if self.saved._version != self.version:
             raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
         grad = grad.view(runs, -1, *grad.shape[1:])
-        names = self.ruled.trainable
-        answer = self.ruled.rule.gradients(self.ruled.layer, self.own, self.kept, grad, frozenset(names))
-        for own, found in answer.items():
-            yield tuple(names[name] for name in ((own,) if isinstance(own, str) else own)), rules.as_piece(found)
+        full = self.ruled.trainable
+        answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.saved, grad, frozenset(full))
+        for names, gradients in answer.items():
+            yield (
+                tuple(full[name] for name in ((names,) if isinstance(names, str) else names)),
+                rules.as_form(gradients),
+            )

@@ -1,4 +1,4 @@
-"""Layer rules: how a layer runs for a population, and what its per-example gradients are. A registry by decorator.
+"""Layer rules, and their registry: how a layer runs for a population, and what its per-example gradients are.
 
 A rule is found by the exact class of a layer. A subclass may have another forward, so it does not inherit the rule.
 """
@@ -6,19 +6,19 @@ A rule is found by the exact class of a layer. A subclass may have another forwa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.pieces import Dense, Piece
+from honestdp.gradients.forms import Dense, Form
 
-Found = Mapping["str | tuple[str, ...]", "Tensor | Piece"]
-"""Per-example gradients by the own name of the parameter, or by the names of several that share a piece."""
+Gradients = Mapping["str | tuple[str, ...]", "Tensor | Form"]
+"""Per-example gradients `[runs, lot, *shape]` by the layer's name of the parameter, or by those of several that share a form."""
 
-Formula = Callable[[nn.Module, Mapping[str, Tensor], Tensor, Tensor], Mapping[str, "Tensor | Piece"]]
+Formula = Callable[[nn.Module, Mapping[str, Tensor], Tensor, Tensor], Mapping[str, "Tensor | Form"]]
 
 
 class Unruled(Exception):
@@ -40,13 +40,16 @@ class Rule:
         raise NotImplementedError
 
     def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
-        """The output `[lot, ...]` of a single run, x `[lot, ...]`, where that is simpler; `gradients` is then given x."""
+        """The output `[lot, ...]` of a single run for x `[lot, ...]`, where that is simpler; x is then what is saved."""
         return None
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
-        """The per-example gradients of the `wanted` parameters, from what was kept and the gradient of the output."""
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Gradients:
+        """The per-example gradients of the `wanted` parameters, from what was kept and the output's gradient `[runs, lot, ...]`.
+
+        wanted: the layer's names of its trainable parameters; the others are frozen.
+        """
         raise NotImplementedError
 
     def back(self, params: Mapping[str, Tensor], grad: Tensor, *, runs: int) -> Tensor:
@@ -70,9 +73,9 @@ class FormulaRule(Rule):
         return not layer._forward_hooks and not layer._forward_pre_hooks
 
     def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        def run(own: dict[str, Tensor], inputs: Tensor) -> Tensor:
-            values: Tensor = functional_call(layer, own, (inputs,))
-            return values
+        def run(values: dict[str, Tensor], inputs: Tensor) -> Tensor:
+            output: Tensor = functional_call(layer, values, (inputs,))
+            return output
 
         # Rules stand in for the layer's forward; the class's own is what has to run here.
         standing_in = layer.__dict__.pop("forward", None)
@@ -83,54 +86,67 @@ class FormulaRule(Rule):
                 layer.__dict__["forward"] = standing_in
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
-        found = self.formula(layer, params, kept, grad)
-        missing = sorted(wanted - set(found))
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Gradients:
+        gradients = self.formula(layer, params, saved, grad)
+        missing = sorted(wanted - set(gradients))
         if missing:
             raise Unruled(f"the rule for {type(layer).__name__} gives no gradient for {', '.join(missing)}")
-        return {name: found[name] for name in wanted}
+        return {name: gradients[name] for name in wanted}
 
 
 _RULES: dict[type[nn.Module], Rule] = {}
 
-Given = TypeVar("Given", Formula, type[Rule])
+RuleOrFormula = TypeVar("RuleOrFormula", Formula, type[Rule])
 
 
-@overload
-def rule(*layers: type[nn.Module]) -> Callable[[Given], Given]: ...
-@overload
-def rule(*layers: type[nn.Module], replace: bool) -> Callable[[Given], Given]: ...
-def rule(*layers: type[nn.Module], replace: bool = False) -> Callable[[Given], Given]:
+def rule(*layers: type[nn.Module], replace: bool = False) -> Callable[[RuleOrFormula], RuleOrFormula]:
     """Register a rule for these layer classes: a function or a subclass of `Rule`.
 
     A function takes `(layer, params, x, grad)`: the layer, its parameters `[runs, ...]`, the input it saw
     `[runs, lot, ...]` and the gradient of its output `[runs, lot, ...]`. It returns the per-example gradients
     `[runs, lot, *shape]` by parameter name. Every use of a rule is checked against autograd before it is trusted.
+
+    layers: classes of layers, by themselves: a subclass needs a rule of its own.
+    replace: whether the rule may take the place of another.
+    Returns a decorator that gives the function or class back as it is.
+    Raises InvalidArgument for what is no class of layers, ValueError for a layer that has a rule already.
+
+    >>> from honestdp import gradients
+    >>> class Scale(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = torch.nn.Parameter(torch.ones(()))
+    ...     def forward(self, x):
+    ...         return self.factor * x
+    >>> @gradients.rule(Scale)
+    ... def scale(layer, params, x, grad):
+    ...     return {"factor": (grad * x).flatten(2).sum(2)}
     """
 
     for layer in layers:
         if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
             raise InvalidArgument("layers", layer, "classes of layers: @rule(nn.Linear), with the rule below it")
 
-    def register(given: Given) -> Given:
-        made = given() if isinstance(given, type) else FormulaRule(given)
+    def register(rule_or_formula: RuleOrFormula) -> RuleOrFormula:
+        layer_rule = rule_or_formula() if isinstance(rule_or_formula, type) else FormulaRule(rule_or_formula)
         for layer in layers:
             if layer in _RULES and not replace:
                 raise ValueError(f"{layer.__name__} has a rule already; pass replace=True to put another in its place")
-            _RULES[layer] = made
-        return given
+            _RULES[layer] = layer_rule
+        return rule_or_formula
 
     return register
 
 
 def find(layer: nn.Module) -> Rule | None:
     """The rule for this layer, if there is one that covers its settings."""
-    found = _RULES.get(type(layer))
-    if found is None or "forward" in layer.__dict__ or not found.covers(layer):
+    layer_rule = _RULES.get(type(layer))
+    # A layer whose forward was replaced computes something that the rule does not know of.
+    if layer_rule is None or "forward" in layer.__dict__ or not layer_rule.covers(layer):
         return None
-    return found
+    return layer_rule
 
 
-def as_piece(gradients: Tensor | Piece) -> Piece:
+def as_form(gradients: Tensor | Form) -> Form:
     return Dense(gradients) if isinstance(gradients, Tensor) else gradients

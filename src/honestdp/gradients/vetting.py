@@ -1,11 +1,11 @@
-"""What is known against a model by the names of its modules and by where its parameters lie.
+"""Models that are refused without a trial: by the classes of their modules, and by where their parameters lie in memory.
 
 Privacy rests on three facts about a model. An example's gradient depends on that example alone; a model that mixes
 examples is refused, naming the module. Nothing but the optimizer writes to its parameters. And the norm that the clip sees
 is the norm of the gradient that is summed; a layer rule that is wrong for a model, say because a weight is also used outside
 its layer, would break that in silence. What cannot be read off the modules is tried out on random inputs and random weights
-(trial.py): the first two in independence.py and loss_trial.py, the third in plan.py. Random, because a record must not
-decide how the model is run.
+(probe.py): the first two in independence.py and loss_independence.py, the third in choice.py. Random, because a record must
+not decide how the model is run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels of our own for a GPU, where several passes over a lot can be one. Without Triton tensor operations do the same.
+"""Whether a device has our own GPU kernels, and what they offer; without Triton, tensor operations do the same.
 
 The kernels are on the private side of the boundary, so all are held against the tensor operations they stand for
 (tests/kernels/test_fused.py in Triton's interpreter, benchmarks/gpu_checks.py on a GPU).
@@ -17,7 +17,7 @@ from honestdp.logs import logger
 
 
 class Kernels(Protocol):
-    """What honestdp.kernels.fused has."""
+    """What honestdp.kernels.fused offers; shapes and dtypes are said there."""
 
     def gather(self, rows: Tensor, labels: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]: ...
 
@@ -36,10 +36,10 @@ def on(device: torch.device) -> Kernels | None:
     if device.type != "cuda":
         return None
     try:
-        found: Kernels = importlib.import_module("honestdp.kernels.fused")
+        fused: Kernels = importlib.import_module("honestdp.kernels.fused")
         first = torch.zeros(1, dtype=torch.int64, device=device)
-        found.gather(torch.zeros(1, 1, device=device), first, first, 1.0)
+        fused.gather(torch.zeros(1, 1, device=device), first, first, 1.0)
     except Exception as trouble:  # whatever keeps Triton from compiling here: no module, no compiler, no driver
         logger("honestdp.kernels").info("without Triton's kernels, a little slower: %s", trouble)
         return None
-    return found
+    return fused

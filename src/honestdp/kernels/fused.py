@@ -1,4 +1,4 @@
-"""Several passes over a lot in one kernel each, written for Triton.
+"""Our own GPU kernels, written for Triton: several passes over a lot in one.
 
 `gather` fetches records and labels, scales the records and takes their norms while they are in registers.
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their

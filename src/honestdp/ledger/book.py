@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import os
-import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -56,7 +55,16 @@ PATIENCE = 5  # races that a charge may lose before it computes under the lock, 
 class Ledger:
     """A ledger in a file. `set_budget` creates the file; everything else asks that it is there.
 
-    timeout: seconds to wait for other processes.
+    path: of the file. timeout: seconds to wait for other processes.
+
+    Raises errors that derive from LedgerError, none of which has charged anything: NoLedger, NoBudget, BudgetFixed,
+    BudgetExceeded, BrokenChain and others.
+
+    >>> import tempfile, honestdp
+    >>> ledger = honestdp.Ledger(f"{tempfile.mkdtemp()}/ledger.db")
+    >>> balance = ledger.set_budget("hospital", honestdp.Budget(epsilon=3.0, delta=1e-5))
+    >>> balance.left
+    3.0
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
@@ -257,9 +265,7 @@ class Ledger:
 
     def _budget_of(self, account: Account) -> Budget:
         if account.budget is None:
-            where = f"--ledger {shlex.quote(str(self.path))} --dataset {shlex.quote(account.dataset)}"
-            command = f"honestdp ledger set-budget {where} --epsilon EPSILON --delta DELTA"
-            raise NoBudget(f"{account.dataset} has no budget in {self.path}: set it once with `{command}`")
+            raise NoBudget(account.dataset, self.path)
         return account.budget
 
 

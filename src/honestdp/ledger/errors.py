@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from honestdp.checks import HonestdpError
 
 
@@ -34,7 +36,13 @@ class ReadOnly(LedgerError):
 
 
 class NoBudget(LedgerError):
-    """A dataset that has no budget."""
+    """A dataset that has no budget. `dataset` and `ledger` say which, and where."""
+
+    def __init__(self, dataset: str, ledger: Path) -> None:
+        self.dataset, self.ledger, self.lack = dataset, ledger, f"{dataset} has no budget in {ledger}"
+        super().__init__(
+            f"{self.lack}: set it once with Ledger({str(ledger)!r}).set_budget({dataset!r}, Budget(epsilon, delta))"
+        )
 
 
 class LookAlike(LedgerError):

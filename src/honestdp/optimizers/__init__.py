@@ -1,4 +1,13 @@
-"""The papers' optimizers as pure rules over releases, and one of our own (Horizon)."""
+"""The papers' optimizers as pure rules over releases, one of our own (Horizon), and the base of a user's own (FixedClip).
+
+Each has a name, by which `train`, `tune` and the command line know it, and a grid, which `tune` searches where it gets no space.
+
+>>> import honestdp
+>>> honestdp.optimizers.SGD(lr=0.1, clip=1.0)
+SGD(lr=0.1, clip=1.0)
+>>> honestdp.optimizers.SGD.name, honestdp.optimizers.Adam.grid
+('sgd', {'clip': (0.1, 0.2, 0.5, 1.0)})
+"""
 
 from honestdp.optimizers.adadp import ADADP
 from honestdp.optimizers.adam import Adam
@@ -7,18 +16,10 @@ from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.momentum import Momentum
 from honestdp.optimizers.oso import OSO
 from honestdp.optimizers.quantile import Quantile
-from honestdp.optimizers.rule import Rule, State
+from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
-BY_NAME: dict[str, type[Rule]] = {
-    "sgd": SGD,
-    "momentum": Momentum,
-    "adam": Adam,
-    "adam-wosm": AdamWOSM,
-    "adadp": ADADP,
-    "oso": OSO,
-    "quantile": Quantile,
-    "horizon": Horizon,
-}
-
-__all__ = ["ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamWOSM", "Horizon", "Momentum", "Quantile", "Rule", "State"]
+__all__ = [
+    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Quantile", "Rule",
+    "State",
+]  # fmt: skip

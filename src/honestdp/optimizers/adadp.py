@@ -11,29 +11,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import (
+    CLIPS,
     Clip,
+    FixedClip,
     Number,
-    Rule,
     State,
-    check_clip,
     check_numbers,
     column,
-    counter,
-    fixed_query,
     per_run,
 )
 
 
 @dataclass(frozen=True)
-class ADADP(Rule):
+class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
     """lr: eta_0. tau: the tolerance, by default sqrt(d / T) for T releases (T/2 iterations).
 
     accept: restore theta when err > tau. keep: "half" keeps theta_two, "full" keeps theta_full (the letter of Algorithm
@@ -45,24 +43,16 @@ class ADADP(Rule):
     tau: Number | None = None
     accept: bool = False
     keep: Literal["half", "full"] = "half"
-    own_pace: ClassVar[bool] = True
+    own_pace = True
 
     def __post_init__(self) -> None:
         check_numbers(positive={"lr": self.lr} | ({} if self.tau is None else {"tau": self.tau}))
-        check_clip(self.clip)
+        super().__post_init__()
         if self.keep not in ("half", "full"):
             raise InvalidArgument("keep", self.keep, "'half' or 'full'")
 
-    def init(self, params: Tensor, constants: Constants) -> State:
-        return {
-            "step": counter(params),
-            "eta": per_run(self.lr, params),
-            "start": params.clone(),
-            "full": params.clone(),
-        }
-
-    def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(self.clip, constants)
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        return {"eta": per_run(self.lr, params), "start": params.clone(), "full": params.clone()}
 
     def _tolerance(self, constants: Constants) -> Number:
         if self.tau is not None:
@@ -70,7 +60,7 @@ class ADADP(Rule):
         iterations = max(1, constants.steps // 2)
         return math.sqrt(constants.layout.total / (2 * iterations))
 
-    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         second = state["step"] % 2 == 1
         turn = second[:, None]
         eta, start = state["eta"], torch.where(turn, state["start"], params)
@@ -79,9 +69,8 @@ class ADADP(Rule):
 
         err = ((full - half_step).abs() / full.abs().clamp(min=1)).norm(dim=1)
         tau = self._tolerance(constants)
-        kept = half_step if self.keep == "half" else full
+        accepted = half_step if self.keep == "half" else full
         if self.accept:
-            kept = torch.where((err > tau)[:, None], start, kept)
+            accepted = torch.where((err > tau)[:, None], start, accepted)
         eta = torch.where(second, eta * (tau / err).clamp(0.9, 1.1), eta)
-        state = {"step": state["step"] + 1, "eta": eta, "start": start, "full": full}
-        return torch.where(turn, kept, half_step), state
+        return torch.where(turn, accepted, half_step), {"eta": eta, "start": start, "full": full}

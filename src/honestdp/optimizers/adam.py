@@ -7,18 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import Constants, Release
 from honestdp.optimizers.rule import (
+    CLIPS,
     Clip,
+    FixedClip,
     Number,
-    Rule,
     State,
     bias_correction,
-    check_clip,
     check_numbers,
     column,
-    counter,
-    fixed_query,
     scheduled,
 )
 
@@ -26,7 +24,7 @@ XI = 1e-8
 
 
 @dataclass(frozen=True)
-class Adam(Rule):
+class Adam(FixedClip, name="adam", grid={"clip": CLIPS}):
     """Adam; the published defaults need no tuning (Mohapatra et al. 2022, section 4.2)."""
 
     clip: Clip
@@ -36,15 +34,12 @@ class Adam(Rule):
 
     def __post_init__(self) -> None:
         check_numbers(positive={"lr": self.lr}, fractions={"beta1": self.beta1, "beta2": self.beta2})
-        check_clip(self.clip)
+        super().__post_init__()
 
-    def init(self, params: Tensor, constants: Constants) -> State:
-        return {"step": counter(params), "first": torch.zeros_like(params), "second": torch.zeros_like(params)}
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        return {"first": torch.zeros_like(params), "second": torch.zeros_like(params)}
 
-    def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(self.clip, constants)
-
-    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         beta1, beta2 = column(self.beta1), column(self.beta2)
         first = beta1 * state["first"] + (1 - beta1) * release.gradient
         second = beta2 * state["second"] + (1 - beta2) * release.gradient.square()
@@ -52,4 +47,4 @@ class Adam(Rule):
         mean = first / bias_correction(self.beta1, step, params)
         spread = (second / bias_correction(self.beta2, step, params)).sqrt() + XI
         params = params - scheduled(self.lr, state, constants) * mean / spread
-        return params, {"step": step, "first": first, "second": second}
+        return params, {"first": first, "second": second}

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import Constants, Release
 from honestdp.logs import logger
 from honestdp.optimizers.adam import XI
 from honestdp.optimizers.rule import (
+    CLIPS,
     Clip,
+    FixedClip,
     Number,
-    Rule,
     State,
     bias_correction,
-    check_clip,
     check_numbers,
     column,
-    counter,
-    fixed_query,
     scheduled,
     sensitivity,
 )
@@ -34,7 +32,7 @@ _log = logger(__name__)
 
 
 @dataclass(frozen=True)
-class AdamWOSM(Rule):
+class AdamWOSM(FixedClip, name="adam-wosm", grid={"clip": CLIPS}):
     """Adam's first moment with the step size that DPAdam converges to. With clip="auto" nothing is left to tune."""
 
     clip: Clip
@@ -43,7 +41,7 @@ class AdamWOSM(Rule):
 
     def __post_init__(self) -> None:
         check_numbers(positive={"lr": self.lr}, fractions={"beta1": self.beta1})
-        check_clip(self.clip)
+        super().__post_init__()
 
     def check(self, *, lot: float, noise: float) -> None:
         if noise == 0:
@@ -51,16 +49,13 @@ class AdamWOSM(Rule):
                 "AdamWOSM divides by the noise: at noise 0 its step size is lr / 1e-8; SGD or Adam suit better"
             )
 
-    def init(self, params: Tensor, constants: Constants) -> State:
-        return {"step": counter(params), "first": torch.zeros_like(params)}
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        return {"first": torch.zeros_like(params)}
 
-    def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(self.clip, constants)
-
-    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         beta1 = column(self.beta1)
         first = beta1 * state["first"] + (1 - beta1) * release.gradient
         step = state["step"] + 1
         spread = column(constants.noise * sensitivity(self.clip) / constants.lot + XI)
         pace = scheduled(self.lr, state, constants) / (spread * bias_correction(self.beta1, step, params))
-        return params - pace * first, {"step": step, "first": first}
+        return params - pace * first, {"first": first}

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.rule import Number, Rule, State, bias_correction, column, counter, fixed_query
+from honestdp.optimizers.rule import FixedClip, Number, State, bias_correction, column
 
 BETA = 0.9
 TRAVEL = 42.0
@@ -30,43 +29,41 @@ SIGNAL = 0.2
 
 
 @dataclass(frozen=True)
-class Horizon(Rule):
+class Horizon(FixedClip, name="horizon"):
     """average: leave with a running average of the weights in place of a decaying step."""
 
     average: bool = False
-    own_pace: ClassVar[bool] = True
+    clip = 1.0
+    own_pace = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.average, bool):
             raise InvalidArgument("average", self.average, "True or False")
 
-    def init(self, params: Tensor, constants: Constants) -> State:
-        state = {"step": counter(params), "first": torch.zeros_like(params)}
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        memory = {"first": torch.zeros_like(params)}
         scale = constants.layout.columns(layer_scales(constants)).to(params)
-        state["pace"] = column(self._eta(constants)) * scale
+        memory["pace"] = column(self._eta(constants)) * scale
         if self.average:
-            state["average"] = params.clone()
-        return state
+            memory["average"] = params.clone()
+        return memory
 
     def _eta(self, constants: Constants) -> Tensor:
         travel = TRAVEL_AVERAGED if self.average else TRAVEL
         spread = constants.layout.total * (constants.noise / constants.lot).square()
         return travel / (max(1, constants.steps) * (SIGNAL + spread)).sqrt()
 
-    def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(1.0, constants)
-
-    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         first = BETA * state["first"] + (1 - BETA) * release.gradient
         step = state["step"] + 1
         decay = (1 - state["step"].double() / constants.steps).clamp(min=0).sqrt().to(params.dtype)
         ahead: Number = 1.0 if self.average else column(decay)
         params = params - ahead / bias_correction(BETA, step, params) * state["pace"] * first
-        new = {"step": step, "first": first, "pace": state["pace"]}
+        memory = {"first": first, "pace": state["pace"]}
         if self.average:
             share = column((9 / (step.double() + 8)).to(params.dtype))
-            new["average"] = state["average"] + share * (params - state["average"])
-        return params, new
+            memory["average"] = state["average"] + share * (params - state["average"])
+        return params, memory
 
     def weights(self, params: Tensor, state: State) -> Tensor:
         return state["average"] if self.average else params

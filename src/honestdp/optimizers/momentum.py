@@ -7,23 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
-from honestdp.optimizers.rule import (
-    Clip,
-    Number,
-    Rule,
-    State,
-    check_clip,
-    check_numbers,
-    column,
-    counter,
-    fixed_query,
-    scheduled,
-)
+from honestdp.boundary.query import Constants, Release
+from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, check_numbers, column, scheduled
 
 
 @dataclass(frozen=True)
-class Momentum(Rule):
+class Momentum(
+    FixedClip, name="momentum", grid={"lr": RATES, "momentum": (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99), "clip": CLIPS}
+):
     """Heavy-ball momentum over released gradients."""
 
     lr: Number
@@ -32,15 +23,11 @@ class Momentum(Rule):
 
     def __post_init__(self) -> None:
         check_numbers(positive={"lr": self.lr}, fractions={"momentum": self.momentum})
-        check_clip(self.clip)
+        super().__post_init__()
 
-    def init(self, params: Tensor, constants: Constants) -> State:
-        return {"step": counter(params), "velocity": torch.zeros_like(params)}
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        return {"velocity": torch.zeros_like(params)}
 
-    def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(self.clip, constants)
-
-    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         velocity = column(self.momentum) * state["velocity"] + release.gradient
-        params = params - scheduled(self.lr, state, constants) * velocity
-        return params, {"step": state["step"] + 1, "velocity": velocity}
+        return params - scheduled(self.lr, state, constants) * velocity, {"velocity": velocity}

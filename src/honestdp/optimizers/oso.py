@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
-from honestdp.joint import OSO_FACTOR
 from honestdp.optimizers.rule import (
+    WIDE_RATES,
     Number,
     Rule,
     State,
@@ -26,9 +26,12 @@ from honestdp.optimizers.rule import (
     scheduled,
 )
 
+DIRECTION_NOISE = 7.124
+"""nu_q over sigma (Galli et al. 2024): it leaves the gradient 1.01 sigma."""
+
 
 @dataclass(frozen=True)
-class OSO(Rule):
+class OSO(Rule, name="oso", grid={"lr": WIDE_RATES}):
     """C *= exp(rho_c sign(g~_t . q~_{t-1})), rho *= exp(rho_r sign(g~_t . g~_{t-1})); neither moves at the first step."""
 
     lr: Number
@@ -51,7 +54,7 @@ class OSO(Rule):
         }
 
     def query(self, state: State, constants: Constants) -> Query:
-        return Query(clip=state["clip"], extra="direction", extra_noise=OSO_FACTOR * constants.noise)
+        return Query(clip=state["clip"], extra="direction", extra_noise=DIRECTION_NOISE * constants.noise)
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         assert release.direction is not None

@@ -1,4 +1,4 @@
-"""What every rule shares.
+"""The base classes of optimizers, the table of their names, and the tools that their formulas are written with.
 
 A rule is post-processing. It sees releases, never records, so whatever it computes costs no privacy. The one thing it
 may influence is the next query, and only through past releases: the clip of step t is a function of releases 1..t-1 and
@@ -6,13 +6,16 @@ is frozen while step t is made.
 
 A rule's numbers may be plain floats (one run) or tensors `[runs]` (a population); `stack_rules` turns a list of the
 former into one of the latter. Every state tensor has the leading dimension `[runs]`.
+
+A rule of one's own is a frozen dataclass that derives from `FixedClip` with a `name` and a `grid`; it is then known by that
+name wherever a rule is asked for, in `tune` as in `train`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -20,20 +23,46 @@ from torch import Tensor
 
 from honestdp import checks
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.query import State as State
 from honestdp.checks import InvalidArgument
 
-State = dict[str, Tensor]
 Number = float | Tensor
 Clip = float | Tensor | Literal["auto"]
 SomeRule = TypeVar("SomeRule", bound="Rule")
+
+BY_NAME: dict[str, type[Rule]] = {}
+"""Every rule that has a name, entered where its class is defined."""
+
+# Mohapatra et al. 2022, Table 3
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+CLIPS = (0.1, 0.2, 0.5, 1.0)
+# Galli et al. 2024: seven step sizes from 10^-2.5 to 10^1.5
+WIDE_RATES = tuple(10 ** (-2.5 + 4 * i / 6) for i in range(7))
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
     """An optimizer as pure functions of explicit state."""
 
+    name: ClassVar[str] = ""
+    """What the rule is called in `tune(optimizer=...)`, results and the command line."""
+    grid: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """The values that a search tries where it is given no space."""
     own_pace: ClassVar[bool] = False
     """True for a rule that sets its own step size; a schedule on top of it would be ignored, so it is refused."""
+
+    def __init_subclass__(cls, *, name: str = "", grid: Mapping[str, Sequence[Any]] | None = None) -> None:
+        """class Mine(FixedClip, name="mine", grid={"lr": (0.1, 1.0)}): enters the class into BY_NAME.
+
+        No class takes the name of another; the same one may be defined again, as in a notebook.
+        """
+        cls.name = name or vars(cls).get("name", "")
+        cls.grid = cls.grid if grid is None else dict(grid)
+        known = BY_NAME.get(cls.name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InvalidArgument(f"name of {cls.__qualname__}", cls.name, "one that no other optimizer has")
+        if cls.name:
+            BY_NAME[cls.name] = cls
 
     @abstractmethod
     def init(self, params: Tensor, constants: Constants) -> State:
@@ -53,6 +82,61 @@ class Rule(ABC):
 
     def check(self, *, lot: float, noise: float) -> None:  # noqa: B027 (most rules are defined everywhere)
         """Refuse public constants under which the rule is undefined."""
+
+
+class FixedClip(Rule):
+    """A rule whose clip does not move. It declares the field `clip`, and `move`; the count of steps is kept for it."""
+
+    clip: Clip
+
+    def __post_init__(self) -> None:
+        check_clip(self.clip)
+
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        """What the rule remembers, before the first step. `step`, the number of releases so far, is kept besides."""
+        return {}
+
+    @abstractmethod
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        """The weights and the memory after a release; `state` is the memory, and `step` before this release."""
+
+    def init(self, params: Tensor, constants: Constants) -> State:
+        return {"step": counter(params), **self.memory(params, constants)}
+
+    def query(self, state: State, constants: Constants) -> Query:
+        return fixed_query(self.clip, constants)
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        params, memory = self.move(params, state, release, constants)
+        return params, {"step": state["step"] + 1, **memory}
+
+
+def rule_class(optimizer: object, *, argument: str = "optimizer") -> type[Rule]:
+    """The class of a rule that is given by its name, as a class or as a rule. argument: what the caller calls it."""
+    if isinstance(optimizer, str) and optimizer in BY_NAME:
+        return BY_NAME[optimizer]
+    if isinstance(optimizer, Rule):
+        return type(optimizer)
+    if isinstance(optimizer, type) and issubclass(optimizer, Rule):
+        return optimizer
+    wanted = f"one of {', '.join(BY_NAME)}, or one of honestdp.optimizers, such as SGD(lr=0.1, clip=1.0)"
+    raise InvalidArgument(argument, optimizer, wanted)
+
+
+def required(rule: type[Rule]) -> list[str]:
+    """The hyperparameters that have no default."""
+    return [field.name for field in fields(rule) if field.default is MISSING and field.default_factory is MISSING]
+
+
+def rule_of(optimizer: object, *, argument: str = "optimizer") -> Rule:
+    """The rule that is meant: a name or a class stands for the rule with its defaults."""
+    if isinstance(optimizer, Rule):
+        return optimizer
+    rule = rule_class(optimizer, argument=argument)
+    if missing := required(rule):
+        numbers = ", ".join(f"{name}=..." for name in missing)
+        raise InvalidArgument(argument, optimizer, f"given with its numbers: {rule.__name__}({numbers})")
+    return rule()
 
 
 def check_clip(clip: Clip, *, auto: bool = True) -> None:
@@ -98,7 +182,7 @@ def column(value: Number) -> Number:
 
 
 def per_run(value: Number, params: Tensor) -> Tensor:
-    """A number or per-run tensor as a tensor `[runs]` of its own."""
+    """A number or per-run tensor as a new tensor `[runs]`."""
     return torch.as_tensor(value, dtype=params.dtype, device=params.device).expand(params.shape[0]).clone()
 
 
@@ -121,8 +205,8 @@ def bias_correction(beta: Number, steps: Tensor, like: Tensor) -> Tensor:
 
 def kind(rule: Rule) -> tuple[object, ...]:
     """Rules of equal kind can be stacked: they differ in numbers only."""
-    own = ((f.name, getattr(rule, f.name)) for f in fields(rule))
-    return (type(rule), *((name, "number" if _is_number(value) else value) for name, value in own))
+    values = ((f.name, getattr(rule, f.name)) for f in fields(rule))
+    return (type(rule), *((name, "number" if _is_number(value) else value) for name, value in values))
 
 
 def _is_number(value: object) -> bool:

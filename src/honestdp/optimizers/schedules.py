@@ -44,11 +44,11 @@ def factors(schedule: str | Schedule, run: Run) -> list[float]:
 
 
 def _factor(schedule: Schedule, step: int) -> float:
-    given = schedule(step)
+    answer = schedule(step)
     try:
-        value = float(given)
+        value = float(answer)
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise InvalidArgument(f"schedule({step})", given, "a finite number")
+        raise InvalidArgument(f"schedule({step})", answer, "a finite number")
     return value

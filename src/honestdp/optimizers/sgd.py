@@ -7,22 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
-from honestdp.optimizers.rule import (
-    Clip,
-    Number,
-    Rule,
-    State,
-    check_clip,
-    check_numbers,
-    counter,
-    fixed_query,
-    scheduled,
-)
+from honestdp.boundary.query import Constants, Release
+from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, check_numbers, scheduled
 
 
 @dataclass(frozen=True)
-class SGD(Rule):
+class SGD(FixedClip, name="sgd", grid={"lr": RATES, "clip": CLIPS}):
     """Plain steps against the released gradient."""
 
     lr: Number
@@ -30,14 +20,7 @@ class SGD(Rule):
 
     def __post_init__(self) -> None:
         check_numbers(positive={"lr": self.lr})
-        check_clip(self.clip)
+        super().__post_init__()
 
-    def init(self, params: Tensor, constants: Constants) -> State:
-        return {"step": counter(params)}
-
-    def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(self.clip, constants)
-
-    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        params = torch.addcmul(params, scheduled(self.lr, state, constants), release.gradient, value=-1)
-        return params, {"step": state["step"] + 1}
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        return torch.addcmul(params, scheduled(self.lr, state, constants), release.gradient, value=-1), {}

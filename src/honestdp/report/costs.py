@@ -14,6 +14,7 @@ from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
 from honestdp.planner import Plan
 from honestdp.selection import Selection, catalogue
@@ -63,7 +64,7 @@ def compare(
     def cost(listed: Selection) -> Cost:
         with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
             warnings.simplefilter("ignore", AccountingWarning)
-            epsilon = listed.epsilon(event, delta=delta)
+            epsilon = epsilon_of(listed, event, delta=delta)
             needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(
             method=listed.label,

@@ -77,6 +77,7 @@ class Balance:
 
 def render(view: SearchView) -> str:
     """The whole HTML file as text, the same for the same view."""
+    needed = _needed(view)
     return (
         _templates()
         .get_template("report.html.j2")
@@ -84,14 +85,12 @@ def render(view: SearchView) -> str:
             view=view,
             statement=view.statement,
             spent=_spent(view),
-            needed=_needed(view),
+            needed=needed,
             interval=None if view.score is None else _interval(view.score),
             score=None if view.score is None else _score(view.score),
             balance=None if view.ledger is None else _balance(view.ledger),
             reason=_reason(view),
-            unreachable=[cost.method for cost in view.costs if cost.noise is None]
-            if view.plan and view.plan.budget
-            else [],
+            unreachable=[cost.method for cost in view.costs if cost.noise is None] if needed else [],
         )
     )
 
@@ -139,6 +138,8 @@ def _spent(view: SearchView) -> Bars | None:
 def _needed(view: SearchView) -> Bars | None:
     """The noise per run that each method would have needed to stay within the budget."""
     if view.plan is None or view.plan.budget is None or len(view.costs) < 2:
+        return None
+    if all(cost.noise is None for cost in view.costs):  # none was looked for
         return None
     return _bars(view.costs, [math.inf if cost.noise is None else cost.noise for cost in view.costs], missing="none")
 

@@ -1,67 +1,73 @@
-"""The report of a search that was carried out: its result and its public design, as a view."""
+"""The report of a search that was carried out, from plain values: everything in them is public under the guarantee."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import honestdp
+from dp_accounting import DpEvent
+
+from honestdp import __version__
+from honestdp.budget import Budget, Statement
+from honestdp.ledger.balance import Balance
+from honestdp.planner import Plan
 from honestdp.report.costs import compare
 from honestdp.report.html import render
 from honestdp.report.view import LedgerView, ScoreView, SearchView
-from honestdp.search.design import Design
-from honestdp.search.result import TuneResult
+from honestdp.run import Run
+from honestdp.selection import Selection
 
 
-def report_of(result: TuneResult, design: Design, public: Mapping[str, Any], *, dataset: str | None, key: str) -> str:
-    """One HTML file. key: of the charge in the ledger."""
-    plan = design.plan()
-    costs = compare(
-        plan,
-        event=design.base,
-        delta=design.budget.delta,
-        selection=design.selection,
-        noise=design.runs[0].noise,
-        budget=design.budget,
-    )
-    name = dataset or "the given records"
-    shown = {k: v for k, v in public.items() if k not in ("spending", "code", "reproduce")}
+@dataclass(frozen=True, kw_only=True)
+class FinishedSearch:
+    """What is known of a search when it is over.
+
+    run: the winner's. plan: what the selection was chosen from. base: what one run is, at worst. key: of the charge in the
+    ledger. configuration: the public settings, by name.
+    """
+
+    statement: Statement
+    hyperparameters: Mapping[str, Any]
+    run: Run
+    score: ScoreView | None
+    balance: Balance | None
+    key: str
+    budget: Budget
+    plan: Plan
+    base: DpEvent
+    selection: Selection
+    configuration: Mapping[str, Any]
+
+
+def page(search: FinishedSearch) -> str:
+    """One HTML file."""
+    settings = search.configuration
+    name = settings["dataset"] or "the given records"
     return render(
         SearchView(
             title=f"honestdp tune: {name}",
             dataset=name,
-            statement=result.statement,
-            hyperparameters=result.hyperparameters,
-            score=_score(result, design),
-            plan=replace(plan, budget=design.budget),
-            costs=costs,
-            ledger=_ledger(result, key),
-            configuration={**shown, "run": vars(result.run)},
-            reproduce=public["reproduce"] or "honestdp.tune(...) with the configuration above",
-            version=honestdp.__version__,
+            statement=search.statement,
+            hyperparameters=search.hyperparameters,
+            score=search.score,
+            plan=replace(search.plan, budget=search.budget),
+            costs=compare(
+                search.plan,
+                event=search.base,
+                delta=search.budget.delta,
+                selection=search.selection,
+            ),
+            ledger=_ledger(search.balance, search.key),
+            configuration={k: v for k, v in settings.items() if k not in ("code", "reproduce")}
+            | {"run": vars(search.run)},
+            reproduce=settings["reproduce"] or "honestdp.tune(...) with the configuration above",
+            version=__version__,
         )
     )
 
 
-def _score(result: TuneResult, design: Design) -> ScoreView | None:
-    score = result.score
-    if score is None:
-        return None
-    return ScoreView(
-        name=score.name,
-        value=score.value,
-        low=score.low,
-        high=score.high,
-        noise=score.noise,
-        fraction=design.fraction,
-        records=round(design.validation_records),
-        limits=(0.0, 1.0) if score.name == "accuracy" else None,
-    )
-
-
-def _ledger(result: TuneResult, key: str) -> LedgerView | None:
-    balance = result.balance
+def _ledger(balance: Balance | None, key: str) -> LedgerView | None:
     if balance is None:
         return None
     return LedgerView(

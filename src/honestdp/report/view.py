@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from honestdp.budget import Statement
 
@@ -64,6 +64,7 @@ class SearchView:
     plan: what the methods were chosen from; None where nothing was planned.
     costs: the same search under each method (honestdp.report.costs.compare).
     reproduce: the command or the code that makes this search again.
+    what: a search, or one training that was no part of one.
     """
 
     title: str
@@ -77,3 +78,4 @@ class SearchView:
     configuration: Mapping[str, object]
     reproduce: str
     version: str
+    what: Literal["search", "training"] = "search"

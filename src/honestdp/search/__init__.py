@@ -1,6 +1,7 @@
 """A search from its public design to what leaves it.
 
-design: everything that is fixed and charged before a record is read. secret: everything random that is drawn before the first
-run, and must not leave. execution: the runs, as populations. leaving: what is written when the search is over. carrying: all of
-it in order, from the ledger's charge on. guarantee and public: what is said of it.
+configuration: what is asked. design: everything that is fixed and charged before a record is read. guarantee: what is said of it.
+secret and planning: everything random that is drawn before the first run, and must not leave; vault: where it is kept. lifecycle:
+all of it in order, in a folder. paying: the ledger's charge. after_charge and runs: records, as populations. result: what leaves.
+ending: what is erased.
 """

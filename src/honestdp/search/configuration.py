@@ -1,4 +1,4 @@
-"""What a search is, for comparison when it is resumed: its public configuration, which is also shown in its report, and its code.
+"""What a search is asked to do, as one frozen value: written to `search.json`, compared when it is resumed, shown in its report.
 
 The code of the model, the loss and the rest is compared by what runs (`identity`), not by name. Its digests are kept among
 the secrets and not in `search.json`: what a function closes over may be of the records.
@@ -6,114 +6,161 @@ the secrets and not in `search.json`: what a function closes over may be of the 
 
 from __future__ import annotations
 
-import hashlib
 import platform
-from argparse import Namespace
-from dataclasses import fields, is_dataclass
-from functools import lru_cache, partial
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-import honestdp
-from honestdp.boundary.split import as_pair
+from honestdp import __version__
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.metrics import Metric
+from honestdp.budget import Budget
+from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
-from honestdp.search.design import Design
 from honestdp.search.runs import Setting
+from honestdp.search.source import source_digest
+from honestdp.search.space import Space
+from honestdp.selection import Selection
 from honestdp.training.identity import Identity, identity
+from honestdp.training.models import fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The public arguments that the design of a search is a function of; see `design`."""
+
+    budget: Budget
+    records: int
+    fraction: float
+    space: Space
+    selection: str | Selection
+    coverage: float
+    max_runs: float | None
+    published: bool
+    drawn: int | None
+    space_seed: int
+    metric: Metric | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Everything public that decides what a search does.
+
+    data: shape and type of a record's x and y; None for a Dataset. identities: of the code that runs, by whose it is.
+    declared: whether the number of records was given. seed: a user's for all noise. reproduce: the command or code.
+    """
+
+    request: Request
+    setting: Setting
+    data: tuple[str, ...] | None
+    identities: Mapping[str, Identity]
+    declared: bool
+    seed: int | None
+    dataset: str | None
+    reproduce: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but what follows from it: for JSON, and for comparison."""
+        request, setting = self.request, self.setting
+        return {
+            "honestdp": __version__,
+            "code": source_digest(),
+            "python": ".".join(platform.python_version_tuple()[:2]),
+            "torch": torch.__version__,
+            "dataset": self.dataset,
+            "records": request.records,
+            "declared": self.declared,
+            "data": None if self.data is None else list(self.data),
+            "budget": {"epsilon": request.budget.epsilon, "delta": request.budget.delta},
+            "validation": request.fraction,
+            "metric": None if not request.fraction or request.metric is None else _words(request.metric),
+            "space": request.space.as_dict(),
+            "selection": _words(request.selection),
+            "candidates": request.drawn,
+            "model": str(modules(request.space, setting)[0]),
+            "loss": None if setting.loss is None else _words(setting.loss),
+            "schedule": _words(setting.schedule),
+            "device": setting.device.type,
+            "secure": setting.secure,
+            "strict": setting.strict,
+            "noise_seed": self.seed,
+            "unseen code": sorted({name for code in self.identities.values() for name in code.unseen}),
+            "coverage": request.coverage,
+            "max_runs": request.max_runs,
+            "published": request.published,
+            "space_seed": request.space_seed,
+            "reproduce": self.reproduce,
+        }
+
+    def with_spending(self, spending: Spending) -> dict[str, Any]:
+        """With what follows from it and is charged: the content of `search.json`."""
+        return {**self.as_dict(), "spending": spending.as_dict()}
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Digests of what runs, by whose it is. No array or tensor is read."""
+        return {name: code.digest for name, code in self.identities.items()}
+
+    def values(self) -> str:
+        """A digest of the numbers that the code brings with it: weights of a loss, what a factory makes of one seed. After the
+        charge alone: nobody knows where they are from.
+        """
+        setting = self.setting
+        fixed = [self.request.metric, setting.loss, setting.schedule, setting.model]
+        if isinstance(setting.model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
+            saved = setting.model.state_dict(keep_vars=True).values()
+            besides = (value for value in saved if isinstance(value, torch.Tensor))
+            return identity(*fixed, values=True, besides=besides).digest
+        return identity(*fixed, *modules(self.request.space, setting), values=True).digest
 
 
 def configuration(
-    made: Design, setting: Setting, data: Any, *, declared: bool, seed: int | None, dataset: str | None
-) -> dict[str, Any]:
-    """Everything public that decides what a search does."""
-    some = made.candidates[0] if made.candidates else made.space.draw(np.random.default_rng(0))
-    pair = as_pair(data)
-    return {
-        "honestdp": honestdp.__version__,
-        "code": _code(),
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "torch": torch.__version__,
-        "dataset": dataset,
-        "records": made.records,
-        "declared": declared,
-        "data": None if pair is None else [f"{list(part.shape[1:])} {part.dtype}" for part in pair],
-        "budget": {"epsilon": made.budget.epsilon, "delta": made.budget.delta},
-        "validation": made.fraction,
-        "metric": None if made.metric is None else _words(made.metric),
-        "space": made.space.as_dict(),
-        "spending": made.spending.as_dict(),
-        "model": str(setting.module(some, 0)),
-        "loss": None if setting.loss is None else _words(setting.loss),
-        "schedule": _words(setting.schedule),
-        "device": setting.device.type,
-        "secure": setting.secure,
-        "strict": setting.strict,
-        "noise_seed": seed,
-        "unseen code": sorted({name for one in _identities(made, setting, data).values() for name in one.unseen}),
-    }
-
-
-def code_of(made: Design, setting: Setting, data: Any) -> dict[str, str]:
-    """Digests of what runs, by whose it is. No array or tensor is read."""
-    return {name: one.digest for name, one in _identities(made, setting, data).items()}
-
-
-def values_of(made: Design, setting: Setting) -> str:
-    """A digest of the numbers that the code brings with it: weights of a loss, what a factory makes of one seed. After the
-    charge alone: nobody knows where they are from.
-    """
-    fixed = [made.metric, setting.loss, setting.schedule, setting.model]
-    if isinstance(
-        setting.model, torch.nn.Module
-    ):  # what is saved of it is kept from the beginning, and may be other weights
-        saved = setting.model.state_dict(keep_vars=True).values()
-        return identity(*fixed, values=True, besides=(one for one in saved if isinstance(one, torch.Tensor))).digest
-    return identity(*fixed, *_modules(made, setting), values=True).digest
-
-
-def _identities(made: Design, setting: Setting, data: Any) -> dict[str, Identity]:
-    return {
-        "the model's code": identity(setting.model, *_modules(made, setting)),
+    request: Request,
+    setting: Setting,
+    data: PrivateData,
+    *,
+    declared: bool,
+    seed: int | None,
+    dataset: str | None,
+    reproduce: str,
+) -> Configuration:
+    identities = {
+        "the model's code": identity(setting.model, *modules(request.space, setting)),
         "the loss's code": identity(setting.loss),
-        "the metric's code": identity(made.metric),
+        "the metric's code": identity(request.metric if request.fraction else None),
         "the schedule's code": identity(setting.schedule),
-        "the optimizers' code": identity(*(BY_NAME[name] for name, _ in made.space.dimensions)),
-        "the Dataset's code": identity(*_decoding(data)),
+        "the optimizers' code": identity(*(BY_NAME[name] for name, _ in request.space.dimensions)),
+        "the Dataset's code": identity(*data.decoders()),
     }
+    return Configuration(
+        request=request,
+        setting=setting,
+        data=None if data.shapes is None else tuple(data.shapes.words),
+        identities=identities,
+        declared=declared,
+        seed=seed,
+        dataset=dataset,
+        reproduce=reproduce,
+    )
 
 
-def _modules(made: Design, setting: Setting) -> list[torch.nn.Module]:
+def modules(space: Space, setting: Setting) -> list[torch.nn.Module]:
     """A module of each width."""
-    some = made.candidates or (made.space.draw(np.random.default_rng(0)),)
-    return [setting.module(one, 0) for one in {candidate.width: candidate for candidate in some}.values()]
-
-
-def _decoding(data: Any) -> list[Any]:
-    """What decodes the records of a Dataset: its class, and the functions and plain settings that it was given."""
-    if as_pair(data) is not None:
-        return []
-    found: list[Any] = [type(data)]
-    for _, value in sorted(vars(data).items()) if hasattr(data, "__dict__") else []:
-        inner = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, Dataset)]
-        found += [part for one in inner for part in _decoding(one)]
-        if not inner and (callable(value) or isinstance(value, bool | int | float | str | ModuleType | Namespace)):
-            found.append(value)
-    return found
+    return [fresh(setting.model, width=width, start=0) for width in space.widths()]
 
 
 def _words(value: Any) -> str:
     """Names a public setting alike in every process: functions by their names, for their addresses change."""
     if is_dataclass(value):
-        own = [f"{field.name}={_words(getattr(value, field.name))}" for field in fields(value)]
-        return f"{type(value).__name__}({', '.join(own)})"
+        parts = [f"{field.name}={_words(getattr(value, field.name))}" for field in fields(value)]
+        return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, partial):
-        own = [_words(one) for one in (value.func, *value.args)]
-        return f"partial({', '.join([*own, *(f'{name}={_words(one)}' for name, one in value.keywords.items())])})"
+        parts = [_words(part) for part in (value.func, *value.args)]
+        return f"partial({', '.join([*parts, *(f'{name}={_words(part)}' for name, part in value.keywords.items())])})"
     if isinstance(value, str):
         return value
     if isinstance(
@@ -123,19 +170,3 @@ def _words(value: Any) -> str:
     if callable(value) and not isinstance(value, torch.nn.Module):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
-
-
-_OTHERS = ("papers", "report", "cli.py", "ledger_cli.py", "papers_cli.py", "tune_cli.py", "options.py", "__main__.py")
-"""Parts of this package that decide nothing in a search."""
-
-
-@lru_cache(maxsize=1)
-def _code() -> str:
-    """A hash of this package's source, so that a search does not go on with other code."""
-    root = Path(honestdp.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in _OTHERS:
-            digest.update(name.as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -25,10 +25,11 @@ from dp_accounting import ComposedDpEvent, DpEvent
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
 from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
+from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.planner import Plan, plan
+from honestdp.planner import Plan, plan, plan_within
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space
 from honestdp.selection import Selection, catalogue
@@ -61,6 +62,7 @@ class Design:
     metric: Metric | None
     multiplier: float | None = None
     choice: float | None = None
+    chosen_from: Plan | None = None
 
     @property
     def validation_records(self) -> float:
@@ -86,7 +88,9 @@ class Design:
         return Spending(self.selection, each, score=self.multiplier, choice=self.choice, sensitivity=sensitivity)
 
     def plan(self) -> Plan:
-        """What this search would cost under every method at the noise of its first run."""
+        """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
+        if self.chosen_from is not None:
+            return self.chosen_from
         run = self.runs[0]
         return plan(
             records=run.records,
@@ -95,6 +99,7 @@ class Design:
             delta=self.budget.delta,
             candidates=self.count,
             noise=run.noise,
+            eligible=True,
         )
 
 
@@ -127,11 +132,11 @@ def design(
     shapes = space.shapes()
     for lot, steps in shapes:
         _check_shape(training, lot, steps)
-    reason = "it was asked for"
+    reason, chosen_from = "it was asked for", None
     if isinstance(selection, str):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AccountingWarning)
-            selection, reason = _chosen(
+            selection, reason, chosen_from = _chosen(
                 selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
             )
     if selection.alike and count > 1:
@@ -145,7 +150,7 @@ def design(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccountingWarning)
         runs = _calibrated(budget, training, shapes, selection)
-        spent = selection.epsilon(_base(runs), delta=budget.delta)
+        spent = epsilon_of(selection, _base(runs), delta=budget.delta)
         multiplier, choice = (
             (None, None) if fraction == 0 or metric is None else _scored(selection, spent, budget, metric)
         )
@@ -162,6 +167,7 @@ def design(
         metric=metric if multiplier is not None else None,
         multiplier=multiplier,
         choice=choice,
+        chosen_from=chosen_from,
     )
 
 
@@ -182,23 +188,34 @@ def _chosen(
     coverage: float,
     max_runs: float | None,
     published: bool,
-) -> tuple[Selection, str]:
+) -> tuple[Selection, str, Plan | None]:
+    """The selection, why it is taken, and the plan that recommends it."""
     checks.one_of(("auto", *catalogue.names()), selection=name)
     checks.probability(coverage=coverage)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
         raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
     if count == 1:
-        return catalogue.one_run(), "there is one candidate, so there is nothing to search"
+        return catalogue.one_run(), "there is one candidate, so there is nothing to search", None
     if name == "auto":
         lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
-        return _cheapest(budget, training, lot, steps, count, coverage, max_runs, published)
+        compared = plan_within(
+            budget,
+            records=training,
+            lot=lot,
+            steps=steps,
+            candidates=count,
+            coverage=coverage,
+            max_runs=max_runs,
+            published=published,
+        )
+        return compared.recommended.selection, compared.reason, compared
     known = catalogue.class_of(name)
     if known.each_once and max_runs is not None and max_runs < count:
         raise checks.InvalidArgument("max_runs", max_runs, f"at least {count} for {name}, which runs every candidate")
     if not known.each_once and mean_for_coverage(coverage, candidates=count, shape=1.0) is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
     chosen = known.standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
-    return _unless_unpublished(chosen, published), "it was asked for"
+    return _unless_unpublished(chosen, published), "it was asked for", None
 
 
 def _unless_unpublished(selection: Selection, published: bool) -> Selection:
@@ -206,38 +223,6 @@ def _unless_unpublished(selection: Selection, published: bool) -> Selection:
         wanted = f"left out with {selection.name}, which rests on a proof of our own; {selection.published.name} is published"
         raise checks.InvalidArgument("published", published, wanted)
     return selection
-
-
-def _cheapest(
-    budget: Budget,
-    training: int,
-    lot: float,
-    steps: int,
-    count: int,
-    coverage: float,
-    max_runs: float | None,
-    published: bool,
-) -> tuple[Selection, str]:
-    """The planner's choice. All methods are compared at one noise, then again at the noise of the one found best."""
-    selection = catalogue.named("compose", candidates=count)
-    reason = ""
-    for _ in range(3):
-        run = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
-        found = plan(
-            records=training,
-            lot=lot,
-            steps=steps,
-            delta=budget.delta,
-            candidates=count,
-            noise=run.noise,
-            coverage=coverage,
-            max_runs=max_runs,
-            published=published,
-        )
-        settled, selection, reason = found.recommended.selection == selection, found.recommended.selection, found.reason
-        if settled:
-            break
-    return selection, reason
 
 
 def _base(runs: tuple[Run, ...]) -> DpEvent:
@@ -254,7 +239,7 @@ def _calibrated(
     if len(shapes) == 1:
         return (first,)
     one, delta = catalogue.one_run(), budget.delta / max(1.0, selection.runs)
-    alike = Budget(one.epsilon(first.event, delta=delta), delta)
+    alike = Budget(epsilon_of(one, first.event, delta=delta), delta)
     others = [least_noise(alike, records=training, lot=lot, steps=steps, selection=one) for lot, steps in shapes[1:]]
     runs = (first, *others)
 

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
+from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.scores import asks_user
 from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
 from honestdp.losses import Loss
@@ -75,7 +76,7 @@ def _scores(design: Design) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccountingWarning)
         assert spending.validation is not None
-        cost = rounded_up(spending.base.epsilon(spending.validation, delta=design.budget.delta))
+        cost = rounded_up(epsilon_of(spending.base, spending.validation, delta=design.budget.delta))
     noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
     if design.choice is not None:
         choice = f"the best run by a noisy maximum at epsilon {design.choice:.4g}"

@@ -1,4 +1,4 @@
-"""A search carried out, from its folder and the ledger's charge to what leaves; begun, killed, resumed or refused at any moment.
+"""The states of a search in its folder: new, begun, charged, over; killed, resumed or refused at any moment.
 
 The order is the privacy argument: the draws are on the disk, then the public side, then the charge is durable, and only then is a
 record read. Without the public side nothing was charged; without a result nothing has left.
@@ -6,26 +6,28 @@ record read. Without the public side nothing was charged; without a result nothi
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from honestdp.boundary.split import fingerprint
+from honestdp.boundary.data import PrivateData
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError
 from honestdp.logs import silence
+from honestdp.search import ending, secret, vault
 from honestdp.search import result as leaving
-from honestdp.search import secret, vault
-from honestdp.search.configuration import code_of, values_of
+from honestdp.search.after_charge import DATA, WEIGHTS, PaidSearch
+from honestdp.search.configuration import Configuration
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, make, unwritable
@@ -33,77 +35,95 @@ from honestdp.search.guard import guarded
 from honestdp.search.paying import Account
 from honestdp.search.planning import planned
 from honestdp.search.result import TuneResult
-from honestdp.search.runs import MACHINE, Execution, Setting
+from honestdp.search.runs import MACHINE
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.training.progress import Spinner
 
-DATA, WEIGHTS = "data", "weights"
+_OWN = (vault.FOLDER, LOCK)
+_GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """A search whose draws are made. new: not resumed. made: the folders that were made for it."""
+    """A search whose draws are made. new: not resumed. folders: those that were made for it."""
 
     key: str
     store: Store
     plan: Secret
     new: bool = False
-    made: list[Path] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
 
 
 class SearchStopped(KeyboardInterrupt):
     """Ctrl-C. With a folder given, the search can go on."""
 
 
-@dataclass(frozen=True)
+def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneResult | None:
+    """Before anything is planned: the result of a search that is over, and a refusal where the folder holds another search."""
+    path = folder / leaving.SEARCH
+    if not path.exists():
+        _check_new(folder, resume)
+        return None
+    key = _checked_key(path, configuration.as_dict(), resume)
+    if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
+        with suppress(OSError):  # a copy that cannot be written to can be read
+            leaving.settle(folder)
+        return _over(folder, configuration)
+    if not any(os.path.lexists(folder / name) for name in _GOES_ON):
+        return _over(folder, configuration)  # which says what is missing
+    try:
+        plan = secret.read(Vault.open(folder / vault.FOLDER, key).read(secret.PLAN))
+    except HonestdpError:  # another process may be ending it: what is wrong is said when the folder is ours
+        return None
+    _check_code(folder, plan, configuration)
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search whose public side is fixed."""
+    """A search whose public side is fixed.
+
+    classes: how many outputs a label may name, where that is known. report: makes the report of a result and its charge's key.
+    """
 
     design: Design
-    setting: Setting
-    public: dict[str, Any]
-    said: Statement
-    classes: int | None
-    ledger: str | Path | None
-    dataset: str | None
-    seed: int | None
+    configuration: Configuration
+    statement: Statement
+    report: Callable[[TuneResult, str], str]
+    classes: int | None = None
+    ledger: str | Path | None = None
 
-    def carry_out(self, data: Any, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
+    def carry_out(self, data: PrivateData, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
         """folder: None for a search that keeps nothing on a disk and cannot be resumed."""
         with guarded(), ExitStack() as lasting:
             if folder is None:
                 begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
                 result = self._go(data, begun, None, show)
-                self._tell_the_end_of_unkept(begun.key)
+                ending.end_unkept(self._account(begun.key))
                 return result
-            known, made = folder / leaving.SEARCH, list[Path]()
-            if known.exists():
-                self._known(known, resume)
-                if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
-                    with suppress(OSError):  # a copy that cannot be written to can be read
-                        leaving.settle(folder)
-                    return self._over(folder)
-                if not any(os.path.lexists(folder / name) for name in _GOES_ON):
-                    return self._over(folder)  # which says what is missing
-            else:
-                self._check_new(folder, resume)
-                made = make(folder)
+            over = look(folder, self.configuration, resume=resume)
+            if over is not None:
+                return over
+            path, new = folder / leaving.SEARCH, list[Path]()
+            if not path.exists():
+                self._check_ledger()
+                new = make(folder)
             lasting.enter_context(Lock(folder))
             # Once more: another process may have begun or ended the search before the lock was ours.
-            if not known.exists():
-                begun = self._begin(folder, made, data)
+            if not path.exists():
+                begun = self._begin(folder, new, data)
             else:
-                key = self._known(known, resume)
+                key = _checked_key(path, self.configuration.with_spending(self.design.spending), resume)
                 if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
-                    self._end(folder, key)
-                    return self._over(folder)
-                begun = self._resumed(folder, key, data)
+                    ending.end(folder, self._account(key))
+                    return _over(folder, self.configuration)
+                begun = self._resumed(folder, key)
             result = self._go(data, begun, folder, show)
-            self._end(folder, begun.key)
+            ending.end(folder, self._account(begun.key))
             return result
 
-    def _go(self, data: Any, begun: _Begun, folder: Path | None, show: bool) -> TuneResult:
+    def _go(self, data: PrivateData, begun: _Begun, folder: Path | None, show: bool) -> TuneResult:
         """Charge and run. What goes wrong is said without a word of the runs or of the records."""
         stopped, broken = False, ""
         try:
@@ -117,15 +137,16 @@ class Search:
         except MACHINE as trouble:  # of the ledger's file or the folder, when the charge is made
             broken = str(without_records(trouble))
         except SearchFailed:
-            self._failed(folder, begun.key)
+            ending.fail(folder, self._account(begun.key))
             raise
         except KeyEnded:  # another copy has ended this search: what is left here could only take its noise away
             if folder is not None:
-                _forget(folder)
+                ending.forget(folder)
             raise
         except LedgerError as refusal:
-            if begun.new and folder is not None and self._account(begun.key).surely_unpaid(refusal):
-                _undo(folder, begun.made)
+            account = self._account(begun.key)
+            if begun.new and folder is not None and account is not None and account.surely_unpaid(refusal):
+                ending.undo(folder, begun.folders)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
         way = ""
@@ -135,177 +156,120 @@ class Search:
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
         raise HonestdpError(f"the machine stopped the search ({broken}); what it was charged stays charged{way}")
 
-    def _end(self, folder: Path, key: str) -> None:
-        """What is left to do when all that leaves is on the disk. Each step may be made again, so that a kill is no harm."""
-        self._tell_the_end(key)
-        vault.erase(folder / vault.FOLDER)
-        if (folder / leaving.PENDING).exists():
-            leaving.finish(folder)
-        (folder / LOCK).unlink(missing_ok=True)
-        leaving.settle(folder)
-
-    def _failed(self, folder: Path | None, key: str) -> None:
-        if folder is None:
-            self._tell_the_end_of_unkept(key)
-            return
-        self._tell_the_end(key)
-        _forget(folder)
-        leaving.settle(folder)
-
-    def _tell_the_end(self, key: str) -> None:
-        if self.ledger is not None:
-            Ledger(self.ledger).end(str(self.dataset), key=key)
-
-    def _tell_the_end_of_unkept(self, key: str) -> None:
-        """Of a search without a folder, which nobody can resume: a ledger that is busy must not cost its result."""
-        with suppress(LedgerError, OSError):
-            self._tell_the_end(key)
-
-    def _check_new(self, folder: Path, resume: bool) -> None:
-        """Whether a search can begin here; nothing is made yet."""
-        try:
-            found = sorted(folder.iterdir()) if folder.exists() else []
-        except OSError as trouble:
-            raise unwritable(folder, trouble) from trouble
-        others = [path.name for path in found if path.name not in _OWN and not leaving.half_written(path.name)]
-        if resume and (others or not found):
-            wanted = "the folder of a search that was begun: there is none in it, so leave out resume to begin one"
-            raise InvalidArgument("out", str(folder), wanted)
-        if others:
-            raise InvalidArgument("out", str(folder), f"a new or an empty folder; this one has {others[0]}")
-        if (folder / vault.FOLDER / DATA).exists():
-            wanted = f"the folder of a search with its {leaving.SEARCH}, which is missing: this search cannot go on"
-            raise InvalidArgument("out", str(folder), wanted)
-        if self.ledger is not None:
-            Ledger(self.ledger).balance(str(self.dataset))  # no folder for a dataset that has no budget
-
-    def _planned(self, data: Any) -> Secret:
-        """All draws, and the plan. Silently: how long and how often something is tried tells of the number of runs."""
-        with silence():
-            drawn = replace(secret.drawn(self.design, seed=self.seed), code=code_of(self.design, self.setting, data))
-            return planned(drawn, self.design, self.setting, data)
-
-    def _begin(self, folder: Path, made: list[Path], data: Any) -> _Begun:
-        """After the search's secrets and its public side are on the disk, the latter last: without it nothing was charged, so
-        that a search killed in here is begun anew.
-        """
-        try:
-            vault.erase(folder / vault.FOLDER)
-            key = uuid.uuid4().hex
-            store = Vault.make(folder / vault.FOLDER, key)
-            plan = self._planned(data)
-            store.write(secret.PLAN, secret.written(plan))
-            if isinstance(self.setting.model, torch.nn.Module):
-                store.write(WEIGHTS, leaving.serialised(self.setting.model))
-            content = json.dumps({"key": key, **self.public}, indent=2) + "\n"
-            replace_file(folder / leaving.SEARCH, content.encode(), mode=0o644)
-        except OSError as trouble:
-            _undo(folder, made)
-            raise unwritable(folder, trouble) from trouble
-        except BaseException:
-            _undo(folder, made)
-            raise
-        return _Begun(key, store, plan, new=True, made=made)
-
-    def _resumed(self, folder: Path, key: str, data: Any) -> _Begun:
-        store = Vault.open(folder / vault.FOLDER, key)
-        plan = secret.read(store.read(secret.PLAN))
-        found = code_of(self.design, self.setting, data)
-        differing = sorted(name for name in {*found, *plan.code} if found.get(name) != plan.code.get(name))
-        if differing:
-            raise _other_settings(folder, differing)
-        return _Begun(key, store, plan)
-
-    def _known(self, path: Path, resume: bool) -> str:
-        if not resume:
-            wanted = "a new folder: this one holds a search; to go on with it, pass resume=True (--resume)"
-            raise InvalidArgument("out", str(path.parent), wanted)
-        try:
-            known = json.loads(path.read_text())
-            key = str(known.pop("key"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
-            raise HonestdpError(
-                f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on"
-            ) from trouble
-        differing = sorted(name for name in {*known, *self.public} if known.get(name) != self.public.get(name))
-        if differing:
-            raise _other_settings(path.parent, differing)
-        return key
-
     def _paid(self, begun: _Begun) -> Balance | None:
         """Durably, before a record is read."""
-        if self.ledger is None:
-            return None
         account = self._account(begun.key)
+        if account is None:
+            return None
         what = f"honestdp tune, {self.design.selection.name}"
         balance = account.charge(self.design.spending, what=what, read=begun.store.read(DATA) is not None)
         if not begun.new:
             account.resume(begun.store)
         return balance
 
-    def _account(self, key: str) -> Account:
-        return Account(Ledger(str(self.ledger)), str(self.dataset), key)
+    def _account(self, key: str) -> Account | None:
+        if self.ledger is None:
+            return None
+        return Account(Ledger(self.ledger), str(self.configuration.dataset), key)
 
-    def _run(self, data: Any, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
-        self._check_data(data, begun.store)
-        execution = Execution(
-            self.design,
-            begun.plan,
-            self._as_begun(begun.store),
-            data,
-            records=self.design.records,
+    def _check_ledger(self) -> None:
+        """No folder for a dataset that has no budget."""
+        if self.ledger is not None:
+            Ledger(self.ledger).balance(str(self.configuration.dataset))
+
+    def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
+        search = PaidSearch(
+            design=self.design,
+            configuration=self.configuration,
+            plan=begun.plan,
             store=begun.store,
+            data=data,
             classes=self.classes,
         )
-        standing = execution.finish()
-        result = leaving.result_of(self.design, self.said, execution, begun.plan, standing, balance)
+        result = search.run(self.statement, balance)
+        result = replace(result, folder=folder, page=partial(self.report, result, begun.key))
         if folder is not None:
-            result = replace(result, report=folder / leaving.REPORT)
-            result.write(folder, self._report(result, begun.key))
+            result.write(folder)
         return result
 
-    def _as_begun(self, store: Store) -> Setting:
-        """The setting with the initial weights that the search began with: a module made anew may well have others."""
-        model, weights = self.setting.model, store.read(WEIGHTS)
-        if not isinstance(model, torch.nn.Module) or weights is None:
-            return self.setting
-        return replace(self.setting, model=leaving.load_weights(copy.deepcopy(model), weights))
+    def _planned(self, data: PrivateData) -> Secret:
+        """All draws, and the plan. Silently: how long and how often something is tried tells of the number of runs."""
+        with silence():
+            drawn = secret.drawn(self.design, seed=self.configuration.seed)
+            drawn = replace(drawn, code=self.configuration.code)
+            return planned(drawn, self.design, self.configuration.setting, data)
 
-    def _check_data(self, data: Any, store: Store) -> None:
-        """The same records as before, and the same numbers in the code."""
-        found = {"records": fingerprint(data), "values": values_of(self.design, self.setting)}
-        content = store.read(DATA)
-        known = found if content is None else json.loads(content)
-        if known["records"] != found["records"]:
-            raise InvalidArgument("data", "others", "the records that this search was begun with")
-        if known["values"] != found["values"]:
-            wanted = "a search with the same numbers in its code: weights of the loss, what the factory makes, or the like differ"
-            raise InvalidArgument("resume", True, wanted)
-        if content is None:
-            store.write(DATA, json.dumps(found).encode())
-
-    def _report(self, result: TuneResult, key: str) -> str:
-        from honestdp.report.search import report_of
-
-        return report_of(result, self.design, self.public, dataset=self.dataset, key=key)
-
-    def _over(self, folder: Path) -> TuneResult:
-        """The result of a search that is over, from its files. Nothing is charged, trained or read."""
-        from safetensors import SafetensorError
-
+    def _begin(self, folder: Path, new: list[Path], data: PrivateData) -> _Begun:
+        """After the search's secrets and its public side are on the disk, the latter last: without it nothing was charged, so
+        that a search killed in here is begun anew.
+        """
+        model = self.configuration.setting.model
         try:
-            result = leaving.read(folder, self.setting.model, self.said, self.design)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as trouble:
-            wanted = (
-                "the folder of a search that can go on or is over: this one failed, or its files are missing or damaged "
-                f"({type(trouble).__name__})"
-            )
-            raise InvalidArgument("out", str(folder), wanted) from trouble
-        return result
+            vault.erase(folder / vault.FOLDER)
+            key = uuid.uuid4().hex
+            store = Vault.make(folder / vault.FOLDER, key)
+            plan = self._planned(data)
+            store.write(secret.PLAN, secret.written(plan))
+            if isinstance(model, torch.nn.Module):
+                store.write(WEIGHTS, leaving.serialised(model))
+            public = {"key": key, **self.configuration.with_spending(self.design.spending)}
+            replace_file(folder / leaving.SEARCH, (json.dumps(public, indent=2) + "\n").encode(), mode=0o644)
+        except OSError as trouble:
+            ending.undo(folder, new)
+            raise unwritable(folder, trouble) from trouble
+        except BaseException:
+            ending.undo(folder, new)
+            raise
+        return _Begun(key, store, plan, new=True, folders=new)
+
+    def _resumed(self, folder: Path, key: str) -> _Begun:
+        store = Vault.open(folder / vault.FOLDER, key)
+        plan = secret.read(store.read(secret.PLAN))
+        _check_code(folder, plan, self.configuration)
+        return _Begun(key, store, plan)
 
 
-_OWN = (vault.FOLDER, LOCK)
-_GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
+def _check_new(folder: Path, resume: bool) -> None:
+    """Whether a search can begin here; nothing is made yet."""
+    try:
+        present = sorted(folder.iterdir()) if folder.exists() else []
+    except OSError as trouble:
+        raise unwritable(folder, trouble) from trouble
+    others = [path.name for path in present if path.name not in _OWN and not leaving.half_written(path.name)]
+    if resume and (others or not present):
+        wanted = "the folder of a search that was begun: there is none in it, so leave out resume to begin one"
+        raise InvalidArgument("out", str(folder), wanted)
+    if others:
+        raise InvalidArgument("out", str(folder), f"a new or an empty folder; this one has {others[0]}")
+    if (folder / vault.FOLDER / DATA).exists():
+        wanted = f"the folder of a search with its {leaving.SEARCH}, which is missing: this search cannot go on"
+        raise InvalidArgument("out", str(folder), wanted)
+
+
+def _checked_key(path: Path, settings: dict[str, Any], resume: bool) -> str:
+    """The key of the search in a folder, which is to be resumed and must have these settings. What it spends is left out where
+    they do not say it.
+    """
+    if not resume:
+        wanted = "a new folder: this one holds a search; to go on with it, pass resume=True"
+        raise InvalidArgument("out", str(path.parent), wanted)
+    try:
+        written = json.loads(path.read_text())
+        key = str(written.pop("key"))
+        names = {*settings, *(written.keys() - {"spending"})}
+        differing = sorted(name for name in names if written.get(name) != settings.get(name))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
+        raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
+    if differing:
+        raise _other_settings(path.parent, differing)
+    return key
+
+
+def _check_code(folder: Path, plan: Secret, configuration: Configuration) -> None:
+    code = configuration.code
+    differing = sorted(name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name))
+    if differing:
+        raise _other_settings(folder, differing)
 
 
 def _other_settings(folder: Path, differing: list[str]) -> InvalidArgument:
@@ -313,14 +277,15 @@ def _other_settings(folder: Path, differing: list[str]) -> InvalidArgument:
     return InvalidArgument("resume", str(folder), wanted)
 
 
-def _forget(folder: Path) -> None:
-    vault.erase(folder / vault.FOLDER)
-    (folder / LOCK).unlink(missing_ok=True)
+def _over(folder: Path, configuration: Configuration) -> TuneResult:
+    """The result of a search that is over, from its files. Nothing is charged, trained or read."""
+    from safetensors import SafetensorError
 
-
-def _undo(folder: Path, made: list[Path]) -> None:
-    """Take back a search to which nothing was charged. made: the folders that it made."""
-    (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
-    _forget(folder)
-    for path in made:
-        path.rmdir()
+    try:
+        return leaving.read(folder, configuration.setting.model, configuration.request.space)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as trouble:
+        wanted = (
+            "the folder of a search that can go on or is over: this one failed, or its files are missing or damaged "
+            f"({type(trouble).__name__})"
+        )
+        raise InvalidArgument("out", str(folder), wanted) from trouble

@@ -2,7 +2,7 @@
 
 Every resume puts a new token into the folder and then into the ledger, where each must follow on the one before. A copy of
 the folder that was made earlier has an older token and is refused; a kill between the two is made good by the next resume.
-When all that leaves is on the disk the key is ended, and no copy can go on at all.
+When all that leaves is on the disk the key is ended.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class Account:
 
     def _is_charged(self) -> bool:
         return any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset))
+
+    def end(self) -> None:
+        """No copy of the search can go on from here."""
+        self.ledger.end(self.dataset, key=self.key)
 
     def resume(self, store: Store) -> None:
         last = json.loads(store.read(RESUMES) or b'{"token": "", "after": ""}')

@@ -12,31 +12,27 @@ runs and draw anew (`Job`), and a copy on a smaller machine then ends otherwise.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from honestdp.boundary.split import as_pair
+from honestdp.boundary.data import PrivateData
 from honestdp.search.design import Design
 from honestdp.search.runs import BATCH, Setting
 from honestdp.search.secret import Secret
 from honestdp.training.chunks import free_memory, worth_measuring
+from honestdp.training.compute import Compute
 from honestdp.training.train import assemble
 
 
-def planned(drawn: Secret, design: Design, setting: Setting, data: Any) -> Secret:
+def planned(drawn: Secret, design: Design, setting: Setting, data: PrivateData) -> Secret:
     """The draws with the plan of this machine. No record is read."""
-    memory, pair = free_memory(setting.device), as_pair(data)
-    if pair is None or drawn.seed.is_fixed:  # a fixed seed gives the same on every machine with enough memory
+    memory, shapes = free_memory(setting.device), data.shapes
+    if shapes is None or drawn.seed.is_fixed:  # a fixed seed gives the same on every machine with enough memory
         return replace(drawn, memory=memory)
-    blanks = tuple(_two_blanks(part) for part in pair)
+    blanks = shapes.made_up()
     together = tuple(_together(drawn, group, design, setting, blanks) for group in drawn.groups())
     return replace(drawn, memory=memory, together=together)
 
 
-def _together(drawn: Secret, group: list[int], design: Design, setting: Setting, blanks: Any) -> int:
+def _together(drawn: Secret, group: list[int], design: Design, setting: Setting, blanks: PrivateData) -> int:
     """The most runs of a group to train together; 0 where no measurement is worth its time."""
     first, runs = drawn.candidates[group[0]], min(len(group), BATCH)
     if not worth_measuring(runs, first.steps):
@@ -47,18 +43,10 @@ def _together(drawn: Secret, group: list[int], design: Design, setting: Setting,
         run=design.run_of(first),
         optimizers=[first.rule()],
         loss=setting.loss,
-        device=setting.device,
         secure=setting.secure,
         schedule=setting.schedule,
-        workers=0,
+        compute=Compute(device=setting.device, workers=0),
         by_coin=True,
         strict=setting.strict,
     )
     return job.most_together(runs)
-
-
-def _two_blanks(values: Any) -> Any:
-    """Two rows of zeros in the shape and kind of an array or a tensor."""
-    if isinstance(values, Tensor):
-        return torch.zeros(2, *values.shape[1:], dtype=values.dtype)
-    return np.zeros((2, *values.shape[1:]), dtype=values.dtype)

@@ -13,7 +13,8 @@ import math
 import os
 import re
 import stat
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,12 @@ from honestdp.files import opened, replace_file
 from honestdp.ledger import Balance
 from honestdp.run import Run
 from honestdp.search.design import Design
-from honestdp.search.runs import Execution, first_width, fresh
+from honestdp.search.runs import Execution, first_width
 from honestdp.search.secret import Secret
+from honestdp.search.space import Space
 from honestdp.search.standing import Standing
+from honestdp.training.models import fresh
+from honestdp.training.result import Outcome
 
 SEARCH, PENDING = "search.json", ".result.json.pending"
 MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
@@ -51,12 +55,25 @@ class Trained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneResult:
-    """The winner of a search, and what is guaranteed about it.
+class TuneResult(Outcome):
+    """The winner of a search, and what is guaranteed about it: what `tune` returns.
 
+    model, hyperparameters: the winner's.
     score: the winner's noisy validation score; None where nothing was scored. The winner of many is flattered by its score.
-    run: the constants of the winner's training. candidates: every trained candidate, for a selection under which all leave.
-    balance: the dataset's, around this search. report: the HTML file, where a folder was given.
+    budget: what the search was given. statement: what it guarantees.
+    run: the constants of the winner's training.
+    candidates: every trained candidate, for a selection under which all leave.
+    balance: the dataset's, around this search.
+    folder: where the search keeps its files, `report.html` among them, where one was given.
+    page: the report, or what makes it.
+
+    >>> import torch, honestdp
+    >>> data, budget = honestdp.load_dataset("digits").train, honestdp.Budget(epsilon=1.0, delta=1e-5)
+    >>> result = honestdp.tune(lambda: torch.nn.Linear(64, 10), data, budget=budget, lot=64, steps=5)
+    >>> result.hyperparameters
+    {'optimizer': 'horizon', 'lot': 64, 'steps': 5}
+    >>> print(result.statement.how)
+    one run
     """
 
     model: nn.Module
@@ -67,7 +84,8 @@ class TuneResult:
     statement: Statement
     candidates: tuple[Trained, ...] = ()
     balance: Balance | None = None
-    report: Path | None = None
+    folder: Path | None = None
+    page: str | Callable[[], str] = field(default="", compare=False, repr=False)
 
     @property
     def epsilon(self) -> float:
@@ -84,7 +102,7 @@ class TuneResult:
             "run": vars(self.run),
             "candidates": [one.hyperparameters for one in self.candidates],
             "ledger": None if self.balance is None else self.balance.as_dict(),
-            "report": None if self.report is None else self.report.name,
+            "report": None if self.folder is None else REPORT,
             "statement": self.statement.as_dict(),
         }
 
@@ -92,20 +110,27 @@ class TuneResult:
     def _text(self) -> bytes:
         return (json.dumps(self.as_dict(), indent=2) + "\n").encode()
 
-    def write(self, folder: Path, report: str) -> None:
+    def _page(self) -> str:
+        return self.page if isinstance(self.page, str) else self.page()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the report itself: what makes it knows the search, whose functions cannot travel."""
+        return {**vars(self), "page": self._page()}
+
+    def write(self, folder: Path) -> None:
         """Everything that leaves, into a folder, the result last and under another name than its own; see `finish`."""
         replace_file(folder / MODEL, serialised(self.model), mode=0o644)
         for i, one in enumerate(self.candidates):
             (folder / CANDIDATES).mkdir(mode=0o755, exist_ok=True)
             replace_file(folder / CANDIDATES / f"{i:04d}.safetensors", serialised(one.model), mode=0o644)
         replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
-        replace_file(folder / REPORT, report.encode(), mode=0o644)
+        self.report(folder / REPORT)
         replace_file(folder / PENDING, self._text, mode=0o644)
 
 
 def result_of(
     design: Design,
-    said: Statement,
+    statement: Statement,
     execution: Execution,
     plan: Secret,
     standing: Standing,
@@ -131,7 +156,7 @@ def result_of(
         score=score,
         budget=design.budget,
         run=design.runs[0] if winner is None else design.run_of(winner),
-        statement=said,
+        statement=statement,
         candidates=tuple(
             Trained(hyperparameters=plan.candidates[run].hyperparameters, model=execution.model(run, weights))
             for run, weights in sorted(standing.kept.items())
@@ -193,10 +218,10 @@ def load_weights(model: nn.Module, content: bytes) -> nn.Module:
     return model
 
 
-def read(folder: Path, model: Any, statement: Statement, design: Design) -> TuneResult:
-    """The result that `write` wrote. model: what the search was made with."""
-    found = json.loads((folder / RESULT).read_text())
-    score, ledger = found["score"], found["ledger"]
+def read(folder: Path, model: Any, space: Space) -> TuneResult:
+    """The result that `write` wrote. model, space: what the search was made with."""
+    written = json.loads((folder / RESULT).read_text())
+    score, ledger = written["score"], written["ledger"]
     if score is not None:
         score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
     if ledger is not None:
@@ -204,22 +229,23 @@ def read(folder: Path, model: Any, statement: Statement, design: Design) -> Tune
             "budget": Budget(**ledger["budget"])
         }
 
-    def made(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
-        width = hyperparameters.get("width") if hyperparameters else first_width(design)
+    def trained(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
+        width = hyperparameters.get("width") if hyperparameters else first_width(space)
         return load_weights(fresh(model, width=width, start=0), path.read_bytes()).eval()
 
     every = tuple(
-        Trained(hyperparameters=one, model=made(one, folder / CANDIDATES / f"{i:04d}.safetensors"))
-        for i, one in enumerate(found["candidates"])
+        Trained(hyperparameters=values, model=trained(values, folder / CANDIDATES / f"{i:04d}.safetensors"))
+        for i, values in enumerate(written["candidates"])
     )
     return TuneResult(
-        model=made(found["hyperparameters"], folder / MODEL),
-        hyperparameters=found["hyperparameters"],
+        model=trained(written["hyperparameters"], folder / MODEL),
+        hyperparameters=written["hyperparameters"],
         score=score,
-        budget=design.budget,
-        run=Run(**found["run"]),
-        statement=statement,
+        budget=Budget(**written["budget"]),
+        run=Run(**written["run"]),
+        statement=Statement.from_dict(written["statement"]),
         candidates=every,
         balance=None if ledger is None else Balance(**ledger),
-        report=folder / REPORT,
+        folder=folder,
+        page=(folder / REPORT).read_text,
     )

@@ -10,35 +10,33 @@ A run whose training fails, or whose weights are no numbers, scores minus infini
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.decoding import Guarded, WorkerDied
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.generators import lent, seed_all
-from honestdp.boundary.intake import Model, own_copy
+from honestdp.boundary.intake import open_door
 from honestdp.boundary.metrics import best_of
-from honestdp.boundary.rehearsal import rehearse
-from honestdp.boundary.scores import Validation
+from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.split import as_pair, gathered, split
-from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import layout_of, load_row
-from honestdp.logs import silence
-from honestdp.losses import Loss, check_labels, default_loss
+from honestdp.losses import Loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
-from honestdp.search.space import Candidate
+from honestdp.search.space import Candidate, Space
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
+from honestdp.training.compute import Compute
+from honestdp.training.models import Model, fresh
 from honestdp.training.train import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
@@ -68,26 +66,9 @@ class Setting:
         return fresh(self.model, width=candidate.width, start=start)
 
 
-def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
-    """A module of its own: a copy of the given one, or what the factory makes from this seed and width."""
-    if isinstance(model, nn.Module):
-        if width is not None:
-            raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
-        return own_copy(model)
-    if not callable(model):
-        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
-    if width is not None and "width" not in inspect.signature(model).parameters:
-        raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
-    with lent():
-        seed_all(start)
-        made = model() if width is None else model(width=width)
-    return own_copy(made)
-
-
-def first_width(design: Design) -> int | None:
+def first_width(space: Space) -> int | None:
     """The width of a model that stands for none: a count that may be zero was zero."""
-    some = design.candidates[0] if design.candidates else design.space.draw(np.random.default_rng(0))
-    return some.width
+    return (space.candidates()[0] if space.finite else space.draw(np.random.default_rng(0))).width
 
 
 class Execution:
@@ -98,7 +79,7 @@ class Execution:
         design: Design,
         secret: Secret,
         setting: Setting,
-        data: Any,
+        data: PrivateData,
         *,
         records: int,
         store: Store,
@@ -107,51 +88,49 @@ class Execution:
         """store: for what a resume needs. classes: how many outputs a label may name, where that is known. Nothing is read yet:
         that is for `finish`.
         """
-        pair = as_pair(data)
-        self._labels = None if pair is None or classes is None or not len(pair[1]) else (pair[1], classes)
         self._design, self._secret, self._setting, self._store = design, secret, setting, store
-        self._data, self._records = data, records
+        self._data, self._records, self._classes = data.guarded(), records, classes
 
     @cached_property
-    def _sides(self) -> tuple[Any, Any]:
+    def _sides(self) -> tuple[PrivateData, PrivateData | None]:
         """(training, validation): two sides of the records, or all of them and None."""
-        data = self._data if as_pair(self._data) is not None else Guarded(self._data)
         if not self._design.fraction:
-            return data, None
-        return split(data, self._secret.held_out(self._records, self._design.fraction))
+            return self._data, None
+        return self._data.split(self._secret.held_out(self._records, self._design.fraction))
 
     @cached_property
-    def _validation(self) -> Validation | None:
-        held, metric, setting = self._sides[1], self._design.metric, self._setting
-        if held is None or metric is None:
+    def _door(self) -> ScoreDoor | None:
+        side, metric, setting = self._sides[1], self._design.metric, self._setting
+        if side is None or metric is None:
             return None
         module = self._module(0) if self._secret.candidates else self.untrained()
-        module, seed = module.to(setting.device), self._secret.seed.child("validation")
-        dtype = next(module.parameters()).dtype
-        x, y = gathered(held, dtype=dtype, device=setting.device, workers=setting.workers, seed=seed)
-        loss = setting.loss or default_loss(y.dtype)
-        if len(x) == 0:  # the coins put no record here: every score is its noise
-            return Validation(x, y, loss=loss, metric=metric)
-        # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
-        forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=setting.strict)
-        return Validation(x, y, loss=loss, metric=metric, forward=forward)
+        return open_door(
+            side,
+            module.to(setting.device),
+            loss=setting.loss,
+            metric=metric,
+            noise=self._secret.noises,
+            workers=setting.workers,
+            seed=self._secret.seed.child("validation"),
+            strict=setting.strict,
+        )
 
     def finish(self) -> Standing:
-        """Train and score what is left of the search, and find its winner. Silently: what is said in a run tells of the runs."""
-        with silence():
-            try:
-                return self._finish()
-            except KeyboardInterrupt:  # ours: `Search` makes a new one of it
-                raise
-            except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
-                error = without_records(trouble)
+        """Train and score what is left of the search, and find its winner. To be called within `silence`: what is said in a run
+        tells of the runs.
+        """
+        try:
+            return self._finish()
+        except KeyboardInterrupt:  # ours: `Search` makes a new one of it
+            raise
+        except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
+            error = without_records(trouble)
         raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
     def _finish(self) -> Standing:
-        _ = self._validation  # opened before the first run, so that what does not fit is found before the training
-        if self._labels is not None:
-            labels, classes = self._labels
-            check_labels(int(labels.min()), int(labels.max()), classes)
+        _ = self._door  # opened before the first run, so that what does not fit is found before the training
+        if self._classes is not None:
+            self._data.check_labels(self._classes)
         standing = self._load()
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
@@ -185,11 +164,10 @@ class Execution:
             if weights is None or not bool(torch.isfinite(weights).all()):
                 continue
             if self._design.choice is not None:
-                noise = self._secret.choice[run], self._secret.noise[run]
                 standing.kept[run] = weights.cpu()
-                standing.chosen_by[run], standing.scored[run] = self._score(run, weights, *noise)
+                standing.chosen_by[run], standing.scored[run] = self._score(run, weights)
                 continue
-            noisy = 0.0 if self._validation is None else float(self._score(run, weights, self._secret.noise[run])[0])
+            noisy = 0.0 if self._door is None else float(self._score(run, weights)[0])
             if standing.best is None or rank(run, noisy) > rank(standing.best, standing.noisy):
                 standing.best, standing.noisy, standing.weights = run, noisy, weights.cpu()
 
@@ -254,11 +232,13 @@ class Execution:
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
             loss=self._setting.loss,
-            device=self._setting.device,
             secure=self._setting.secure,
             schedule=self._setting.schedule,
-            checkpoint_seconds=CHECKPOINT_SECONDS,
-            workers=self._setting.workers,
+            compute=Compute(
+                device=self._setting.device,
+                workers=self._setting.workers,
+                checkpoint_seconds=CHECKPOINT_SECONDS,
+            ),
             by_coin=self._design.fraction > 0,
             strict=self._setting.strict,
             seed=seed,
@@ -277,18 +257,18 @@ class Execution:
         return self._setting.module(self._secret.candidates[run], self._secret.starts[run])
 
     def untrained(self) -> nn.Module:
-        return fresh(self._setting.model, width=first_width(self._design), start=0)
+        return fresh(self._setting.model, width=first_width(self._design.space), start=0)
 
     def model(self, run: int, weights: Tensor) -> nn.Module:
         """The module of a run with its final weights `[d]`."""
         module = self._module(run)
         return load_row(module, layout_of(module, self._setting.device), weights)
 
-    def _score(self, run: int, weights: Tensor, *noise: int) -> tuple[int, ...]:
-        assert self._validation is not None
+    def _score(self, run: int, weights: Tensor) -> tuple[int, ...]:
+        assert self._door is not None
         with lent():  # for a model that draws when it is scored
             seed_all(self._secret.seed.child("score", run).number(63))
-            return self._validation.score(self.model(run, weights).to(self._setting.device), *noise)
+            return self._door.score(run, self.model(run, weights).to(self._setting.device))
 
     def _choose(self, standing: Standing) -> None:
         """The winner of runs that all leave, and its score: two questions, whatever the number of runs.

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from honestdp.boundary.data import Coins, coins
 from honestdp.boundary.metrics import choice_noise, score_noise
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.split import Coins, coins
 from honestdp.checks import HonestdpError
 from honestdp.search.design import Design
 from honestdp.search.space import Candidate
@@ -69,6 +69,11 @@ class Secret:
     def generator(self, purpose: int) -> np.random.Generator | None:
         """A generator of a user's fixed seed, or None, which is the operating system's randomness."""
         return None if self.fixed is None else np.random.default_rng([self.fixed, purpose])
+
+    @property
+    def noises(self) -> list[tuple[int, ...]]:
+        """The noise of each run's score; before it that of the choice, where one is made among runs that all leave."""
+        return list(zip(self.choice, self.noise, strict=True)) if self.choice else [(z,) for z in self.noise]
 
     def groups(self) -> list[list[int]]:
         """The runs that may be trained together, of one (lot, steps, width) each, in order."""

@@ -18,25 +18,9 @@ import numpy as np
 from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME, Rule
+from honestdp.optimizers.rule import required, rule_class
 
-RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-CLIPS = (0.1, 0.2, 0.5, 1.0)
-WIDE_RATES = tuple(10 ** (-2.5 + 4 * i / 6) for i in range(7))
-
-DEFAULTS: dict[str, dict[str, Sequence[float]]] = {
-    # Mohapatra et al. 2022, Table 3
-    "sgd": {"lr": RATES, "clip": CLIPS},
-    "momentum": {"lr": RATES, "momentum": (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99), "clip": CLIPS},
-    "adam": {"clip": CLIPS},
-    "adam-wosm": {"clip": CLIPS},
-    "adadp": {"clip": CLIPS},
-    # Galli et al. 2024: seven step sizes from 10^-2.5 to 10^1.5, the quantiles of Andrew et al. 2021
-    "oso": {"lr": WIDE_RATES},
-    "quantile": {"lr": WIDE_RATES, "quantile": (0.1, 0.3, 0.5, 0.7, 0.9)},
-    "horizon": {},
-}
-"""The papers' grids. Horizon has nothing to tune."""
-
+Optimizer = str | Rule | type[Rule]
 OF_THE_RUN = ("lot", "steps", "width")
 
 
@@ -51,7 +35,13 @@ class Random(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform between two numbers."""
+    """A hyperparameter of a random search, drawn uniformly between two finite numbers. For `tune(space=...)`.
+
+    low, high: the ends, the lower one first; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> space = {"lr": honestdp.Uniform(0.1, 1.0), "clip": 1.0}
+    """
 
     low: float
     high: float
@@ -69,7 +59,13 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Uniform in the logarithm, between two positive numbers."""
+    """A hyperparameter of a random search, drawn uniformly in the logarithm. For `tune(space=...)`.
+
+    low, high: the ends, finite and above 0, the lower one first; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> space = {"lr": honestdp.LogUniform(0.001, 1.0), "clip": 1.0}
+    """
 
     low: float
     high: float
@@ -89,7 +85,14 @@ class LogUniform:
 
 @dataclass(frozen=True, init=False)
 class Choice:
-    """One of some values, each as likely as the others."""
+    """A hyperparameter of a random search that is one of several values, each as likely. For `tune(space=...)`.
+
+    values: at least one; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> honestdp.Choice(0.5, 1.0).values
+    (0.5, 1.0)
+    """
 
     values: tuple[Any, ...]
 
@@ -122,8 +125,8 @@ class Candidate:
     @property
     def hyperparameters(self) -> dict[str, Any]:
         lot = int(self.lot) if self.lot == int(self.lot) else self.lot
-        own: dict[str, Any] = {"optimizer": self.optimizer, **dict(self.numbers), "lot": lot, "steps": self.steps}
-        return own if self.width is None else {**own, "width": self.width}
+        width = {} if self.width is None else {"width": self.width}
+        return {"optimizer": self.optimizer, **dict(self.numbers), "lot": lot, "steps": self.steps, **width}
 
 
 @dataclass(frozen=True)
@@ -135,31 +138,31 @@ class Space:
     @property
     def finite(self) -> bool:
         """Whether the space is a grid, so that its candidates can be listed."""
-        return all(isinstance(own, tuple) for _, each in self.dimensions for own in each.values())
+        return all(isinstance(values, tuple) for _, each in self.dimensions for values in each.values())
 
     def candidates(self) -> list[Candidate]:
         """Every point of the grid."""
-        found = []
-        for optimizer, each in self.dimensions:
-            for values in itertools.product(*each.values()):  # type: ignore[arg-type]
-                found.append(_candidate(optimizer, dict(zip(each, values, strict=True))))
-        return found
+        return [
+            _candidate(optimizer, dict(zip(each, values, strict=True)))
+            for optimizer, each in self.dimensions
+            for values in itertools.product(*each.values())  # type: ignore[arg-type]
+        ]
 
     def draw(self, generator: np.random.Generator) -> Candidate:
         """A candidate by chance: an optimizer, then each of its hyperparameters."""
         optimizer, each = self.dimensions[int(generator.integers(len(self.dimensions)))]
-        laws = {name: Choice(*own) if isinstance(own, tuple) else own for name, own in each.items()}
+        laws = {name: Choice(*values) if isinstance(values, tuple) else values for name, values in each.items()}
         return _candidate(optimizer, {name: law.draw(generator) for name, law in laws.items()})
 
     def shapes(self) -> list[tuple[float, int]]:
         """Every (lot, steps) that a candidate may have: what its privacy depends on besides the noise."""
-        found = set()
+        shapes = set()
         for _, each in self.dimensions:
             lots, steps = each["lot"], each["steps"]
             assert isinstance(lots, tuple)
             assert isinstance(steps, tuple)
-            found |= {(float(lot), int(count)) for lot in lots for count in steps}
-        return sorted(found)
+            shapes |= {(float(lot), int(count)) for lot in lots for count in steps}
+        return sorted(shapes)
 
     def widths(self) -> list[int | None]:
         """Every width that a candidate's model may have; None where it is left to the model."""
@@ -168,7 +171,9 @@ class Space:
     def as_dict(self) -> dict[str, Any]:
         """The space for a public configuration."""
         return {
-            optimizer: {name: list(own) if isinstance(own, tuple) else repr(own) for name, own in each.items()}
+            optimizer: {
+                name: list(values) if isinstance(values, tuple) else repr(values) for name, values in each.items()
+            }
             for optimizer, each in self.dimensions
         }
 
@@ -182,92 +187,102 @@ def _candidate(optimizer: str, values: dict[str, Any]) -> Candidate:
     return Candidate(optimizer, numbers, float(values["lot"]), int(values["steps"]), values.get("width"))
 
 
-def space_of(optimizer: str | Sequence[str], space: Mapping[str, Any] | None, *, lot: float, steps: int) -> Space:
+def space_of(
+    optimizer: Optimizer | Sequence[Optimizer], space: Mapping[str, Any] | None, *, lot: float, steps: int
+) -> Space:
     """The space that a user means.
 
-    optimizer: one name or several. space: the dimensions of the one optimizer, or a dictionary of these by optimizer; None takes
-    the papers' grids. lot, steps: of every candidate, unless the space has its own.
+    optimizer: one or several, each by its name, as a class, or as a rule, whose numbers then stand wherever the space has no
+    others. space: the dimensions of the one optimizer, or a dictionary of these by name; None takes the grid of each class.
+    lot, steps: of every candidate, unless the space has its own.
     """
-    names = (optimizer,) if isinstance(optimizer, str) else tuple(optimizer)
-    if not names:
-        raise InvalidArgument("optimizer", list(names), "at least one of " + ", ".join(BY_NAME))
-    for name in names:
-        checks.one_of(tuple(BY_NAME), optimizer=name)
+    several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    if not several:
+        raise InvalidArgument("optimizer", several, "at least one of " + ", ".join(BY_NAME))
+    names = [_name_of(each) for each in several]
+    if len(set(names)) < len(names):
+        raise InvalidArgument("optimizer", names, "every optimizer once, with all values to try in the space")
     if space is not None and not isinstance(space, Mapping):
         raise InvalidArgument(
             "space", space, "a dictionary from hyperparameters to lists, LogUniform, Uniform or Choice"
         )
-    by_name = space is not None and bool(space) and all(key in BY_NAME for key in space)
+    by_name = bool(space) and all(key in BY_NAME and isinstance(of, Mapping) for key, of in (space or {}).items())
     if space is not None and len(names) > 1 and not by_name:
         raise InvalidArgument("space", list(space), f"a dictionary with an entry for each of {', '.join(names)}")
-    found = []
-    for name in names:
-        own = DEFAULTS[name] if space is None else space.get(name, DEFAULTS[name]) if by_name else space
-        found.append((name, _dimensions(name, own, lot=lot, steps=steps)))
-    return Space(tuple(found))
+    dimensions = []
+    for name, each in zip(names, several, strict=True):
+        fixed = {f.name: (getattr(each, f.name),) for f in fields(each)} if isinstance(each, Rule) else {}
+        default = {} if fixed else BY_NAME[name].grid
+        asked = default if space is None else space.get(name, default) if by_name else space
+        dimensions.append((name, _dimensions(name, {**fixed, **asked}, lot=lot, steps=steps)))
+    return Space(tuple(dimensions))
+
+
+def _name_of(optimizer: object) -> str:
+    """The name under which a search keeps its candidates: whoever resumes it finds the class by it."""
+    rule = rule_class(optimizer)
+    if BY_NAME.get(rule.name) is not rule:
+        wanted = f'a rule with a name of its own to be tuned: class {rule.__name__}(..., name="...")'
+        raise InvalidArgument("optimizer", rule.__name__, wanted)
+    return rule.name
 
 
 def _dimensions(
     optimizer: str, space: Mapping[str, Any], *, lot: float, steps: int
 ) -> dict[str, tuple[Any, ...] | Random]:
     known = [field.name for field in fields(BY_NAME[optimizer])]
-    each: dict[str, tuple[Any, ...] | Random] = {}
-    for name, given in {**space, "lot": space.get("lot", lot), "steps": space.get("steps", steps)}.items():
+    dimensions: dict[str, tuple[Any, ...] | Random] = {}
+    for name, values in {**space, "lot": space.get("lot", lot), "steps": space.get("steps", steps)}.items():
         if name not in known and name not in OF_THE_RUN:
             wanted = (
                 f"a hyperparameter of {optimizer} ({', '.join(known) or 'it has none'}), or {', '.join(OF_THE_RUN)}"
             )
             raise InvalidArgument("space", name, wanted)
-        each[name] = _values(name, given)
+        dimensions[name] = _values(name, values)
     for name in OF_THE_RUN:
-        if not isinstance(each.get(name, ()), tuple):
-            raise InvalidArgument("space", {name: each[name]}, f"a list for {name}: its values decide the noise")
-    _try_out(optimizer, each)
-    return each
+        if not isinstance(dimensions.get(name, ()), tuple):
+            raise InvalidArgument("space", {name: dimensions[name]}, f"a list for {name}: its values decide the noise")
+    _try_out(optimizer, dimensions)
+    return dimensions
 
 
-def _values(name: str, given: Any) -> tuple[Any, ...] | Random:
-    if isinstance(given, (Uniform, LogUniform)):
-        return given
-    if isinstance(given, Choice):
-        return given.values
-    if isinstance(given, (list, tuple, np.ndarray, range)):
-        if len(given) == 0:
-            raise InvalidArgument("space", {name: list(given)}, "at least one value for each hyperparameter")
-        values = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
-        if len(set(map(repr, values))) < len(values):
-            raise InvalidArgument(
-                "space", {name: list(values)}, "every value once: a candidate tried twice is paid for twice"
-            )
+def _values(name: str, values: Any) -> tuple[Any, ...] | Random:
+    if isinstance(values, (Uniform, LogUniform)):
         return values
-    return (given,)
+    if isinstance(values, Choice):
+        return values.values
+    if isinstance(values, (list, tuple, np.ndarray, range)):
+        if len(values) == 0:
+            raise InvalidArgument("space", {name: list(values)}, "at least one value for each hyperparameter")
+        listed = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+        if len(set(map(repr, listed))) < len(listed):
+            raise InvalidArgument(
+                "space", {name: list(listed)}, "every value once: a candidate tried twice is paid for twice"
+            )
+        return listed
+    return (values,)
 
 
-def _try_out(optimizer: str, each: dict[str, tuple[Any, ...] | Random]) -> None:
+def _try_out(optimizer: str, dimensions: dict[str, tuple[Any, ...] | Random]) -> None:
     """Let the rule and the run check every value, before anything is charged or read."""
-    own = {name: value for name, value in each.items() if name not in OF_THE_RUN}
-    ends = {name: value if isinstance(value, tuple) else tuple(value.ends()) for name, value in own.items()}
-    missing = [
-        field.name
-        for field in fields(BY_NAME[optimizer])
-        if field.name not in ends and _required(optimizer, field.name)
-    ]
+    rule = BY_NAME[optimizer]
+    ends = {
+        name: values if isinstance(values, tuple) else tuple(values.ends())
+        for name, values in dimensions.items()
+        if name not in OF_THE_RUN
+    }
+    missing = [name for name in required(rule) if name not in ends]
     if missing:
-        raise InvalidArgument("space", sorted(own), f"with values for {', '.join(missing)} of {optimizer}")
+        raise InvalidArgument("space", sorted(ends), f"with values for {', '.join(missing)} of {optimizer}")
     first = {name: values[0] for name, values in ends.items()}
     for name, values in ends.items():
         for value in values:
-            BY_NAME[optimizer](**{**first, name: value})
-    for steps in each["steps"]:  # type: ignore[union-attr]
+            if not isinstance(value, str | int | float | None):  # what a search cannot write down, it cannot resume
+                raise InvalidArgument("space", {name: value}, "of numbers, words, True, False or None")
+            rule(**{**first, name: value})
+    for steps in dimensions["steps"]:  # type: ignore[union-attr]
         checks.whole(least=1, steps=steps)
-    for lot in each["lot"]:  # type: ignore[union-attr]
+    for lot in dimensions["lot"]:  # type: ignore[union-attr]
         checks.positive(lot=lot)
-    for width in each.get("width", ()):  # type: ignore[union-attr]
+    for width in dimensions.get("width", ()):  # type: ignore[union-attr]
         checks.whole(least=1, width=width)
-
-
-def _required(optimizer: str, name: str) -> bool:
-    import dataclasses
-
-    field = next(field for field in fields(BY_NAME[optimizer]) if field.name == name)
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -2,6 +2,10 @@
 
 A selection takes the event of its base run, the run that dominates every candidate's, and gives the epsilon of the whole
 search. All of them hold for the adding or removing of one record. `contract` says what each must have; `catalogue` lists them.
+
+>>> import honestdp
+>>> honestdp.selection.named("winner", candidates=40).leaves
+'the winner alone: its model, its hyperparameters and its noisy score'
 """
 
 from honestdp.selection.catalogue import named, names, one_run, register

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from honestdp.boundary.capture import free_captured
 from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
@@ -26,7 +27,7 @@ from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
 from honestdp.training.identity import identity
-from honestdp.training.population import Population, free_captured
+from honestdp.training.population import Population
 from honestdp.training.progress import Bar
 
 _log = logger(__name__)

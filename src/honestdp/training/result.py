@@ -1,17 +1,18 @@
-"""What a training gives back: a model, and what is guaranteed about it."""
+"""The result of a training: a model, and what is guaranteed about it. Also what it has in common with that of a search."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from honestdp import checks
-from honestdp.budget import rounded_up
+from honestdp.budget import number, rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import Rule
 from honestdp.run import Run
@@ -20,13 +21,56 @@ if TYPE_CHECKING:
     from honestdp.budget import Statement
 
 
-@dataclass(frozen=True)
-class Result:
-    """One trained run.
+class Outcome(ABC):
+    """What the results of a training and of a search share: `model`, `statement`, `as_dict`, `save` and `report`."""
 
-    model: the trained copy of the given model. run: the constants that were executed and are accounted. delta: of the
-    guarantee. seeded: the noise came from a seed the user fixed. siblings: the further runs that left together with it.
+    model: nn.Module
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the model, for JSON."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the model's weights as safetensors (never as a pickle, which could run code when read)."""
+        from safetensors.torch import save_model
+
+        save_model(self.model, str(path), {"format": "pt"})
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page (HTML, one file) for people who answer for the data. Returns where it is."""
+        from honestdp.files import replace_file
+
+        path = Path(path)
+        replace_file(path, self._page().encode(), mode=0o644)
+        return path
+
+    @abstractmethod
+    def _page(self) -> str:
+        """The text of the report."""
+
+
+@dataclass(frozen=True)
+class Result(Outcome):
+    """One trained run: what `train` returns.
+
+    model: the trained copy of the given model.
+    run: the constants that were executed and are accounted.
+    optimizer: the rule that it was trained by.
+    delta: of the guarantee.
+    seeded: the noise came from a seed the user fixed.
+    siblings: the further runs that left together with it.
     strict: each example was under a map of its own.
+
+    An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
+
+    >>> import torch, honestdp
+    >>> x, y = honestdp.load_dataset("digits").train
+    >>> run = honestdp.Run(records=len(x), lot=64, steps=5, noise=2.0)
+    >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, optimizer="horizon", delta=1e-5)
+    >>> print(result.statement.how)
+    one run, no tuning
+    >>> sorted(result.as_dict())
+    ['delta', 'epsilon', 'hyperparameters', 'run', 'statement']
     """
 
     model: nn.Module
@@ -85,11 +129,43 @@ class Result:
         checks.probability(delta=delta)
         return replace(self, delta=delta)
 
-    def save(self, path: str | Path) -> None:
-        """Write the model's weights as safetensors (never as a pickle, which could run code when read)."""
-        from safetensors.torch import save_model
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The optimizer, its numbers, and the run's lot and steps."""
+        rule = self.optimizer
+        numbers = {field.name: getattr(rule, field.name) for field in fields(rule)}
+        name = rule.name or type(rule).__name__
+        return {"optimizer": name, **numbers, "lot": self.run.lot, "steps": self.run.steps}
 
-        save_model(self.model, str(path), {"format": "pt"})
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "hyperparameters": self.hyperparameters,
+            "epsilon": number(self.epsilon),
+            "delta": self.statement.delta,
+            "run": vars(self.run),
+            "statement": self.statement.as_dict(),
+        }
+
+    def _page(self) -> str:
+        from honestdp import __version__
+        from honestdp.report.html import render
+        from honestdp.report.view import SearchView
+
+        view = SearchView(
+            title="honestdp train",
+            dataset="the given records",
+            statement=self.statement,
+            hyperparameters=self.hyperparameters,
+            score=None,
+            plan=None,
+            costs=(),
+            ledger=None,
+            configuration={"run": vars(self.run), "strict": self.strict},
+            reproduce="honestdp.train(...) with the configuration above",
+            version=__version__,
+            what="training",
+        )
+        return render(view)
 
 
 def _needed(delta: float | None) -> float:

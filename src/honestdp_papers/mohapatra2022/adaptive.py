@@ -160,6 +160,7 @@ def _step_sizes(task: Any, steps: int, every: int, device: str, tell: Tell) -> A
     """Adam's effective step size over the predicted one: quantiles over the weights, `[clips, looks, quantiles]`."""
     import torch
 
+    from honestdp.boundary.data import PrivateData
     from honestdp.boundary.intake import take_in
     from honestdp.gradients.layout import stack
     from honestdp.optimizers import Adam
@@ -171,7 +172,7 @@ def _step_sizes(task: Any, steps: int, every: int, device: str, tell: Tell) -> A
     torch.manual_seed(0)
     module = model_of("LR", features=dataset.features, classes=dataset.classes)()
     place = placed(device)
-    intake = take_in(module, dataset.train, records=task.records, loss=None, device=place, workers=0)
+    intake = take_in(module, PrivateData(dataset.train), records=task.records, loss=None, device=place, workers=0)
     starts = stack([module] * len(CLIPS), intake.layout, place)
     population = population_of(intake, plan, list(plan.rules), starts, 0)
     clips = torch.tensor(CLIPS, device=place)[:, None]

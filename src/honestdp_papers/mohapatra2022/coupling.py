@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from honestdp.training.compute import Compute
 from honestdp_papers.claims import Outcome, Table, judged
 from honestdp_papers.look import named, panels
 from honestdp_papers.parts import Array, Arrays, Part, Tell
@@ -65,7 +66,9 @@ def _losses(device: str, repeats: int, tell: Tell) -> Array:
     run = Run(records=RECORDS, lot=LOT, steps=STEPS, noise=NOISE)
     found = []
     for repeat in range(repeats):
-        results = train_population(model, (x, y), run=run, optimizers=grid, device=device, noise_seed=repeat)
+        results = train_population(
+            model, (x, y), run=run, optimizers=grid, compute=Compute(device=device), noise_seed=repeat
+        )
         weights = torch.stack([next(r.model.parameters()).detach()[0] for r in results]).double().cpu().numpy()
         apart = x.astype(np.float64) @ weights.T - y
         found.append(np.mean(apart**2, axis=0).reshape(len(VALUES), len(VALUES)))

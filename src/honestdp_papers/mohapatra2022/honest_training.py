@@ -23,14 +23,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from honestdp.boundary.capture import free_captured
+from honestdp.boundary.data import PrivateData, coins
 from honestdp.boundary.intake import take_in
-from honestdp.boundary.split import coins
 from honestdp.data.named import NamedDataset
 from honestdp.gradients.layout import stack
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space, space_of
 from honestdp.training.chunks import plan_chunks
-from honestdp.training.population import free_captured
 from honestdp_papers.curves import Exam, Plan, most_together, placed, population_of, seeded
 from honestdp_papers.mohapatra2022.setting import LOT, Pair, Task, model_of, pair_name
 from honestdp_papers.parts import Arrays, Part, Tell
@@ -187,7 +187,13 @@ def trained(make: Callable[[], nn.Module], dataset: NamedDataset, pool: Pool, *,
     }
     training = sides["test"].train
     intake = take_in(
-        make(), training, records=run.records, loss=None, device=place, workers=0, by_coin=pool.fraction > 0
+        make(),
+        PrivateData(training),
+        records=run.records,
+        loss=None,
+        device=place,
+        workers=0,
+        by_coin=pool.fraction > 0,
     )
     asked = {name: side for name, side in sides.items() if len(side.test_rows)}
     exams = {name: Exam(intake.question.model, intake.layout, side, place) for name, side in asked.items()}

@@ -14,7 +14,7 @@ from functools import lru_cache
 from torch import nn
 
 from honestdp import optimizers as rules
-from honestdp.data.named import NamedDataset, load
+from honestdp.data.named import NamedDataset, load_dataset
 from honestdp.run import Run
 
 LOT = 250
@@ -75,7 +75,7 @@ def pair_title(pair: Pair) -> str:
 
 @lru_cache(maxsize=1)
 def _loaded(name: str) -> NamedDataset:
-    return load(name)
+    return load_dataset(name)
 
 
 def model_of(kind: str, *, features: int, classes: int) -> Callable[[], nn.Module]:

@@ -1,4 +1,4 @@
-"""The rules for PyTorch's own layers; importing this package registers them."""
+"""The layer rules for PyTorch's own layers; importing this package registers them."""
 
 from honestdp.gradients.layers import convolution, embedding, linear, normalisation
 

@@ -1,12 +1,16 @@
-"""Convolutions of one, two and three dimensions and their transposes: stride, padding, dilation, groups, padding modes.
+"""The layer rule for convolutions of one to three dimensions and their transposes, with all of their settings.
 
 A convolution applies one matrix at every position to the window a_t of the input seen from there, so for one example
 dL/dW = sum_t (dL/dz_t) a_t^T, as for Linear. A transposed convolution is the reverse: the window is taken from the
 gradient of the output, and the input stands at the positions.
 
-On a CPU the runs of a population are the groups of one grouped convolution, and so are the examples when their
-gradients are made. On a GPU, where a convolution of many groups is slow, the windows are laid out once, and forward and
-gradients are batched products with them.
+Why unfold: the windows laid out as rows `[positions, columns]` make a convolution the matrix product that Linear is, so its
+gradient has the factors of an `Outer`, and its norm comes from Gram matrices without the gradient wherever the kernel is larger
+than the positions are many. That costs the memory of every window, as many times the input as windows overlap.
+
+So on a CPU windows are laid out only for such norms. Elsewhere the runs of a population are the groups of one grouped
+convolution, and so are the examples when their gradients are made. On a GPU, where a convolution of many groups is slow, the
+windows are laid out once in the forward pass, and forward and gradients are batched products with them.
 """
 
 from __future__ import annotations
@@ -21,19 +25,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from honestdp.gradients.pieces import Outer, Piece
-from honestdp.gradients.rules import Found, Rule, Unruled, rule
+from honestdp.gradients.forms import Form, Outer
+from honestdp.gradients.norms import gram_is_cheaper
+from honestdp.gradients.rules import Gradients, Rule, Unruled, rule
+
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Geometry:
     """The settings of a convolution, without its channels."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    output_padding: tuple[int, ...]
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    output_padding: Sizes
     transposed: bool
     groups: int
 
@@ -51,27 +58,29 @@ class Geometry:
             layer.groups,
         )
 
+    @property
+    def _settings(self) -> tuple[Sizes, Sizes, Sizes, bool, Sizes]:
+        """As torch's operations take them, without the groups."""
+        return self.stride, self.padding, self.dilation, self.transposed, self.output_padding
+
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
         """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
-        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
-        return torch.convolution(x, weight, bias, *settings, self.groups * times)
+        return torch.convolution(x, weight, bias, *self._settings, self.groups * times)
 
     def weight_gradient(self, x: Tensor, grad: Tensor, shape: torch.Size, *, times: int) -> Tensor:
         """The gradient of the weight of `apply`, of the given `shape`."""
-        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
         weight = x.new_empty(1).expand(shape)
-        found: Tensor = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *settings, self.groups * times, (False, True, False)
+        gradient: Tensor = torch.ops.aten.convolution_backward(
+            grad, x, weight, None, *self._settings, self.groups * times, (False, True, False)
         )[1]
-        return found
+        return gradient
 
     def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor, *, times: int) -> Tensor:
         """The gradient of the input of `apply`."""
-        settings = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding)
-        found: Tensor = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *settings, self.groups * times, (True, False, False)
+        gradient: Tensor = torch.ops.aten.convolution_backward(
+            grad, x, weight, None, *self._settings, self.groups * times, (True, False, False)
         )[0]
-        return found
+        return gradient
 
     def positions(self, x: Tensor) -> torch.Size:
         """How often the kernel fits into `x` `[runs, lot, channels, ...]` along each dimension."""
@@ -123,24 +132,24 @@ class Convolution(Rule):
         if runs == 1:
             out = geometry.apply(x[0], weight[0], None if bias is None else bias[0], times=1)
             return out.unsqueeze(0), x
-        beside = x.transpose(0, 1).flatten(1, 2)
+        beside = x.transpose(0, 1).flatten(1, 2)  # [lot, runs * channels, ...]: the runs are groups
         out = geometry.apply(beside, weight.flatten(0, 1), None if bias is None else bias.flatten(), times=runs)
         return out.view(lot, runs, -1, *out.shape[2:]).transpose(0, 1), x
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Gradients:
         assert isinstance(layer, _ConvNd)
-        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
+        gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
             geometry, shape = Geometry.of(layer), params["weight"].shape[1:]
             if _by_windows(geometry, grad):
-                found["weight"] = _from_windows(geometry, grad, kept, shape)
+                gradients["weight"] = _from_windows(geometry, grad, saved, shape)
             else:
-                found["weight"] = _weight(geometry, kept, grad, shape)
+                gradients["weight"] = _weight(geometry, saved, grad, shape)
         if "bias" in wanted:
-            found["bias"] = grad.flatten(3).sum(3)
-        return found
+            gradients["bias"] = grad.flatten(3).sum(3)
+        return gradients
 
 
 def _grouping_is_slow(values: Tensor) -> bool:
@@ -177,16 +186,17 @@ class _Windowed(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         runs, lot = x.shape[:2]
         beside, grad = (value.transpose(0, 1).flatten(1, 2) for value in (x, grads[0]))
-        found = ctx.geometry.input_gradient(beside, weight.flatten(0, 1), grad, times=runs)
-        return found.view(lot, runs, *x.shape[2:]).transpose(0, 1), None, None, None, None
+        gradient = ctx.geometry.input_gradient(beside, weight.flatten(0, 1), grad, times=runs)
+        return gradient.view(lot, runs, *x.shape[2:]).transpose(0, 1), None, None, None, None
 
 
-def _weight(geometry: Geometry, x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor | Piece:
+def _weight(geometry: Geometry, x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor | Form:
     """The gradients of a weight of `shape`, for every example, from `x` and `grad` `[runs, lot, channels, ...]`."""
     at, through = (x, grad) if geometry.transposed else (grad, x)
     if _ghost(geometry, at, shape) or _grouping_is_slow(x):
         return _from_windows(geometry, at, geometry.windows(through.flatten(0, 1), at.shape[3:]), shape)
     lots = x.shape[:2]
+    # Every example of every run is a group of one convolution of a single, very wide example.
     inputs, outputs = (value.reshape(1, -1, *value.shape[3:]) for value in (x, grad))
     every = torch.Size([lots.numel() * shape[0], *shape[1:]])
     return geometry.weight_gradient(inputs, outputs, every, times=lots.numel()).view(*lots, *shape)
@@ -194,11 +204,10 @@ def _weight(geometry: Geometry, x: Tensor, grad: Tensor, shape: torch.Size) -> T
 
 def _ghost(geometry: Geometry, at: Tensor, shape: torch.Size) -> bool:
     """Whether the norms come cheaper from Gram matrices than from the gradients."""
-    rows, columns = shape[0], math.prod(shape[1:])
-    return geometry.groups == 1 and rows * columns > 2 * math.prod(at.shape[3:]) * (rows + columns)
+    return geometry.groups == 1 and gram_is_cheaper(math.prod(at.shape[3:]), shape[0], math.prod(shape[1:]))
 
 
-def _from_windows(geometry: Geometry, at: Tensor, windows: Tensor, shape: torch.Size) -> Tensor | Piece:
+def _from_windows(geometry: Geometry, at: Tensor, windows: Tensor, shape: torch.Size) -> Tensor | Form:
     """The gradients from `at` `[runs, lot, rows, ...]` and `windows` `[examples, positions, groups, columns]`."""
     lots, positions = at.shape[:2], windows.shape[1]
     left = at.reshape(lots.numel(), geometry.groups, -1, positions)

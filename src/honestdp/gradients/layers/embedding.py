@@ -1,4 +1,8 @@
-"""Embedding: every position of an example adds its gradient to the row that was looked up there."""
+"""The layer rule for Embedding: every position of an example adds its gradient to the row that was looked up there.
+
+An example touches few rows of a large table, so what is kept are those rows (`Rows`). Where the table has no more rows than the
+example has positions, its gradients are smaller and are made.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Rows
-from honestdp.gradients.rules import Found, Rule, rule
+from honestdp.gradients.forms import Rows
+from honestdp.gradients.rules import Gradients, Rule, rule
 
 
 @rule(nn.Embedding)
@@ -26,10 +30,10 @@ class Embedding(Rule):
         return weight.gather(1, index).reshape(*x.shape, weight.shape[-1]), x
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Gradients:
         assert isinstance(layer, nn.Embedding)
-        index = kept.reshape(*kept.shape[:2], -1)
+        index = saved.reshape(*saved.shape[:2], -1)
         grad = grad.reshape(*index.shape, -1)
         if layer.padding_idx is not None:
             grad = torch.where((index == layer.padding_idx).unsqueeze(-1), 0, grad)

@@ -1,4 +1,4 @@
-"""Linear, with any number of dimensions between the example and its features.
+"""The layer rule for Linear, with any number of dimensions between the example and its features.
 
 z_t = W a_t + b, so for one example dL/dW = sum_t (dL/dz_t) a_t^T and dL/db = sum_t dL/dz_t.
 """
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Outer, Piece, Product, outer, prefers_gram
-from honestdp.gradients.rules import Found, Rule, rule
+from honestdp.gradients.forms import Form, Outer, Product, outer, prefers_gram
+from honestdp.gradients.rules import Gradients, Rule, rule
 
 NARROW = 16
 """On a CPU, a product with so few output features is twice as fast the other way round. By autograd its gradient would then
@@ -43,21 +43,23 @@ class Linear(Rule):
         return out.view(*x.shape[:-1], out.shape[-1]), x
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
-        if len(wanted) == 2 and kept.dim() == 3:
-            return {("weight", "bias"): Product(grad.contiguous(), kept, (grad.shape[-1], kept.shape[-1]), shift=True)}
-        runs, lot = kept.shape[:2]
-        inputs = kept.reshape(runs, lot, -1, kept.shape[-1])
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Gradients:
+        if len(wanted) == 2 and saved.dim() == 3:
+            # One position: weight and bias share the norm of `grad`, so it is taken once for both.
+            shape = grad.shape[-1], saved.shape[-1]
+            return {("weight", "bias"): Product(grad.contiguous(), saved, shape, shift=True)}
+        runs, lot = saved.shape[:2]
+        inputs = saved.reshape(runs, lot, -1, saved.shape[-1])
         grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])
         if len(wanted) == 2 and prefers_gram(inputs, grad):
             return {("weight", "bias"): Outer(grad, inputs, (grad.shape[-1], inputs.shape[-1]), shift=True)}
-        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
+        gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
-            found["weight"] = outer(grad, inputs)
+            gradients["weight"] = outer(grad, inputs)
         if "bias" in wanted:
-            found["bias"] = grad.sum(2)
-        return found
+            gradients["bias"] = grad.sum(2)
+        return gradients
 
     def back(self, params: Mapping[str, Tensor], grad: Tensor, *, runs: int) -> Tensor:
         weight = params["weight"]

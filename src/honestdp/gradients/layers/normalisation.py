@@ -1,4 +1,4 @@
-"""Normalisations with a gain and a shift of their own: layer, group, instance and RMS norm, and batch norm in eval().
+"""Layer rules for normalisations with a gain and a shift: layer, group, instance and RMS norm, and batch norm in eval().
 
 z = w * n(a) + b with n free of parameters, so for one example dL/dw is the sum of dL/dz n(a), and dL/db that of dL/dz,
 over the positions that share the gain.
@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.pieces import Piece
-from honestdp.gradients.rules import Found, Rule, Unruled, rule
+from honestdp.gradients.forms import Form
+from honestdp.gradients.rules import Gradients, Rule, Unruled, rule
 
 
 class Affine(Rule):
@@ -40,14 +40,14 @@ class Affine(Rule):
         return torch.addcmul(self.spread(layer, params["bias"], x.dim()), normal, gain), normal
 
     def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], kept: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Found:
-        found: dict[str | tuple[str, ...], Tensor | Piece] = {}
+        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
+    ) -> Gradients:
+        gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
-            found["weight"] = self.gather(layer, grad * kept)
+            gradients["weight"] = self.gather(layer, grad * saved)
         if "bias" in wanted:
-            found["bias"] = self.gather(layer, grad)
-        return found
+            gradients["bias"] = self.gather(layer, grad)
+        return gradients
 
 
 class LastDimensions(Affine):
@@ -91,8 +91,8 @@ class InstanceNorm(Channels):
         if x.dim() == layer._get_no_batch_dim():
             raise Unruled(f"{type(layer).__name__} is given examples without a dimension for them")
         layer._check_input_dim(x)
-        own = layer.training or not layer.track_running_stats
-        return F.instance_norm(x, layer.running_mean, layer.running_var, None, None, own, 0.0, layer.eps)
+        from_input = layer.training or not layer.track_running_stats
+        return F.instance_norm(x, layer.running_mean, layer.running_var, None, None, from_input, 0.0, layer.eps)
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

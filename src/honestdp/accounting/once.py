@@ -1,0 +1,51 @@
+"""Epsilons that are computed once: within `once`, a selection's epsilon of an event is remembered, with what was warned of it.
+
+A search asks for the same numbers when it calibrates, compares, states and reports. They are functions of public values alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from dp_accounting import DpEvent
+
+from honestdp.accounting.rdp import AccountingWarning
+
+
+class Spender(Protocol):
+    """What a search spends if each of its runs is the event: a selection."""
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float: ...
+
+
+_known: ContextVar[dict[Any, tuple[float, list[warnings.WarningMessage]]] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def once() -> Iterator[None]:
+    """Remembers until it is left, and nothing beyond: a cache for a whole process would outlive changes of what it holds."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def epsilon_of(selection: Spender, event: DpEvent, *, delta: float) -> float:
+    """The selection's epsilon, with the warnings that belong to it however often it is asked for."""
+    known = _known.get()
+    if known is None:
+        return selection.epsilon(event, delta=delta)
+    key = selection, repr(event), delta  # some events hold lists, which have no hash
+    if key not in known:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", AccountingWarning)
+            known[key] = selection.epsilon(event, delta=delta), caught
+    epsilon, caught = known[key]
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return epsilon

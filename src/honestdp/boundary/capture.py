@@ -1,0 +1,97 @@
+"""Steps captured on a GPU: eight of them as one CUDA graph over fixed buffers, replayed without work of the host.
+
+Lots of records pass through here, so it is part of the boundary. What comes out are weights and a rule's state.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from honestdp.boundary.query import State, Steps
+from honestdp.boundary.sampling import presence
+
+UNROLL = 8
+Step = Callable[[Tensor, State, Tensor, Tensor], tuple[Tensor, State]]
+"""(params, state, indices `[runs, width]`, presence `[runs, width]`) -> (params, state)."""
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for every rehearsal and capture on a device: each new one would keep product workspaces of its own."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def free_captured() -> None:
+    """Release the memory of captured steps that are over: they hold it until the cycles they are part of are collected."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+class Captured:
+    """`UNROLL` steps of a rule as one CUDA graph. generators: those that a step draws from."""
+
+    def __init__(
+        self,
+        step: Step,
+        rule: Steps,
+        params: Tensor,
+        state: State,
+        *,
+        width: int,
+        generators: Sequence[torch.Generator],
+    ) -> None:
+        self._step, self.rule, self._generators = step, rule, generators
+        self.params = params.clone()
+        self.state = {name: value.clone() for name, value in state.items()}
+        shape = (UNROLL, len(params))
+        self._indices = torch.zeros(*shape, width, dtype=torch.int64, device=params.device)
+        self._counts = torch.zeros(*shape, dtype=torch.int64, device=params.device)
+        self._rehearse()
+        self._graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self._graph.register_generator_state(generator)
+        with torch.cuda.graph(self._graph, stream=_side_stream(params.device)):
+            self._load(*self._steps())
+
+    def replay(self, params: Tensor, state: State, indices: Tensor, counts: Tensor) -> tuple[Tensor, State]:
+        """indices `[UNROLL, runs, at most or at least width]`, counts `[UNROLL, runs]`, no count above the width.
+
+        What is returned are the buffers of the graph, which the next replay overwrites.
+        """
+        self._load(params, state)
+        width = min(indices.shape[-1], self._indices.shape[-1])
+        self._indices[..., :width].copy_(indices[..., :width])
+        self._counts.copy_(counts)
+        self._graph.replay()
+        return self.params, self.state
+
+    def _steps(self) -> tuple[Tensor, State]:
+        params, state = self.params, self.state
+        for indices, present in zip(self._indices, presence(self._counts, self._indices.shape[-1]), strict=True):
+            params, state = self._step(params, state, indices, present)
+        return params, state
+
+    def _rehearse(self) -> None:
+        """Capture needs libraries that have been used once. The noise of the rehearsal is thrown away, and the generators are
+        set back.
+        """
+        before = [generator.get_state() for generator in self._generators]
+        side = _side_stream(self.params.device)
+        side.wait_stream(torch.cuda.current_stream(self.params.device))
+        with torch.cuda.stream(side):
+            self._steps()
+        torch.cuda.current_stream(self.params.device).wait_stream(side)
+        for generator, state in zip(self._generators, before, strict=True):
+            generator.set_state(state)
+
+    def _load(self, params: Tensor, state: State) -> None:
+        if params is not self.params:
+            self.params.copy_(params)
+        for name, value in state.items():
+            if value is not self.state[name]:
+                self.state[name].copy_(value)

@@ -1,0 +1,217 @@
+"""What a user brings: records behind one name, of which the rest of the package knows nothing but shapes, kinds and their number.
+
+Two sides of the records are chosen by coins that depend on no record. The number of records is public: it is declared, and
+compared with how many there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
+from honestdp.boundary.records import (
+    DeviceRecords,
+    HostRecords,
+    Pair,
+    Records,
+    as_tensor,
+    prepared,
+    prepared_labels,
+    two_blanks,
+)
+from honestdp.boundary.seed import Seed
+from honestdp.checks import InvalidArgument
+from honestdp.losses import check_labels
+
+Coins = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What is known of records in memory without reading one: arrays of no record, `[0, ...]`, for inputs and labels."""
+
+    x: Tensor
+    y: Tensor
+    words: tuple[str, str]
+    """Shape and kind of inputs and labels, for people and for comparison."""
+
+    def blanks(self, module: nn.Module) -> Pair:
+        """Two made-up examples, as the module reads them."""
+        parameter = next(module.parameters())
+        return two_blanks(self.x.to(parameter.device), self.y.to(parameter.device), parameter.dtype)
+
+    def made_up(self) -> PrivateData:
+        """Two records of zeros in these shapes."""
+        x, y = (part.new_zeros(2, *part.shape[1:]) for part in (self.x, self.y))
+        return PrivateData((x, y))
+
+
+class PrivateData:
+    """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs."""
+
+    def __init__(self, data: Any) -> None:
+        self._data: Any
+        if isinstance(data, PrivateData):
+            data = data._data
+        if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+            data = data.tensors
+        self._pair: tuple[Any, Any] | None = None
+        if isinstance(data, tuple | list) and len(data) == 2:
+            x, y = _numbers("data[0]", data[0]), _numbers("data[1]", data[1])
+            if len(x) != len(y):
+                raise InvalidArgument("data", f"{len(x)} inputs and {len(y)} labels", "one label for each input")
+            data = self._pair = x, y
+        elif not _is_dataset(data):
+            wanted = "a pair (x, y) of tensors or arrays, or a map-style Dataset"
+            raise InvalidArgument("data", type(data).__name__, wanted)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data if self._pair is None else self._pair[0])
+
+    @property
+    def shapes(self) -> Shapes | None:
+        """None for a Dataset, of which nothing is known before a record of it is read."""
+        if self._pair is None:
+            return None
+        x, y = self._pair
+        words = f"{list(x.shape[1:])} {x.dtype}", f"{list(y.shape[1:])} {y.dtype}"
+        return Shapes(as_tensor(_native(x[:0])), as_tensor(_native(y[:0])), words)
+
+    def decoders(self) -> list[Any]:
+        """What decodes the records of a Dataset: its class, and the functions and plain settings that it was made with."""
+        return [] if self._pair is not None else _decoders(self._data)
+
+    def _open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
+        """As the mechanism reads them, by number."""
+        if self._pair is None:
+            return DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
+        x, y = (_native(part) for part in self._pair)
+        if isinstance(x, np.memmap) or _too_large(x, device):
+            return HostRecords(x, y, device=device, dtype=dtype)
+        return DeviceRecords(_tensor_of(x), _tensor_of(y), device=device, dtype=dtype)
+
+    def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
+        """All of them as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
+        if self._pair is None:
+            x, y = decoded_once(self._data, workers=workers, seed=seed)
+        else:
+            x, y = (_tensor_of(_native(part)) for part in self._pair)
+        x, y = x.to(device), y.to(device)
+        return prepared(x, dtype), prepared_labels(y, dtype)
+
+    def check_labels(self, classes: int) -> None:
+        """An error where a label of records in memory is none of the classes. Its words are for the records' owner alone."""
+        if self._pair is not None and len(self):
+            check_labels(int(self._pair[1].min()), int(self._pair[1].max()), classes)
+
+    def fingerprint(self) -> str:
+        """A hash of records in memory, so that nothing goes on with others. As secret as the records."""
+        digest = hashlib.sha256(str(len(self)).encode())
+        for part in self._pair or ():
+            if not isinstance(part, np.memmap):  # on a disk, and too large to read for this
+                for block in _blocks(part):
+                    digest.update(block)
+        return digest.hexdigest()
+
+    def guarded(self) -> PrivateData:
+        """The same records; what a Dataset raises on one of them is a `RecordFailed`, which says nothing of it."""
+        return self if self._pair is not None else PrivateData(Guarded(self._data))
+
+    def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
+        """(training, validation): the records whose coin is false, and those whose coin is true."""
+        sides = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        if self._pair is not None and not isinstance(self._pair[0], np.memmap):
+            x, y = self._pair
+            first, second = (PrivateData((_rows(x, side), _rows(y, side))) for side in sides)
+            return first, second
+        data = self._data if self._pair is None else _Rows(*self._pair)
+        return PrivateData(Subset(data, sides[0].tolist())), PrivateData(Subset(data, sides[1].tolist()))
+
+
+def coins(records: int, *, fraction: float, seed: int) -> Coins:
+    """For each record whether its coin puts it on the validation side."""
+    return np.random.default_rng(seed).random(records) < fraction
+
+
+class _Rows(Dataset[Any]):
+    """Arrays too large to copy, row by row."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return np.array(self._x[index]), np.array(self._y[index])
+
+
+def _is_dataset(data: Any) -> bool:
+    plain = isinstance(data, Tensor | np.ndarray | dict | str | tuple | list) or hasattr(data, "columns")
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not plain
+
+
+def _numbers(name: str, values: Any) -> Any:
+    """A tensor or an array of numbers."""
+    if isinstance(values, Tensor):
+        if values.dtype.is_complex or values.dim() == 0:
+            raise InvalidArgument(name, f"a tensor of {values.dtype}", "an array or a tensor of real numbers")
+        return values
+    array = np.asanyarray(values)
+    if array.ndim == 0 or array.dtype.kind not in "biuf":
+        raise InvalidArgument(name, f"{type(values).__name__} of {array.dtype}", "an array or a tensor of numbers")
+    return array
+
+
+def _native(array: Any) -> Any:
+    """A tensor as it is, an array as torch reads it: in this machine's byte order, of a kind that torch has."""
+    if isinstance(array, Tensor):
+        return array
+    if array.dtype in (np.uint16, np.uint32, np.uint64) and not isinstance(array, np.memmap):
+        return array.astype(np.int64)
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return array if min(array.strides) >= 0 else array.copy()
+
+
+def _tensor_of(values: Any) -> Tensor:
+    """A tensor over the same memory where that is possible (a read-only array is copied)."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _too_large(x: Any, device: torch.device) -> bool:
+    """More than half of a GPU's free memory stays on the host."""
+    return device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(device)[0] // 2
+
+
+def _rows(values: Any, side: np.ndarray[Any, Any]) -> Any:
+    return values[torch.from_numpy(side).to(values.device)] if isinstance(values, Tensor) else values[side]
+
+
+def _blocks(values: Any) -> Iterator[bytes]:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    for first in range(0, len(array), 65536):
+        yield np.ascontiguousarray(array[first : first + 65536]).tobytes()
+
+
+def _decoders(data: Any) -> list[Any]:
+    parts: list[Any] = [type(data)]
+    for _, value in sorted(vars(data).items()) if hasattr(data, "__dict__") else []:
+        inner = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, Dataset)]
+        parts += [part for one in inner for part in _decoders(one)]
+        if not inner and (callable(value) or isinstance(value, bool | int | float | str | ModuleType | Namespace)):
+            parts.append(value)
+    return parts

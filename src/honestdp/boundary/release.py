@@ -1,0 +1,211 @@
+"""One step: from a lot to a release. The mechanism of the privacy argument, as one function.
+
+One step of a run (Abadi et al. 2016, Algorithm 1, with the divisor a constant): draw a Poisson lot of rate q = L/N;
+with n_i the norm of record i's gradient g_i, weigh it by w_i so that |w_i g_i| <= C; release g~ = (sum_i w_i g_i + N(0,
+(sigma C)^2 I)) / L. Adding or removing one record moves the sum by at most C, so each step is a Poisson-sampled
+Gaussian of multiplier sigma, and that is what is accounted. The rules that make it so:
+- L, N, sigma and q are declared constants. The realised size of a lot is used for nothing but to know which rows are
+  padding.
+- An empty lot is a step like any other: pure noise.
+- Padding and records with a non-finite norm have weight 0, and weight 0 contributes exactly 0 whatever the gradient.
+- The clip is read once, before the lot is touched; the rule cannot change it until the release is made.
+- A second question about the same lot (OSO's direction, the quantile's count) takes part of the noise budget: with
+  multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two Gaussians on one lot
+  with these multipliers are together one Gaussian of multiplier sigma, because their noise can be rotated into each
+  other. The split is made here, never by a rule.
+- Every run has lots and noise of its own (`mechanism` draws them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.boundary.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
+from honestdp.boundary.noise import NoiseSource
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.rounding import noisy
+from honestdp.boundary.sampling import expected_width
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import PerExample, Prepared, Untouched
+from honestdp.gradients.layout import Layout
+from honestdp.gradients.norms import SHORT
+from honestdp.gradients.precision import products
+from honestdp.losses import Loss
+
+PIECE = 4096
+"""Examples of a run that go through the model and into one sum together, at most."""
+_MOST_MARGIN = 1 / 64
+"""Of the clip, that rounding in float32 may take: enough for lots of 256."""
+
+_USUAL = 5
+"""Standard deviations that a captured lot has room for. A wider one makes eight steps run eagerly, ten times slower; at 4
+deviations that befell one in a hundred of forty runs, and cost more than the room for a fifth does."""
+_EXAMPLES_BYTES = 1 << 30
+
+
+class Examples(NamedTuple):
+    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
+
+    finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
+    """
+
+    x: Tensor
+    y: Tensor
+    present: Tensor
+    finite: bool = False
+    norms: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """The function whose per-example gradients are released. strict: each example under a map of its own."""
+
+    model: nn.Module
+    loss: Loss
+    strict: bool = False
+
+    @cached_property
+    def gradients(self) -> Prepared:
+        return Prepared(self.model, self.loss, strict=self.strict)
+
+    @cached_property
+    def untouched(self) -> Untouched:
+        return Untouched(self.model)
+
+    def vet(self, layout: Layout, x: Tensor, y: Tensor, *, runs: int, width: int) -> None:
+        """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
+        views = layout.views(torch.empty(1, layout.width, dtype=self._dtype, device=x.device).expand(runs, -1))
+        x, y = (part.expand(runs, *part.shape) for part in (x, y))
+        with torch.no_grad():
+            self.gradients.vet(views, x, y, examples=runs * width)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(value.dtype for value in self.model.parameters() if value.requires_grad)
+
+
+@torch.no_grad()
+def release(
+    lot: Iterable[Examples],
+    params: Tensor,
+    query: Query,
+    *,
+    question: Question,
+    constants: Constants,
+    noise: NoiseSource,
+    width: int = PIECE,
+) -> Release:
+    """One step of a population: the lot to what may leave. params: `[runs, d]`.
+
+    lot: in as many pieces as it takes, of at most `width` examples of each run; that number is public.
+    """
+    query = _within_bounds(query, len(params))
+    terms = _terms(constants, width)
+    share, dtype = (1 - _margin(params, terms)) / constants.lot, _summed_in(params, terms)
+    gradient: Tensor | None = None
+    direction: Tensor | None = None
+    count = torch.zeros_like(query.clip)
+    with question.untouched.lent(params) as lent:
+        views = constants.layout.views(lent)
+        for examples in lot:
+            if examples.x.shape[1] > width:
+                raise RuntimeError("a piece of a lot is wider than was declared")
+            with products("high" if params.is_cuda else "highest", params.device):
+                found = question.gradients(
+                    views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
+                )
+                weights = clipping_weights(found.norms, examples.present, query).mul_(share)
+                gradient = _plus(gradient, _sum(found, weights, params, constants, dtype))
+                if query.extra == "direction":
+                    weights = direction_weights(found.norms, examples.present, query).mul_(share)
+                    direction = _plus(direction, _sum(found, weights, params, constants, dtype))
+                elif query.extra == "quantile":
+                    count += centred_count(found.norms, examples.present, query)
+    deviation = gradient_multiplier(constants.noise, query) * query.clip
+    return Release(
+        _noisy(gradient, deviation, params, constants, noise),
+        _noisy(direction, query.extra_noise, params, constants, noise) if query.extra == "direction" else None,
+        _noisy_fraction(count, query.extra_noise, constants, noise) if query.extra == "quantile" else None,
+    )
+
+
+def _margin(params: Tensor, terms: int) -> float:
+    """The part of a record's weight that is held back, for what rounding may add to it in the sum.
+
+    A sum of n numbers of at most one clip is off by n u of the sum of their sizes at most, n^2 u clips, in whatever order it
+    is made (u half of eps: Higham 2002, section 4.2; tensor cores may cut where others round, which doubles it). One record
+    more or less moves every later partial sum, so that two such errors count: n^2 eps clips, which data made for it do reach
+    within a factor of four. In pieces of w it is n w eps. That much is held back where it is small; wider lots are summed in
+    float64.
+
+    Norms of up to 1024 numbers are summed in float32 and may come out too small by 512 eps. On a GPU products are taken in
+    TensorFloat-32, which keeps 11 digits of each factor and may enlarge a record's part of the sum by (1 + 2^-11)^2 at most,
+    while its norm was taken with all digits. The model may be computed with any precision: any function may be clipped.
+    """
+    norms = 512 * torch.finfo(params.dtype).eps
+    rounding = (2 if params.is_cuda else 1) * terms * torch.finfo(_summed_in(params, terms)).eps
+    return rounding + norms + (SHORT if params.is_cuda else 0.0)
+
+
+def _terms(constants: Constants, width: int) -> int:
+    """n w: the examples of a lot, at most but for one in 10^15 lots, times those of a piece. Public."""
+    rate = min(1.0, constants.lot / constants.records)
+    return width * max(width, expected_width(records=constants.records, rate=rate, deviations=8))
+
+
+def _summed_in(params: Tensor, terms: int) -> torch.dtype:
+    """The precision in which lots are summed: the model's own while that costs little of the clip."""
+    return params.dtype if terms * torch.finfo(params.dtype).eps <= _MOST_MARGIN else torch.float64
+
+
+def _sum(found: PerExample, weights: Tensor, params: Tensor, constants: Constants, dtype: torch.dtype) -> Tensor:
+    """The weighted sum over a piece of a lot, in the shape of `params`."""
+    total = torch.zeros_like(params, dtype=dtype)
+    found.add_weighted_sum(constants.layout.views(total), weights)
+    return total
+
+
+def _plus(total: Tensor | None, piece: Tensor) -> Tensor:
+    return piece if total is None else total.double().add_(piece)
+
+
+def _noisy(
+    total: Tensor | None, deviation: Tensor | None, params: Tensor, constants: Constants, noise: NoiseSource
+) -> Tensor:
+    """total + deviation / L * N(0, I) in the shape and precision of `params`, and 0 in its gaps."""
+    assert deviation is not None
+    total = torch.zeros_like(params) if total is None else total
+    answer = noisy(total, deviation / constants.lot, noise, dtype=params.dtype)
+    for gap in constants.layout.gaps:
+        answer[:, gap] = 0
+    return answer
+
+
+def _noisy_fraction(count: Tensor, deviation: Tensor | None, constants: Constants, noise: NoiseSource) -> Tensor:
+    """b~, `[runs]`."""
+    assert deviation is not None
+    return noisy(count[:, None] / constants.lot, deviation / constants.lot, noise, dtype=count.dtype)[:, 0] + 0.5
+
+
+def _within_bounds(query: Query, runs: int) -> Query:
+    """What a rule asks, with a clip that norms and noise can be trusted at. A rule is post-processing and may ask anything."""
+    for name, numbers in (("clip", query.clip), ("extra_noise", query.extra_noise)):
+        if numbers is not None and numbers.shape != (runs,):
+            raise InvalidArgument(name, tuple(numbers.shape), f"of shape ({runs},): one number for each run")
+    clip = torch.ones_like(query.clip) if query.automatic else query.clip.clamp(min=LEAST_CLIP)
+    return Query(clip, query.automatic, query.extra, query.extra_noise)
+
+
+def width_of(x: Tensor, *, runs: int, records: int, lot: float) -> int:
+    """How many examples of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
+
+    Model and loss are tried at this width, and no piece of a lot is wider.
+    """
+    bound = max(1, _EXAMPLES_BYTES // (runs * max(1, x[0].numel()) * x.element_size()))
+    return min(bound, PIECE, expected_width(records=records, rate=lot / records, deviations=_USUAL))

@@ -1,0 +1,87 @@
+"""Every error and warning of this package that a caller may want to catch, under one roof.
+
+HonestdpError is the base of what a user can mend; its message says how. Each class is defined beside what raises it; those that
+need torch are imported when they are asked for.
+
+>>> import honestdp
+>>> try:
+...     honestdp.Run(records=0, lot=1, steps=1, noise=1.0)
+... except honestdp.errors.InvalidArgument as error:
+...     print(error.argument, "-", error)
+records - records must be a whole number of at least 1, got 0
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from honestdp.checks import HonestdpError, InvalidArgument
+
+if TYPE_CHECKING:
+    from honestdp.accounting.calibration import OverBudget
+    from honestdp.accounting.events import UnknownEvent
+    from honestdp.accounting.rdp import AccountingWarning, FallBack
+    from honestdp.boundary.decoding import RecordFailed, WorkerDied
+    from honestdp.data.sources import DatasetUnavailable
+    from honestdp.gradients import ModelWritten, RefusedModel
+    from honestdp.ledger.errors import (
+        BrokenChain,
+        BudgetExceeded,
+        BudgetFixed,
+        KeyEnded,
+        KeyReused,
+        LedgerError,
+        Locked,
+        LookAlike,
+        Misremembered,
+        NoBudget,
+        NoCharge,
+        NoLedger,
+        NotALedger,
+        NotPrivate,
+        ReadOnly,
+        StaleCopy,
+    )
+    from honestdp.search.errors import MachineStopped, SearchFailed
+    from honestdp.search.lifecycle import SearchStopped
+    from honestdp.search.vault import Unreadable
+    from honestdp.training.loop import Interrupted
+
+_HOMES = {
+    name: home
+    for home, names in {
+        "accounting.calibration": "OverBudget",
+        "accounting.events": "UnknownEvent",
+        "accounting.rdp": "AccountingWarning FallBack",
+        "boundary.decoding": "RecordFailed WorkerDied",
+        "data.sources": "DatasetUnavailable",
+        "gradients": "ModelWritten RefusedModel",
+        "ledger.errors": (
+            "BrokenChain BudgetExceeded BudgetFixed KeyEnded KeyReused LedgerError Locked LookAlike Misremembered "
+            "NoBudget NoCharge NoLedger NotALedger NotPrivate ReadOnly StaleCopy"
+        ),
+        "search.errors": "MachineStopped SearchFailed",
+        "search.lifecycle": "SearchStopped",
+        "search.vault": "Unreadable",
+        "training.loop": "Interrupted",
+    }.items()
+    for name in names.split()
+}
+__all__ = [
+    "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
+    "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LedgerError", "Locked",
+    "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger",
+    "NotALedger", "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "SearchFailed",
+    "SearchStopped", "StaleCopy", "UnknownEvent", "Unreadable", "WorkerDied",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"honestdp.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'honestdp.errors' has no attribute {name!r}")

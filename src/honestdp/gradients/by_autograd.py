@@ -1,0 +1,85 @@
+"""Forward and backward of any model by autograd, with layer rules standing in for the layers' own forward.
+
+The backward pass goes to the outputs of the layers and stops there: parameters have no part in it, since a gradient of a
+parameter would be a sum over the lot, and what a rule needs is each example's gradient of the layer's output.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+
+from honestdp.gradients.ruled import Call, Ruled
+from honestdp.gradients.rules import Unruled
+from honestdp.losses import Loss, one_each, slope_of
+
+_STANDING_IN = threading.RLock()
+"""One forward pass at a time: while it lasts the model's layers have another `forward`, whichever thread calls them."""
+_unsafe_view = torch.ops.aten._unsafe_view.default
+
+
+class ByAutograd:
+    """The model run once on x `[runs, lot, ...]`. output: of all runs * lot examples; calls: the uses of its layers, in order."""
+
+    def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Mapping[str, Tensor], x: Tensor) -> None:
+        self.calls: list[Call] = []
+        self._edges: list[GradientEdge] = []
+        pairs = [(ruled.layer, ruled) for ruled in layers]
+        with _STANDING_IN, torch.enable_grad():
+            try:
+                for layer, ruled in pairs:
+                    layer.__dict__["forward"] = self._stand_in(ruled, params, x.shape[0], x.shape[1])
+                self.output: Any = model(x.flatten(0, 1))
+            finally:
+                for layer, _ in pairs:
+                    layer.__dict__.pop("forward", None)
+
+    def _stand_in(self, ruled: Ruled, params: Mapping[str, Tensor], runs: int, lot: int) -> Callable[..., Tensor]:
+        """A forward that reads every run's parameters and notes the call."""
+        layer_params = ruled.params_of(params, runs)
+
+        def forward(*args: Tensor, **kwargs: object) -> Tensor:
+            if len(args) != 1 or kwargs:
+                raise Unruled(f"{ruled.path} is called with more than its input")
+            x = args[0]
+            if x.dim() == 0 or len(x) != runs * lot:
+                raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples")
+            out, call = ruled.call(layer_params, x, runs=runs)
+            out = _tracked(out, reads=ruled.rule.reads_output)
+            self.calls.append(call)
+            assert out.grad_fn is not None
+            # The edge, not the tensor: a model may change the output in place, and the tensor is then another's.
+            self._edges.append(GradientEdge(out.grad_fn, out.output_nr))
+            return out
+
+        return forward
+
+    def output_gradients(self, loss: Loss, labels: Tensor) -> Sequence[Tensor | None]:
+        """The gradient of the summed losses for the output of every call; None where they do not depend on it.
+
+        Of the sum, because an example's loss depends on its own outputs alone: row i is the gradient of loss i.
+        """
+        slope = slope_of(loss, self.output)
+        if slope is None:
+            with torch.enable_grad():
+                result = one_each(loss(self.output, labels), len(labels))
+            start = torch.ones_like(result)
+        else:
+            result, start = self.output, slope(self.output.detach(), labels)
+        if not self.calls or not result.requires_grad:
+            return [None] * len(self.calls)
+        return torch.autograd.grad(result, self._edges, grad_outputs=start, allow_unused=True)
+
+
+def _tracked(out: Tensor, *, reads: bool) -> Tensor:
+    """A layer's output as a tensor of the backward pass that a model may change in place: neither a leaf nor a view."""
+    if reads:
+        out = out.clone()
+    # Parameters have no part in the backward pass, so it is at the outputs of the first layers that it ends.
+    leaf = not out.requires_grad
+    return _unsafe_view(out.requires_grad_(), out.shape) if leaf or out._is_view() else out

@@ -1,0 +1,254 @@
+"""Forms of per-example gradients: dense, product, sum of outer products, looked-up rows; each with its weighted sum.
+
+A form stands for the gradients `[runs, lot, *shape]` of one parameter, or of a few that are cheaper together. It answers the
+two verbs of the package, and only `Dense` holds those tensors: the others hold factors, which are far smaller (norms.py has
+the formulas). A weight of exactly 0 removes an example from the sum, whatever its gradient: 0 times infinity, or times NaN,
+never reaches a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from honestdp import kernels
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.norms import gram_is_cheaper, gram_square_norms, norms_of, product_square_norms
+
+
+class Form(Protocol):
+    """The per-example gradients of one or more parameters, as the two verbs see them."""
+
+    def square_norms(self) -> Tensor:
+        """`[runs, lot]`, the squared norm of the gradient of every example, infinite where it leaves the dtype's range."""
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        """Add the sum of the gradients times `weights` `[runs, lot]` to `totals`, `[runs, *shape]` for each parameter.
+
+        counted: `[runs, lot]`, 1 where the weights are not 0 and 0 where they are. None promises that no value of this
+        form is infinite or NaN, so that 0 times it is 0.
+        """
+
+    def dense(self) -> tuple[Tensor, ...]:
+        """`[runs, lot, *shape]` for each parameter: the gradients themselves, for where several uses of one are added up."""
+
+
+def silenced(values: Tensor, counted: Tensor | None) -> Tensor:
+    """`values` `[runs, lot, ...]` with zeros for the examples whose `counted` `[runs, lot]` is 0, whatever they held."""
+    if counted is None:
+        return values
+    return torch.where(counted.reshape(*counted.shape, *[1] * (values.dim() - 2)) != 0, values, 0)
+
+
+def check_weights(weights: Tensor, norms: Tensor) -> None:
+    if weights.shape != norms.shape:
+        wanted = f"of shape {tuple(norms.shape)}, [runs, lot]: one number for each example"
+        raise InvalidArgument("weights", tuple(weights.shape), wanted)
+
+
+def is_counted(weights: Tensor) -> Tensor:
+    """1 where `weights` are not 0, 0 where they are, in their dtype."""
+    return torch.ne(weights, 0, out=torch.empty_like(weights))
+
+
+def joint_norms(forms: Iterable[Form]) -> Tensor:
+    """`[runs, lot]`, the norm of several forms together: the clip is for the gradient of all parameters."""
+    return reduce(torch.add, (form.square_norms() for form in forms)).sqrt()
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left right, `[runs, rows, columns]`, to `total`, which has as many numbers a run in another shape."""
+    product = total.view(left.shape[0], left.shape[1], right.shape[2])
+    if left.dtype != total.dtype or right.dtype != total.dtype:  # a model may compute in fewer digits; a sum may not
+        left, right = left.to(total.dtype), right.to(total.dtype)
+    product.baddbmm_(left, right)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The per-example gradients of one parameter themselves, `[runs, lot, *shape]`."""
+
+    gradients: Tensor
+
+    def square_norms(self) -> Tensor:
+        return norms_of(self.gradients).square_()
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        rows = silenced(self.gradients, counted)
+        _add_product(totals[0], weights.unsqueeze(1), rows.reshape(*weights.shape, -1))
+
+    def dense(self) -> tuple[Tensor, ...]:
+        return (self.gradients,)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The gradient of a matrix that was applied once: left right^T, whose norm is the product of two norms.
+
+    left: `[runs, lot, rows]`; right: `[runs, lot, columns]`. shift: whether the form also stands for a second parameter
+    `[rows]` that was added. Its gradient is `left`, as if `right` had one more column, of ones.
+    """
+
+    left: Tensor
+    right: Tensor
+    shape: tuple[int, ...]
+    """Of the parameter, where it is not `[rows, columns]` itself."""
+    shift: bool = False
+    right_finite: bool = False
+    """Whether `right` is known to hold finite numbers only, so that zeros on the left are enough."""
+    right_norms: Tensor | None = None
+    """`[runs, lot]`, the norms of `right` where they are known."""
+
+    def square_norms(self) -> Tensor:
+        return product_square_norms(self.left, self.right, right_norms=self.right_norms, shift=self.shift)
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        right = self.right if self.right_finite else silenced(self.right, counted)
+        fused = kernels.on(self.left.device)
+        if fused is not None and self.left.dtype == weights.dtype == torch.float32:
+            scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
+        else:
+            scaled = silenced(self.left, counted) * weights.unsqueeze(-1)
+        _add_product(totals[0], scaled.mT, right)
+        if self.shift:
+            _add_rows_of(scaled, totals[1], ones=counted)
+
+    def dense(self) -> tuple[Tensor, ...]:
+        gradients = (self.left.unsqueeze(-1) * self.right.unsqueeze(-2)).reshape(*self.left.shape[:2], *self.shape)
+        return (gradients, self.left) if self.shift else (gradients,)
+
+
+def _add_rows_of(scaled: Tensor, total: Tensor, *, ones: Tensor | None) -> None:
+    """Add the sum of `scaled` `[runs, many, rows]` over its second dimension to `total` `[runs, rows]`.
+
+    ones: `[runs, many]`, 1 where `scaled` is not 0, if such are at hand.
+    """
+    if scaled.is_cuda:  # where a sum takes three times as long as a product with ones
+        ones = scaled.new_ones(scaled.shape[:2]) if ones is None else ones
+        _add_product(total, ones.unsqueeze(1), scaled)
+    else:
+        total.add_(scaled.sum(1, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Outer:
+    """The gradient of a matrix that was applied at one or more positions: the sum over t of left_t right_t^T.
+
+    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`; the rest is as for a `Product`, with
+    `shift` added at every position: its gradient is the sum over t of left_t.
+
+    With few positions the norm comes from the two Gram matrices; where they cost more than the gradients, `outer` makes the
+    gradients. Where the terms cancel all but completely the norm is taken larger than it is (norms.py).
+    """
+
+    left: Tensor
+    right: Tensor
+    shape: tuple[int, ...]
+    shift: bool = False
+    right_finite: bool = False
+
+    @property
+    def _single(self) -> Product | None:
+        """The form without its positions, if there is but one."""
+        if self.left.shape[2] != 1:
+            return None
+        return Product(self.left.squeeze(2), self.right.squeeze(2), self.shape, self.shift, self.right_finite)
+
+    def square_norms(self) -> Tensor:
+        single = self._single
+        if single is not None:
+            return single.square_norms()
+        return gram_square_norms(self.left, self.right, shift=self.shift)
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        single = self._single
+        if single is not None:
+            return single.add_weighted_sum(totals, weights, counted=counted)
+        right = self.right if self.right_finite else silenced(self.right, counted)
+        # In float64: an example's terms may be far larger than their sum, and would round what others have given.
+        scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2).double()
+        product = torch.matmul(scaled.mT, right.flatten(1, 2).double())
+        totals[0].add_(product.view(totals[0].shape))
+        if self.shift:
+            _add_rows_of(scaled, totals[1], ones=None)
+        return None
+
+    def dense(self) -> tuple[Tensor, ...]:
+        gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)
+        return (gradients, self.left.sum(2)) if self.shift else (gradients,)
+
+
+def prefers_gram(left: Tensor, right: Tensor) -> bool:
+    """Whether an `Outer` of these factors is cheaper than the gradients; with one position it is a `Product`, always cheaper."""
+    positions, rows, columns = left.shape[2], left.shape[3], right.shape[3]
+    return positions == 1 or gram_is_cheaper(positions, rows, columns)
+
+
+def outer(left: Tensor, right: Tensor, *, shape: tuple[int, ...] | None = None) -> Form:
+    """The cheaper of the two forms of sum over t of left_t right_t^T: by its factors or the gradients themselves.
+
+    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`. shape: of the parameter, where it is not
+    `[rows, columns]`.
+    """
+    form = Outer(left, right, (left.shape[3], right.shape[3]) if shape is None else shape)
+    return form if prefers_gram(left, right) else Dense(*form.dense())
+
+
+def add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Add `rows` `[n, width]` to the rows `index` `[n]` of `table`, in an order that is the same every time."""
+    if table.is_cuda:
+        return table.index_put_((index,), rows, accumulate=True)
+    return table.index_add_(0, index, rows)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The gradient of a table that was looked up.
+
+    index: `[runs, lot, positions]`, which row; gradients: `[runs, lot, positions, width]`, the gradient it received;
+    rows: how many rows the table has.
+    """
+
+    index: Tensor
+    gradients: Tensor
+    rows: int
+
+    @cached_property
+    def _added(self) -> tuple[Tensor, Tensor]:
+        """Rows and gradients in which an example has a row once: what it received in several places is added up there, and
+        zeros are in the others. `[runs, lot, positions]` and `[runs, lot, positions, width]`.
+
+        The sum that is released is made of these too: a norm after the adding up would not bound a sum before it.
+        """
+        runs, lot, positions, width = self.gradients.shape
+        ordered, order = self.index.sort(dim=-1)
+        moved = self.gradients.gather(2, order.unsqueeze(-1).expand(-1, -1, -1, width))
+        fresh = torch.ones_like(ordered, dtype=torch.bool)
+        fresh[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+        group = fresh.flatten().cumsum(0) - 1  # the first position of an example is fresh, so no two examples share one
+        summed = add_rows(moved.new_zeros(runs * lot * positions, width), group, moved.reshape(-1, width))
+        return ordered, torch.where(fresh.unsqueeze(-1), summed[group].view(runs, lot, positions, width), 0)
+
+    def square_norms(self) -> Tensor:
+        return norms_of(self._added[1]).square_()
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        runs, _, _, width = self.gradients.shape
+        index, rows = self._added
+        scaled = silenced(rows, counted) * weights[..., None, None]
+        offset = torch.arange(runs, device=index.device)[:, None, None] * self.rows
+        table = scaled.new_zeros(runs * self.rows, width, dtype=totals[0].dtype)
+        add_rows(table, (index + offset).flatten(), scaled.reshape(-1, width).to(table.dtype))
+        totals[0].add_(table.view(totals[0].shape))
+
+    def dense(self) -> tuple[Tensor, ...]:
+        runs, lot, _, width = self.gradients.shape
+        offset = torch.arange(runs * lot, device=self.index.device).reshape(runs, lot, 1) * self.rows
+        table = self.gradients.new_zeros(runs * lot * self.rows, width)
+        add_rows(table, (self.index + offset).flatten(), self.gradients.reshape(-1, width))
+        return (table.reshape(runs, lot, self.rows, width),)

@@ -1,0 +1,119 @@
+"""Whether a loss looks at one example at a time: tried on what the model makes of made-up inputs, at the width of a lot."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.branching import Reads
+from honestdp.gradients.independence import same, with_rows
+from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
+from honestdp.losses import Loss, one_each
+
+_ALONE = 6
+"""Examples of a lot that are also given to the loss alone."""
+
+
+def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) -> bool:
+    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels. Otherwise whether it
+    reads numbers of a tensor to choose its way, so that it may be shown no more than one example at a time.
+
+    Its number and its gradient for an example among others have to be those that it has alone, whatever the others are, and
+    the same when they are asked for again.
+    """
+    n, choosing = max(examples, probe.runs * LOT), False
+    for scale, whole in ((1, False), (30, True)):
+        x, fresh = probe.pool(n, huge=30), probe.fresh()
+        with without_dropout(fresh.model):
+            output = fresh.output(x * scale if x.is_floating_point() else x)
+        with_rows(flat(output), n + 3)
+        labels = accepted(loss, output, probe, y, whole=whole or not y.is_floating_point())
+        if not all(_alike(*pair) for pair in _pairs(loss, output, labels, n)):
+            wanted = (
+                "a function whose number for an example depends on that example's output and label alone: no weights "
+                "counted in the lot, no statistics over it, no ranking within it, nothing kept from call to call"
+            )
+            raise InvalidArgument("loss", "a loss that mixes examples", wanted)
+        with Reads() as reads:
+            _fresh(loss)(output, labels)
+        choosing = choosing or reads.seen
+    return choosing
+
+
+def _pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """What the loss says of the same examples in two lots."""
+    everyone = torch.arange(n, device=labels.device)
+    base = _answer(_fresh(loss), output, labels, everyone)
+    one_each(base[0], n)
+    for extra in range(n, n + 3):
+        moved = torch.cat([everyone.new_tensor([extra]), everyone[1:]])
+        asked = _fresh(loss)
+        yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
+        yield base, _answer(asked, output, labels, everyone)  # again, after another lot
+    one_more = torch.cat([everyone.new_tensor([n]), everyone])
+    yield base, _at(_answer(_fresh(loss), output, labels, one_more), everyone + 1)
+    spread = torch.linspace(0, n - 1, min(n, _ALONE)).long().tolist()
+    order = base[0].nan_to_num(0).argsort().tolist()
+    # Twice and not once, for a loss may drop dimensions of size one; and so often that all of a lot are alike.
+    for place, many in [*((place, 2) for place in dict.fromkeys([*spread, order[0], order[-1]])), (order[0], n)]:
+        row = everyone.new_tensor([place])
+        alone = _answer(_fresh(loss), output, labels, row.expand(many))
+        yield [part.expand(many, *part.shape[1:]) for part in _at(base, row)], alone
+
+
+def _fresh(loss: Loss) -> Loss:
+    """A copy of a loss that is an object; a function has none."""
+    return copy.deepcopy(loss) if isinstance(loss, nn.Module) else loss
+
+
+def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:
+    return [part[rows] for part in answer]
+
+
+def _alike(first: list[Tensor], other: list[Tensor]) -> bool:
+    return all(same(*parts) for parts in zip(first, other, strict=True))
+
+
+def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor) -> list[Tensor]:
+    """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs."""
+    leaves, shape = pytree.tree_flatten(output)
+    values = [v[rows].detach() if isinstance(v, Tensor) else v for v in leaves]
+    inputs = [v.requires_grad_() for v in values if floating(v)]
+    with torch.enable_grad():
+        losses = loss(pytree.tree_unflatten(values, shape), labels[rows])
+    if not losses.requires_grad:
+        return [losses]
+    ones = torch.ones_like(losses)
+    slopes = torch.autograd.grad(losses, inputs, grad_outputs=ones, allow_unused=True, materialize_grads=True)
+    return [losses.detach(), *slopes]
+
+
+def accepted(loss: Loss, output: object, probe: Probe, y: Tensor, *, whole: bool) -> Tensor:
+    """Labels that the loss takes: of several classes if it can be, else zeros; or numbers within 0 and 1."""
+    leaf = next(leaf for leaf in pytree.tree_leaves(output) if floating(leaf))
+    several = 2 if y.is_floating_point() or leaf.dim() == 1 else leaf.shape[1]
+    kinds = (several, 1) if whole else (None,)
+    tries = [probe.labels(y, classes=classes, examples=len(leaf)) for classes in kinds]
+    for labels in tries:
+        try:
+            _fresh(loss)(output, labels)
+        except Exception as error:
+            trouble = error
+        else:
+            return labels
+    shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
+    raise InvalidArgument(
+        "loss",
+        f"{type(trouble).__name__}: {trouble}",
+        "a function of (output, y) that gives one number an example;"
+        f" tried with output of shape {shapes} and y of shape {tuple(tries[0].shape)}, {tries[0].dtype}",
+    ) from trouble
+
+
+def floating(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()

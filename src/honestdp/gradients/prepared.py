@@ -1,0 +1,294 @@
+"""Per-example gradients of any model in one call: model and loss are vetted once for a shape of example, then used every step.
+
+`per_example` is that call, `Prepared` the same for a model and a loss that stay. `vet_forward` vets a model that only scores.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MethodType
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from honestdp import checks
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import bookkeeping, materialised
+from honestdp.gradients.bookkeeping import BookKeeping, Input
+from honestdp.gradients.branching import Reads
+from honestdp.gradients.by_formula import hooked
+from honestdp.gradients.choice import Choice, choose
+from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
+from honestdp.gradients.loss_independence import refuse_mixing_loss
+from honestdp.gradients.precision import products
+from honestdp.gradients.probe import LOT, Probe, flat
+from honestdp.gradients.strict import try_mapped, try_mapped_loss
+from honestdp.gradients.vetting import refuse_by_name
+from honestdp.losses import Loss
+
+MEMORY = 2**30
+
+
+class PerExample(Protocol):
+    """The gradients of every example in every run, behind two verbs."""
+
+    @property
+    def norms(self) -> Tensor:
+        """`[runs, lot]`, the norm of every example's gradient over all trainable parameters.
+
+        Infinite or NaN where the gradient is, or where its square leaves the range of the dtype: such an
+        example has to get weight 0.
+        """
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        """The sum over the lot of `weights` `[runs, lot]` times the gradients: name -> `[runs, ...]`.
+
+        An example of weight 0 contributes nothing at all, even where its gradient is infinite or NaN. Any
+        other example that is not finite has to get weight 0: what it would give is not defined.
+        """
+
+    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        """Add that sum to `totals` in place: name -> `[runs, ...]`."""
+
+
+def per_example(
+    model: nn.Module,
+    loss: Loss,
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    *,
+    memory: int = MEMORY,
+    finite_input: bool = False,
+    input_norms: Tensor | None = None,
+    strict: bool = False,
+) -> PerExample:
+    """The per-example gradients of a population: models of one architecture, each run with its own weights and lot.
+
+    model: the architecture; its frozen parameters and its buffers are shared by all runs.
+    loss: called as `loss(output, y)` on examples of all runs in one batch, the first dimension the examples; gives one
+        number an example.
+    params: name -> `[runs, ...]`, for every parameter of the model with requires_grad.
+    x, y: `[runs, lot, ...]`; not to be changed in place until the result has been used.
+    finite_input: a promise that x holds finite numbers only, which spares a pass over it.
+    input_norms: `[runs, lot]`, the norm of every example's x where the caller knows it, which spares another.
+    memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
+    strict: each example under a map of its own, so that none can depend on another; see `mapped_outputs`.
+
+    The first call for a model and a shape of example, and every call with more examples than before, tries the model out on
+    random inputs (a dozen passes forward over as many examples as the call has). Make it before a CUDA graph is captured.
+
+    Returns the two verbs, `norms` and `weighted_sum`.
+    Raises RefusedModel for a model whose examples interact or that cannot be trained privately as it is, InvalidArgument for a
+    loss that mixes examples and for shapes that do not fit.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> def loss(output, y):
+    ...     return ((output[:, 0] - y) ** 2) / 2
+    >>> weights = {"weight": torch.zeros(1, 1, 2)}  # one run
+    >>> x, y = torch.tensor([[[3.0, 4.0], [0.6, 0.8]]]), torch.ones(1, 2)
+    >>> result = per_example(model, loss, weights, x, y)
+    >>> result.norms
+    tensor([[5., 1.]])
+    >>> result.weighted_sum((1 / result.norms).clamp(max=1))["weight"]  # clipped at 1
+    tensor([[[-1.2000, -1.6000]]])
+    """
+    prepared = Prepared(model, loss, memory=memory, strict=strict)
+    with torch.no_grad():
+        return prepared(params, x, y, finite_input=finite_input, input_norms=input_norms)
+
+
+class Prepared:
+    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example, and
+    again, on made-up inputs, before more examples at once than they have been tried with.
+
+    strict: each example goes through model and loss under a map of its own; they are not tried, but refused where
+        torch.func cannot map them.
+
+    To be called within `torch.no_grad()`.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, *, memory: int = MEMORY, strict: bool = False) -> None:
+        checks.whole(least=1, memory=memory)
+        self._model, self._loss, self._memory, self._strict = model, loss, memory, strict
+        self._choices: dict[object, tuple[Choice, int]] = {}
+
+    def vet(self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, examples: int) -> Choice:
+        """The engine for such examples, once model and loss have been tried with so many at once, over all runs.
+
+        params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
+        """
+        examples = max(examples, 2 * LOT)  # no trial has fewer, so that small lots are not tried one after the other
+        # A single run goes its own way through a layer (`Rule.alone`), so that it is tried by itself.
+        shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
+        choice, widest = self._choices.get(shape, (None, 0))
+        if choice is None or examples > widest:
+            choice = _vetted(self._model, self._loss, params, x, y, examples=examples, strict=self._strict)
+            self._choices[shape] = choice, max(examples, widest)
+        return choice
+
+    def __call__(
+        self,
+        params: Mapping[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        *,
+        finite_input: bool = False,
+        input_norms: Tensor | None = None,
+    ) -> PerExample:
+        choice = self.vet(params, x, y, examples=x.shape[:2].numel())
+        if x.shape[1] == 0:
+            nothing = next(iter(params.values())).new_zeros(x.shape[:2])
+            return BookKeeping(nothing, {}, params)
+        if choice.layers is not None:
+            known = Input(x, finite=finite_input, norms=input_norms)
+            return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y)
+        return materialised.per_example(
+            self._model,
+            self._loss,
+            params,
+            x,
+            y,
+            bytes_per_example=choice.bytes_per_example,
+            memory=self._memory,
+            mapped=choice.mapped,
+            strict=self._strict,
+        )
+
+
+def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool = False) -> int:
+    """Try a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
+
+    x, y: two made-up examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
+    is also the answer, or 1 for a model that reads numbers to choose its way, for it would choose for all of them together, and
+    for one that draws random numbers, which cannot be compared between lots of different sizes.
+    strict: only whether each example can be mapped, for which see `mapped_outputs`.
+    Raises RefusedModel and InvalidArgument as `per_example`.
+
+    >>> model = nn.Linear(4, 2).eval()
+    >>> vet_forward(model, nn.CrossEntropyLoss(reduction="none"), torch.zeros(2, 4), torch.zeros(2).long(), examples=100)
+    100
+    """
+    refuse_by_name(model)
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    device = [x.device] if x.is_cuda else []
+    with torch.no_grad(), products("highest", x.device), torch.random.fork_rng(devices=device):
+        probe = Probe(model, params, x[None]).fresh(training=False)
+        if strict:
+            try_mapped(probe.model, probe.x[0])
+            return examples
+        refuse_mixing_in_eval(probe, examples=examples)
+        refuse_mixing_loss(probe, loss, y[None], examples=examples)
+        with Reads() as reads:
+            output = flat(probe.output(probe.x.flatten(0, 1)))
+        draws = not torch.equal(output, flat(probe.output(probe.x.flatten(0, 1), seed=1)))
+        return 1 if reads.seen or draws else examples
+
+
+def _vetted(
+    model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, examples: int, strict: bool
+) -> Choice:
+    """The engine for this model and shape of example, once model, loss and arguments are found fit for each other."""
+    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if any(is_lazy(value) for value in trainable.values()):
+        refuse_by_name(model)
+    _check(trainable, params, x, y)
+    known = _known(model, tuple(trainable), params, x, strict)
+    known.vet(loss, y, examples=examples)
+    return known.choice_with(loss)
+
+
+class _Known:
+    """What has been found out about a model for one shape of example."""
+
+    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor, *, strict: bool) -> None:
+        self.choice: Choice | None = None
+        self._model, self._strict = weakref.ref(model), strict
+        # Shapes alone are needed for later trials: views of one number each.
+        self._params = {name: value.new_empty(1).expand(value.shape) for name, value in params.items()}
+        self._x = x.new_empty(1).expand(x.shape)
+        self._widest = 0
+        self._losses: dict[object, int] = {}
+        self._choosing: set[object] = set()
+
+    def vet(self, loss: Loss, y: Tensor, *, examples: int) -> None:
+        same = _identity(loss)
+        model_is_known = self.choice is not None and (self._strict or examples <= self._widest)
+        if model_is_known and same in self._losses and (self._strict or examples <= self._losses[same]):
+            return
+        model = self._model()
+        assert model is not None
+        _not_capturing()
+        with products("highest", y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+            probe = Probe(model, self._params, self._x)
+            if not model_is_known:
+                self._vet_model(probe, examples)
+            if self._strict:
+                try_mapped_loss(probe, loss, y)
+            elif refuse_mixing_loss(probe, loss, y, examples=examples):
+                self._choosing.add(same)
+        self._losses[same] = examples
+
+    def choice_with(self, loss: Loss) -> Choice:
+        """A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot."""
+        assert self.choice is not None
+        if _identity(loss) not in self._choosing:
+            return self.choice
+        return replace(self.choice, layers=None, mapped=materialised.WAYS[-1])
+
+    def _vet_model(self, probe: Probe, examples: int) -> None:
+        refuse_by_name(probe.model)
+        if not self._strict:
+            refuse_mixing(probe, examples=examples)
+        if self.choice is None:
+            self.choice = choose(probe, strict=self._strict)
+        self._widest = examples
+
+
+def _identity(loss: Loss) -> object:
+    """What stays equal for as long as the loss lives; a bound method is a new object each time it is named."""
+    if isinstance(loss, MethodType):
+        return weakref.ref(loss.__self__), loss.__func__
+    return weakref.ref(loss)
+
+
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.WeakKeyDictionary()
+
+
+def _known(
+    model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Tensor], x: Tensor, strict: bool
+) -> _Known:
+    modules = tuple((weakref.ref(module), module.training, hooked(module)) for module in model.modules())
+    dtype = next(iter(params.values())).dtype
+    key = (modules, trainable, x.shape[2:], x.dtype, dtype, x.device, len(x) == 1, strict)
+    known = _KNOWN.setdefault(model, {})
+    if key not in known:
+        known[key] = _Known(model, params, x, strict=strict)
+    return known[key]
+
+
+def _not_capturing() -> None:
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("per_example must be called once with this model, loss and shape before a graph is captured")
+
+
+def _check(trainable: Mapping[str, Tensor], params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> None:
+    if not trainable:
+        wanted = "a module with at least one parameter that requires grad"
+        raise InvalidArgument("model", "one with zero trainable parameters", wanted)
+    if params.keys() != trainable.keys():
+        wanted = f"named as the trainable parameters of the model, {sorted(trainable)}"
+        raise InvalidArgument("params", sorted(params), wanted)
+    if x.dim() < 2 or y.shape[:2] != x.shape[:2]:
+        wanted = "of shape [runs, lot, ...], both with the same runs and lot"
+        raise InvalidArgument("x and y", (tuple(x.shape), tuple(y.shape)), wanted)
+    for name, value in params.items():
+        shape = (len(x), *trainable[name].shape)
+        if value.shape != shape:
+            raise InvalidArgument(f"params[{name!r}]", tuple(value.shape), f"of shape {shape}: [runs, ...]")
+        if value.dtype not in (torch.float32, torch.float64):
+            raise InvalidArgument(f"params[{name!r}]", value.dtype, "float32 or float64")

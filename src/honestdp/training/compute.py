@@ -1,0 +1,71 @@
+"""How a training or a search is computed: where, with how many processes, what is shown, and where progress is kept.
+
+Nothing here changes a guarantee. What does (`noise_seed`, `secure`, `strict`) is an argument of `train` and `tune` themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from honestdp import checks
+from honestdp.checks import InvalidArgument
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How something is computed, for `train`, `train_population` and `tune`.
+
+    device: "cpu", "cuda", ... or a torch.device; by default a GPU if there is one.
+    workers: processes that decode a Dataset; 0 decodes in this one.
+    progress: show on a terminal that work goes on.
+    checkpoint: a file to keep the progress of a training in and to resume it from. It is secret, since the noise can be
+        recomputed from it. A search has none: its folder, `out`, keeps its progress.
+    checkpoint_seconds: how long may pass between two writings of the checkpoint.
+
+    Raises InvalidArgument for workers or seconds below 0. A device that torch does not have here, or a checkpoint whose folder is
+    missing, is refused when the work begins.
+
+    >>> Compute(device="cpu", workers=0)
+    Compute(device='cpu', workers=0, progress=False, checkpoint=None, checkpoint_seconds=30.0)
+    """
+
+    device: str | torch.device | None = None
+    workers: int = 2
+    progress: bool = False
+    checkpoint: str | Path | None = None
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        checks.whole(least=0, workers=self.workers)
+        checks.non_negative(checkpoint_seconds=self.checkpoint_seconds)
+
+    def place(self) -> torch.device:
+        """The device, which is there and has a number."""
+        import torch
+
+        device = self.device
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            place = torch.device(device)
+            torch.empty(0, device=place)
+        except (RuntimeError, AssertionError) as trouble:  # the latter from a build of torch without that device
+            wanted = "cpu, or a device that torch has here, such as cuda"
+            raise InvalidArgument("device", str(device), wanted) from trouble
+        if place.type == "cuda" and place.index is None:
+            return torch.device("cuda", torch.cuda.current_device())
+        return place
+
+
+def check_compute(compute: object) -> None:
+    """Refuse what is not a Compute, and a checkpoint that could not be written."""
+    if not isinstance(compute, Compute):
+        raise InvalidArgument("compute", compute, 'a honestdp.Compute, such as Compute(device="cuda")')
+    path = None if compute.checkpoint is None else Path(compute.checkpoint)
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise InvalidArgument("checkpoint", str(path), "a file in a folder that exists")

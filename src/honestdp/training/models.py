@@ -1,0 +1,106 @@
+"""Modules of a population's runs: one of its own for every run, alike in everything but its trainable weights."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.boundary.generators import lent, seed_all
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.vetting import refuse_by_name
+
+Model = nn.Module | Callable[[], nn.Module]
+
+
+def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
+    """One module of its own for every run: copies of a module, or of what a factory makes; a list gives one each."""
+    if isinstance(model, (list, tuple)):
+        if len(model) != runs:
+            raise InvalidArgument("model", f"{len(model)} models", f"one model, or one for each of the {runs} runs")
+        return [modules_of(one, 1)[0] for one in model]
+    if isinstance(model, nn.Module):
+        return [own_copy(model) for _ in range(runs)]
+    if not callable(model):
+        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
+    return [own_copy(model()) for _ in range(runs)]
+
+
+def own_copy(made: Any) -> nn.Module:
+    """A copy of what a function made: it may return one module every time, and a run must not start from another's weights."""
+    if not isinstance(made, nn.Module):
+        raise InvalidArgument("model", type(made).__name__, "a function that returns a torch.nn.Module")
+    refuse_by_name(made)  # before it is copied: a copy has lost the hooks of its parameters, and shared memory
+    return copy.deepcopy(made)
+
+
+def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
+    """A module of its own: a copy of the given one, or what the factory makes from this seed and width."""
+    if isinstance(model, nn.Module):
+        if width is not None:
+            raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
+        return own_copy(model)
+    if not callable(model):
+        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
+    if width is not None and "width" not in inspect.signature(model).parameters:
+        raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
+    with lent():
+        seed_all(start)
+        made = model() if width is None else model(width=width)
+    return own_copy(made)
+
+
+def check_alike(modules: Sequence[nn.Module]) -> None:
+    """The runs of a population share one model but for its trainable weights; refuse modules that differ in anything else."""
+    first = modules[0]
+    for other in modules[1:]:
+        difference = _difference(first, other)
+        if difference:
+            wanted = (
+                f"models that differ in trainable weights alone; two of them differ in {difference}. Frozen parts and buffers "
+                "are shared by all runs: make them once, outside the function, or train such models one by one"
+            )
+            raise InvalidArgument("model", type(other).__name__, wanted)
+
+
+def _difference(one: nn.Module, other: nn.Module) -> str | None:
+    layers, others = dict(one.named_modules()), dict(other.named_modules())
+    if layers.keys() != others.keys():
+        return "their layers"
+    for path, layer in layers.items():
+        if _settings(layer) != _settings(others[path]):
+            return f"the layer {path!r}" if path else "their settings"
+    fixed, found = _fixed(one), _fixed(other)
+    if fixed.keys() != found.keys():
+        return "which parameters are trainable"
+    return next((name for name, value in fixed.items() if not _equal(value, found[name])), None)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+_PLAIN = (bool, int, float, str, torch.dtype, type(None))
+
+
+def _settings(layer: nn.Module) -> dict[str, Any]:
+    """What makes a layer what it is beside its tensors: its class, its plain attributes and its functions."""
+    found: dict[str, Any] = {"class": type(layer)}
+    for name, value in vars(layer).items():
+        parts = value if isinstance(value, tuple | list) else (value,)
+        if all(isinstance(part, _PLAIN) for part in parts):
+            found[name] = tuple(parts)
+        elif inspect.isroutine(value):
+            # A function written in a constructor is a new object each time, and its code the same.
+            found[name] = getattr(value, "__code__", value)
+    return found
+
+
+def _fixed(module: nn.Module) -> dict[str, Tensor]:
+    """The frozen parameters and the buffers."""
+    frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
+    return {**frozen, **dict(module.named_buffers())}

@@ -1,0 +1,51 @@
+"""A rule tried on made-up releases, so that what is wrong with it shows before a record is read or a ledger charged."""
+
+from __future__ import annotations
+
+import torch
+
+from honestdp.boundary.clipping import gradient_multiplier
+from honestdp.boundary.query import Constants, Release
+from honestdp.checks import InvalidArgument
+from honestdp.gradients.layout import Layout
+from honestdp.optimizers.rule import Rule, stack_rules
+from honestdp.run import Run
+
+
+def try_rule(rule: Rule, run: Run, layout: Layout) -> None:
+    """Two steps of one run from weights and releases of zero, checked for what a population relies on.
+
+    A rule that fails in words of its own fails in these: nothing here is of a record.
+    """
+    cpu, name = torch.device("cpu"), type(rule).__name__
+    params = torch.zeros(1, layout.width)
+    constants = Constants(
+        records=run.records,
+        lot=run.lot,
+        steps=max(2, run.steps),
+        noise=torch.tensor([run.noise], dtype=params.dtype),
+        layout=layout,
+        factors=torch.ones(max(2, run.steps)),
+    )
+    stacked = stack_rules([rule], dtype=params.dtype, device=cpu)
+    state = stacked.init(params, constants)
+    for _ in range(2):
+        query = stacked.query(state, constants)
+        gradient_multiplier(constants.noise, query)
+        release = Release(
+            torch.zeros_like(params),
+            torch.zeros_like(params) if query.extra == "direction" else None,
+            torch.zeros(1) if query.extra == "quantile" else None,
+        )
+        moved, after = stacked.update(params, state, release, constants)
+        if moved.shape != params.shape or moved.dtype != params.dtype:
+            wanted = f"weights [runs, d] of {params.dtype} after an update by {name}"
+            raise InvalidArgument("optimizer", f"{list(moved.shape)} of {moved.dtype}", wanted)
+        if _shapes(after) != _shapes(state):
+            wanted = f"a state of the same tensors before and after an update by {name}, each [runs, ...]"
+            raise InvalidArgument("optimizer", sorted(after), wanted)
+        params, state = moved, after
+
+
+def _shapes(state: dict[str, torch.Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()}

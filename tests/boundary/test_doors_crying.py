@@ -1,0 +1,215 @@
+"""The doors, tried: no frame outside the boundary touches a record or what is computed from it, and none of it is given out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+import honestdp
+from honestdp import optimizers as rules
+from honestdp.boundary import capture, data, intake, mechanism, scores
+from honestdp.selection import Compose, Winner
+from tests.boundary.crying_records import CriedOut, crying, planted
+
+RECORDS = 60
+
+
+def records() -> tuple[Tensor, Tensor]:
+    maker = torch.Generator().manual_seed(0)
+    return torch.randn(RECORDS, 4, generator=maker), torch.randint(0, 3, (RECORDS,), generator=maker)
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self._x[index], self._y[index]
+
+
+class Strange(nn.Module):
+    """A layer that no rule knows, so that every example is mapped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x) @ self.weight
+
+
+RULES: list[rules.Rule] = [
+    rules.SGD(lr=0.1, clip=1.0),
+    rules.AdamWOSM(clip=1.0),
+    rules.OSO(lr=0.1),
+    rules.Quantile(lr=0.1),
+    rules.ADADP(clip=1.0),
+    rules.Horizon(),
+]
+
+
+def train(
+    wrap: Callable[[Tensor, Tensor], Any] = lambda x, y: (x, y), model: nn.Module | None = None, **more: Any
+) -> set[str]:
+    x, y = records()
+    run = honestdp.Run(records=RECORDS, lot=10, steps=5, noise=0.9)
+    with crying(x, y) as watch:
+        honestdp.train_population(model or nn.Linear(4, 3), wrap(x, y), run=run, optimizers=RULES, delta=1e-5, **more)
+    return watch.touched
+
+
+def search(**more: Any) -> set[str]:
+    x, y = records()
+    settings: dict[str, Any] = {
+        "budget": honestdp.Budget(3.0, 1e-3),
+        "optimizer": "sgd",
+        "space": {"lr": [0.1, 1.0], "clip": 1.0},
+        "selection": Winner(candidates=2),
+        "lot": 10,
+        "steps": 5,
+    }
+    with crying(x, y) as watch:
+        honestdp.tune(nn.Linear(4, 3), (x, y), **settings | more)
+    return watch.touched
+
+
+@pytest.mark.parametrize(
+    "model", [nn.Linear(4, 3), Strange(), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 3))]
+)
+def test_a_training_touches_records_inside_the_boundary_alone(model: nn.Module) -> None:
+    touched = train(model=model)
+    assert {"honestdp.boundary.records", "honestdp.boundary.release", "honestdp.boundary.clipping"} <= touched
+    assert all(
+        module.startswith(("honestdp.boundary.", "honestdp.gradients.", "honestdp.losses")) for module in touched
+    )
+
+
+def test_a_strict_training_with_a_checkpoint_does_too(tmp_path: Any) -> None:
+    assert train(strict=True, **checkpointed(tmp_path / "kept"))
+
+
+def checkpointed(path: Any) -> dict[str, Any]:
+    return {"compute": honestdp.Compute(checkpoint=path)} if hasattr(honestdp, "Compute") else {"checkpoint": path}
+
+
+def here() -> dict[str, Any]:
+    """Decoding in this process, where it is watched."""
+    return {"compute": honestdp.Compute(workers=0)} if hasattr(honestdp, "Compute") else {"workers": 0}
+
+
+def test_a_training_on_a_dataset_does_too() -> None:
+    assert train(wrap=Pairs, **here())
+
+
+SEARCHES = {
+    "winner": {},
+    "compose": {"selection": Compose(candidates=2)},
+    "envelope": {"selection": "envelope", "max_runs": 3.0},
+    "own metric": {"metric": honestdp.DeclaredMetric(lambda output, y: (output.argmax() == y).float(), low=0, high=1)},
+    "loss": {"metric": honestdp.ClippedLoss(2.0)},
+    "one run": {"optimizer": "horizon", "space": None, "selection": "auto"},
+}
+
+
+@pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
+def test_a_search_touches_records_inside_the_boundary_alone(settings: dict[str, Any], tmp_path: Any) -> None:
+    touched = search(out=tmp_path / "out", **settings)
+    assert {"honestdp.boundary.scores", "honestdp.boundary.data", "honestdp.boundary.release"} <= touched
+
+
+# ---- Planted faults: each cries out
+
+
+def test_a_record_returned_by_the_mechanism_cries(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = (
+        "return count, params, state",
+        'return count, params, {**state, "lot": self._records.fetch(lots.indices[0]).x}',
+    )
+    planted(monkeypatch, mechanism, mechanism.Mechanism, "steps", before, after)
+    with pytest.raises(CriedOut, match=r"steps returns a record to honestdp\.training\.population"):
+        train()
+
+
+def test_a_lot_that_is_handed_to_a_rule_cries(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = "return rule.update(", "lot = [*lot]\n    params = params + lot[0].x.sum()\n    return rule.update("
+    planted(monkeypatch, mechanism, mechanism.Mechanism, "_step", before, after)
+    with pytest.raises(CriedOut):
+        train()
+
+
+def test_a_gradient_without_noise_cries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from honestdp.boundary import release
+
+    before, after = "_noisy(gradient, deviation, params, constants, noise)", "gradient"
+    planted(monkeypatch, release, release, "release", before, after)
+    monkeypatch.setattr(mechanism, "release", release.release)
+    with pytest.raises(CriedOut, match=r"honestdp\.optimizers"):
+        train()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "return tuple(int(total) for z in self._noise[run])",
+        "return (total,)",
+        "return tuple(total + z for z in self._noise[run])",
+    ],
+)
+def test_an_exact_total_returned_by_the_score_door_cries(after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(
+        monkeypatch,
+        scores,
+        scores.ScoreDoor,
+        "score",
+        "return tuple(_noisy(total, z) for z in self._noise[run])",
+        after,
+    )
+    with pytest.raises(CriedOut):
+        search()
+
+
+def test_the_noise_of_a_score_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the watch cannot see: a number that leaves the one way out without its noise."""
+    x, y = records()
+    door = scores.ScoreDoor(x, y, loss=nn.functional.cross_entropy, metric=honestdp.Accuracy(), noise=[(0,), (10**6,)])
+    assert door.score(1, nn.Linear(4, 3)) != door.score(0, nn.Linear(4, 3))
+    model = nn.Linear(4, 3)
+    assert door.score(1, model)[0] - door.score(0, model)[0] == 10**6
+
+
+def test_records_read_outside_the_boundary_cry(monkeypatch: pytest.MonkeyPatch) -> None:
+    from honestdp.training import loop
+
+    planted(
+        monkeypatch,
+        loop,
+        loop.Job,
+        "population",
+        "seed = ",
+        "self.intake._records.fetch(torch.zeros(1, 1).long()).x.sum()\n    seed = ",
+    )
+    with pytest.raises(CriedOut, match=r"honestdp\.training\.loop"):
+        train()
+
+
+def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
+    """A new way out has to be written down here."""
+    public = {
+        kind.__name__: {name for name in dir(kind) if not name.startswith("_")}
+        for kind in (data.PrivateData, intake.Intake, mechanism.Mechanism, scores.ScoreDoor, capture.Captured)
+    }
+    assert public == {
+        "PrivateData": {"check_labels", "decoders", "fingerprint", "guarded", "shapes", "split"},
+        "Intake": {"bytes_per_run", "decoding", "fingerprint", "mechanism", "rehearsal"},
+        "Mechanism": {"random_state", "restore", "settle", "steps"},
+        "ScoreDoor": {"score"},
+        "Captured": {"replay"},
+    }

@@ -1,0 +1,176 @@
+"""The doors, read from the sources: what holds a record is denied to every module outside that is not listed here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import honestdp
+from tests.boundary.import_graph import Imports, sources_of
+
+SOURCES = sources_of(Path(honestdp.__file__).parent)
+BOUNDARY = "honestdp.boundary"
+TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
+"""What the boundary hands lots to. They know nothing of it."""
+
+WORDS = {
+    "clipping": {"gradient_multiplier"},
+    "query": {"LEAST_CLIP", "Constants", "Query", "Release", "State"},
+    "seed": {"Seed"},
+    "generators": {"lent", "seed_all"},
+    "metrics": {
+        "Accuracy", "ClippedLoss", "DeclaredMetric", "Metric", "Score", "best_of", "check_metric", "choice_noise",
+        "default_metric", "score_noise", "score_of",
+    },
+    "noise": {"noise_source"},
+    "release": {"width_of"},
+    "rehearsal": {"rehearse"},
+    "scores": {"asks_user"},
+    "data": {"Coins", "coins"},
+    "intake": {"try_out"},
+    "capture": {"free_captured"},
+    "decoding": {"RecordFailed", "WorkerDied"},
+}  # fmt: skip
+"""Names that hold no record, for anyone: constants, queries and releases, seeds, metrics, errors, trials on made-up records."""
+
+DOORS = {
+    "data.PrivateData": {
+        "search.after_charge",
+        "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune", "training.train",
+    },
+    "intake.Intake": {"training.loop"},
+    "intake.take_in": {"training.train"},
+    "mechanism.Mechanism": {"training.population"},
+    "intake.open_door": {"search.runs"},
+    "scores.ScoreDoor": {"search.runs"},
+}  # fmt: skip
+"""Names with records behind them, which give none of them out, and the modules that may hold them."""
+
+
+def outside(module: str) -> bool:
+    return module != BOUNDARY and not module.startswith(BOUNDARY + ".")
+
+
+def denied(sources: dict[str, str]) -> list[str]:
+    """Every use of the boundary from outside that is not listed, with the way it came in followed to its origin."""
+    imports = Imports(sources)
+    return sorted(
+        f"{use.user}:{use.line} {use.origin.module}.{use.origin.name}"
+        for module in imports.modules
+        if outside(module)
+        for use in imports.uses(module)
+        if not outside(use.origin.module) and not _allowed(use.user, use.origin.module, use.origin.name)
+    )
+
+
+def _allowed(user: str, module: str, name: str | None) -> bool:
+    part = module.removeprefix(BOUNDARY).removeprefix(".")
+    if name in WORDS.get(part, ()):
+        return not user.startswith(TOOLS)
+    return user.removeprefix("honestdp.") in DOORS.get(f"{part}.{name}", ())
+
+
+def pried(sources: dict[str, str]) -> list[str]:
+    """Uses from outside of an attribute that is private to the boundary, unless of `self` or of a class of the module's own."""
+    imports = Imports(sources)
+    private = {module: set().union(*map(_private_names, imports.nodes(module))) for module in imports.modules}
+    of_the_boundary = set().union(*(names for module, names in private.items() if not outside(module)))
+    return sorted(
+        f"{module}:{node.lineno} {node.attr}"
+        for module in imports.modules
+        if outside(module)
+        for node in imports.nodes(module)
+        if isinstance(node, ast.Attribute) and node.attr in of_the_boundary and node.attr not in private[module]
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    )
+
+
+def _private_names(node: ast.AST) -> set[str]:
+    names = set()
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        names = {node.name}
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        names = {node.attr}
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        names = {node.target.id}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_nothing_outside_the_boundary_can_name_what_holds_a_record() -> None:
+    assert denied(SOURCES) == []
+
+
+def test_nothing_outside_the_boundary_reaches_into_it() -> None:
+    assert pried(SOURCES) == []
+
+
+def test_no_module_is_named_in_a_string_but_by_the_front_door() -> None:
+    """What is imported by name is no import that can be read."""
+    named = [
+        f"{module}: {node.value}"
+        for module, text in SOURCES.items()
+        if outside(module)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value
+        if re.fullmatch(r"(honestdp\.)?boundary(\.\w+)*", node.value)
+        if node.value.split(".")[-1] not in ("metrics", "decoding")
+    ]
+    assert named == []
+
+
+def test_every_name_on_the_lists_exists_and_every_listed_module_makes_use_of_it() -> None:
+    imports = Imports(SOURCES)
+    for part, names in WORDS.items():
+        for name in names:
+            assert re.search(rf"^(class |def )?{name}\b", SOURCES[f"{BOUNDARY}.{part}"], re.M), name
+    used = {(use.origin.module, use.origin.name, module) for module in imports.modules for use in imports.uses(module)}
+    for door, modules in DOORS.items():
+        part, name = door.split(".")
+        for module in modules:
+            assert (f"{BOUNDARY}.{part}", name, f"honestdp.{module}") in used, (door, module)
+
+
+PLANTED = {
+    "directly": {"honestdp.training.spare": "from honestdp.boundary.records import DeviceRecords"},
+    "a module of it": {"honestdp.training.spare": "from honestdp.boundary import records"},
+    "the package": {"honestdp.training.spare": "from honestdp import boundary"},
+    "inside a function": {"honestdp.report.spare": "def f():\n    from honestdp.boundary.release import Examples"},
+    "for types alone": {
+        "honestdp.report.spare": "if TYPE_CHECKING:\n    from honestdp.boundary.release import Examples"
+    },
+    "through the module that imports it": {"honestdp.search.spare": "from honestdp.boundary.mechanism import Examples"},
+    "through two others": {
+        "honestdp.search.spare": "from honestdp.training.middle import Held",
+        "honestdp.training.middle": "from honestdp.training.first import Held",
+        "honestdp.training.first": "from honestdp.boundary.records import HostRecords as Held",
+    },
+    "through two others of the boundary": {
+        "honestdp.search.spare": "from honestdp.boundary.spare import Held",
+        "honestdp.boundary.spare": "from honestdp.boundary.mechanism import Lots as Held",
+    },
+    "as an attribute of a module": {
+        "honestdp.search.spare": "from honestdp.training import population\nx = population.Mechanism._records"
+    },
+    "by its whole name": {"honestdp.cli.spare": "import honestdp\nx = honestdp.boundary.data.PrivateData"},
+    "from a tool": {"honestdp.gradients.spare": "from honestdp.boundary.seed import Seed"},
+    "a door that is not for it": {"honestdp.report.spare": "from honestdp.boundary.data import PrivateData"},
+    "a new name of the boundary": {"honestdp.search.spare": "from honestdp.boundary.metrics import Brought"},
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_a_new_module_that_imports_a_holder_of_records_is_denied(planted: dict[str, str]) -> None:
+    accused = denied(SOURCES | planted)
+    assert any(line.startswith(next(iter(planted)) + ":") for line in accused), accused
+
+
+@pytest.mark.parametrize(
+    "reach", ["intake._records", "population._mechanism._examples(i, p)", "data._pair", "x.door._total(m)"]
+)
+def test_reaching_into_the_boundary_is_denied(reach: str) -> None:
+    assert pried(
+        SOURCES | {"honestdp.search.spare": f"def f(intake, population, data, x, i, p, m):\n    return {reach}"}
+    )
