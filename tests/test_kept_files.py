@@ -101,7 +101,7 @@ def test_a_ledger_is_charged_and_ended_as_before(ledger: Ledger) -> None:
 
 def tuned(out: Path, *, resume: bool) -> honestdp.TuneResult:
     settings: dict[str, Any] = {"optimizer": "sgd", "space": {"lr": [0.1, 1.0], "clip": [1.0]}, "selection": "compose"}
-    settings |= {"steps": 3, "lot": 320, "device": "cpu", "noise_seed": 3}
+    settings |= {"steps": 3, "lot": 320, "compute": honestdp.Compute(device="cpu"), "noise_seed": 3}
     return honestdp.tune(model, records(), budget=Budget(3.0, 1e-5), **settings, out=out, resume=resume)
 
 

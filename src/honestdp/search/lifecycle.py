@@ -40,6 +40,7 @@ from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.training.progress import Spinner
 
+_LATER = {"selection", "candidates"}  # settings that earlier versions did not write
 _OWN = (vault.FOLDER, LOCK)
 _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
@@ -256,7 +257,7 @@ def _checked_key(path: Path, settings: dict[str, Any], resume: bool) -> str:
     try:
         written = json.loads(path.read_text())
         key = str(written.pop("key"))
-        names = {*settings, *(written.keys() - {"spending"})}
+        names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys())
         differing = sorted(name for name in names if written.get(name) != settings.get(name))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
