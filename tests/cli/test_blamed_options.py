@@ -54,7 +54,7 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 def test_every_argument_that_the_library_may_refuse_is_blamed_on_an_option_that_the_command_has(
     commands: dict[str, Any],
 ) -> None:
-    terminal, click = (importlib.import_module(name) for name in ("honestdp.cli.terminal", "click"))
+    terminal, typer = (importlib.import_module(name) for name in ("honestdp.cli.terminal", "typer"))
     names = arguments_of_the_library()
     assert {"noise", "lr", "out", "records", "space", "workers", "metric"} <= names
     assert len(commands) > 10
@@ -62,7 +62,7 @@ def test_every_argument_that_the_library_may_refuse_is_blamed_on_an_option_that_
         assert isinstance(command, terminal.Command)
         options = {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"}
         by_name = {parameter.name: parameter for parameter in command.params}
-        with click.Context(command) as context:
+        with typer.Context(command) as context:
             for name in names:
                 blamed = command._blamed(InvalidArgument(name, 0, "another"), context)
                 assert blamed in options or not blamed.startswith("-")
