@@ -32,7 +32,7 @@ class Command(typer.core.TyperCommand):
         name = "resume" if error.argument == "out" and ctx.params.get("resume") else error.argument
         for parameter in self.params:
             if parameter.name == name:
-                return parameter.opts[0] if parameter.param_type_name == "option" else parameter.make_metavar(ctx)
+                return parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or name.upper()
         return error.argument
 
 
