@@ -17,16 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
-from honestdp.boundary.scores import (
-    MACHINE,
-    Forward,
-    OneByOne,
-    aligned,
-    batched,
-    numbers_of,
-    one_by_one,
-    rows,
-)
+from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one, rows
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import mapped_outputs, vet_forward
 from honestdp.gradients.probe import made_up_inputs, made_up_labels
@@ -38,14 +29,7 @@ _LOGITS = (-3.0, -0.3, 0.3, 3.0)
 
 
 def rehearse(
-    metric: Metric,
-    module: nn.Module,
-    *,
-    loss: Loss,
-    x: Tensor,
-    y: Tensor,
-    strict: bool = False,
-    width: int = BATCH,
+    metric: Metric, module: nn.Module, *, loss: Loss, x: Tensor, y: Tensor, strict: bool = False, width: int = BATCH
 ) -> Forward:
     """Refuse what cannot score; how the model is to make its outputs of a batch of records.
 
