@@ -93,7 +93,6 @@ class PendingLots:
         first_width: int | None = None,
     ) -> None:
         self.before = generator.get_state()
-        self.steps = steps
         self._generator, self._records, self._rate = generator, records, rate
         self._shape = (steps, runs)
         if rate >= 1:
