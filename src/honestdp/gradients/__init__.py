@@ -30,21 +30,6 @@ from honestdp.gradients.vetting import RefusedModel
 from honestdp.gradients.write_guard import ModelWritten, Untouched
 
 __all__ = [
-    "Dense",
-    "Form",
-    "ModelWritten",
-    "Outer",
-    "PerExample",
-    "Prepared",
-    "Product",
-    "RefusedModel",
-    "Rows",
-    "Rule",
-    "Untouched",
-    "layers",
-    "mapped_outputs",
-    "outer",
-    "per_example",
-    "rule",
-    "vet_forward",
-]
+    "Dense", "Form", "ModelWritten", "Outer", "PerExample", "Prepared", "Product", "RefusedModel", "Rows", "Rule",
+    "Untouched", "layers", "mapped_outputs", "outer", "per_example", "rule", "vet_forward",
+]  # fmt: skip

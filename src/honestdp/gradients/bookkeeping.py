@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.by_formula import ByFormula, Link
-from honestdp.gradients.forms import Dense, Form, Outer, Product, check_weights, is_counted, joint_norms
+from honestdp.gradients.forms import Dense, Form, Outer, Params, Product, check_weights, is_counted, joint_norms
 from honestdp.gradients.ruled import Names, Ruled
 from honestdp.losses import Loss
 
@@ -42,7 +42,7 @@ class BookKeeping:
 
     norms: Tensor
     forms: Mapping[Names, Form]
-    params: Mapping[str, Tensor]
+    params: Params
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
@@ -99,9 +99,7 @@ def _merged(uses: list[tuple[Names, Form]]) -> dict[Names, Form]:
     return forms | {(name,): Dense(gradients) for name, gradients in summed.items()}
 
 
-def per_example(
-    model: nn.Module, loss: Loss, layers: Layers, params: Mapping[str, Tensor], known: Input, y: Tensor
-) -> BookKeeping:
+def per_example(model: nn.Module, loss: Loss, layers: Layers, params: Params, known: Input, y: Tensor) -> BookKeeping:
     """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`."""
     x, version = known.x, known.x._version
     runs, lot = x.shape[:2]

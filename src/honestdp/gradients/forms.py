@@ -8,7 +8,7 @@ never reaches a sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Protocol
@@ -19,6 +19,9 @@ from torch import Tensor
 from honestdp import kernels
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.norms import gram_is_cheaper, gram_square_norms, norms_of, product_square_norms
+
+Params = Mapping[str, Tensor]
+"""Parameters of a population or of a layer in it, by name: `[runs, ...]`."""
 
 
 class Form(Protocol):

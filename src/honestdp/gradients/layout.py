@@ -106,9 +106,8 @@ def layout_of(module: nn.Module, device: torch.device | None = None) -> Layout:
         raise InvalidArgument("model", type(module).__name__, wanted)
     kinds = {p.dtype for p in module.parameters() if p.requires_grad}
     if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
-        raise InvalidArgument(
-            "model", sorted(map(str, kinds)), "a module whose trainable parameters share one floating dtype"
-        )
+        wanted = "a module whose trainable parameters share one floating dtype"
+        raise InvalidArgument("model", sorted(map(str, kinds)), wanted)
     align = GPU_ALIGN if device is not None and device.type == "cuda" else 1
     return Layout(tuple(names), tuple(shapes), tuple(layers), tuple(fan_in), align)
 

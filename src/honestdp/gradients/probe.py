@@ -137,7 +137,14 @@ class Probe:
     def bytes_kept(self) -> int:
         """How many bytes autograd keeps for the backward pass of one example."""
         params = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
-        with torch.enable_grad(), _saved_bytes() as saved:
+        saved: dict[int, int] = {}  # bytes by address
+
+        def pack(value: Tensor) -> Tensor:
+            if not isinstance(value, nn.Parameter) and not value.is_leaf:
+                saved[value.data_ptr()] = value.nbytes
+            return value
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
             functional_call(self.model, params, (self.x[0, :1],))
         return sum(saved.values())
 
@@ -155,20 +162,6 @@ class Probe:
                     rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
         stacked = {name: torch.stack(values) for name, values in rows.items()}
         return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
-
-
-@contextmanager
-def _saved_bytes() -> Iterator[dict[int, int]]:
-    """The bytes of every tensor that autograd keeps, by its address."""
-    saved: dict[int, int] = {}
-
-    def pack(value: Tensor) -> Tensor:
-        if not isinstance(value, nn.Parameter) and not value.is_leaf:
-            saved[value.data_ptr()] = value.nbytes
-        return value
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        yield saved
 
 
 def flat(output: object) -> Tensor:
