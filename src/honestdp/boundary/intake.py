@@ -130,9 +130,7 @@ def open_door(
     return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
 
 
-def try_out(
-    module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int = 1, strict: bool = False
-) -> int | None:
+def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool) -> int | None:
     """Model and loss on made-up examples, so many at once; the number of classes where there are such.
 
     x, y: two of them. No record is needed for it.

@@ -113,9 +113,8 @@ class Mechanism:
     def _start(self, steps: int) -> None:
         """Begin drawing the lots of the coming steps."""
         # Every record that is there has its chance, L/N with the declared N; how many there are sets nothing else.
-        self._pending = PendingLots(
-            self._choice, records=len(self._records), rate=self._rate, steps=steps, runs=self._runs
-        )
+        records, rate = len(self._records), self._rate
+        self._pending = PendingLots(self._choice, records=records, rate=rate, steps=steps, runs=self._runs)
 
     def _lots(self) -> Lots:
         """The lots that were begun."""

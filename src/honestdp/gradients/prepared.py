@@ -132,9 +132,8 @@ class Prepared:
             if any(is_lazy(value) for value in trainable.values()):
                 refuse_by_name(self._model)
             _check(trainable, params, x, y)
-            choice = _known(self._model, tuple(trainable), params, x, self._strict).vet(
-                self._loss, y, examples=examples
-            )
+            known = _known(self._model, tuple(trainable), params, x, self._strict)
+            choice = known.vet(self._loss, y, examples=examples)
             self._choices[shape] = choice, examples
         return choice
 
@@ -143,8 +142,7 @@ class Prepared:
     ) -> PerExample:
         choice = self.vet(params, x, y, examples=x.shape[:2].numel())
         if x.shape[1] == 0:
-            nothing = next(iter(params.values())).new_zeros(x.shape[:2])
-            return BookKeeping(nothing, {}, params)
+            return BookKeeping(next(iter(params.values())).new_zeros(x.shape[:2]), {}, params)
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
             return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y)
@@ -210,9 +208,8 @@ class _Known:
         model = self._model()
         assert model is not None
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                "per_example must be called once with this model, loss and shape before a graph is captured"
-            )
+            wanted = "per_example must be called once with this model, loss and shape before a graph is captured"
+            raise RuntimeError(wanted)
         with products("highest", y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
             probe = Probe(model, self._params, self._x)
             if not model_is_known:

@@ -34,9 +34,7 @@ def made_up_inputs(model: nn.Module, like: Tensor, shape: tuple[int, ...], gener
     return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
 
 
-def made_up_labels(
-    like: Tensor, shape: tuple[int, ...], generator: torch.Generator, *, classes: int | None = None
-) -> Tensor:
+def made_up_labels(like: Tensor, shape: tuple[int, ...], generator: torch.Generator, *, classes: int | None) -> Tensor:
     """Labels of this shape and of the dtype and device of `like`: counted through the classes, so that neighbours differ.
 
     Without `classes`, numbers within 0 and 1.

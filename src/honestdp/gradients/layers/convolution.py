@@ -62,15 +62,13 @@ class Geometry:
 
     def weight_gradient(self, x: Tensor, grad: Tensor, shape: torch.Size, *, times: int) -> Tensor:
         """The gradient of the weight of `apply`, of the given `shape`."""
-        return self._backward(x, x.new_empty(1).expand(shape), grad, times, (False, True, False))[1]
+        return self._back(x, x.new_empty(1).expand(shape), grad, times, (False, True, False))[1]
 
     def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor, *, times: int) -> Tensor:
         """The gradient of the input of `apply`."""
-        return self._backward(x, weight, grad, times, (True, False, False))[0]
+        return self._back(x, weight, grad, times, (True, False, False))[0]
 
-    def _backward(
-        self, x: Tensor, weight: Tensor, grad: Tensor, times: int, mask: tuple[bool, ...]
-    ) -> Sequence[Tensor]:
+    def _back(self, x: Tensor, weight: Tensor, grad: Tensor, times: int, mask: tuple[bool, ...]) -> Sequence[Tensor]:
         """Of `apply`: the gradients of its input, weight and bias, as the mask says."""
         groups, backward = self.groups * times, torch.ops.aten.convolution_backward
         gradients: Sequence[Tensor] = backward(grad, x, weight, None, *self._settings, groups, mask)
@@ -91,9 +89,8 @@ class Geometry:
         spatial = len(self.kernel)
         sides = [side for pad in reversed(self.padding) for side in (pad, pad)]
         seen = F.pad(values, sides) if any(sides) else values
-        for i, (kernel, stride, dilation, size) in enumerate(
-            zip(self.kernel, self.stride, self.dilation, sizes, strict=True)
-        ):
+        each = zip(self.kernel, self.stride, self.dilation, sizes, strict=True)
+        for i, (kernel, stride, dilation, size) in enumerate(each):
             seen = seen.unfold(2 + i, dilation * (kernel - 1) + 1, stride)[..., ::dilation].narrow(2 + i, 0, size)
         n, channels = values.shape[:2]
         seen = seen.permute(0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
