@@ -160,9 +160,8 @@ def check_metric(metric: Any) -> None:
         raise InvalidArgument("metric", metric, wanted)
 
 
-def default_metric(label_dtype: torch.dtype | np.dtype[Any]) -> Metric:
-    kind = label_dtype.kind if isinstance(label_dtype, np.dtype) else "f" if label_dtype.is_floating_point else "i"
-    if kind == "f":
+def default_metric(label_dtype: torch.dtype) -> Metric:
+    if label_dtype.is_floating_point:
         wanted = (
             "given for labels that are not classes: honestdp.ClippedLoss(bound=...), the most that one record may count; for "
             "labels 0.0 and 1.0 of one logit honestdp.Accuracy()"
@@ -186,8 +185,8 @@ class Score:
         return f"{self.name} {self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
     def as_dict(self) -> dict[str, float | str]:
-        own: dict[str, float | str] = {"name": self.name, "value": self.value, "low": self.low, "high": self.high}
-        return {**own, "confidence": CONFIDENCE, "noise": self.noise}
+        interval = {"low": self.low, "high": self.high, "confidence": CONFIDENCE}
+        return {"name": self.name, "value": self.value, **interval, "noise": self.noise}
 
 
 def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, fraction: float) -> Score:

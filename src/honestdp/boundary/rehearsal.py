@@ -28,9 +28,7 @@ _CALLS = 32  # records that a user's function is tried on, three times each
 _LOGITS = (-3.0, -0.3, 0.3, 3.0)
 
 
-def rehearse(
-    metric: Metric, module: nn.Module, *, loss: Loss, x: Tensor, y: Tensor, strict: bool = False, width: int = BATCH
-) -> Forward:
+def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Tensor, y: Tensor, strict: bool = False) -> Forward:
     """Refuse what cannot score; how the model is to make its outputs of a batch of records.
 
     x, y: some records, of which only shapes and kinds are read. strict: each record under a map of its own.
@@ -39,11 +37,11 @@ def rehearse(
     # Warnings and torch's generators stay as before: what is tried here leaves no trace.
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        with _blamed_on(module, width):
-            together = vet_forward(copy.deepcopy(module).eval(), loss, *blanks, examples=width, strict=strict)
+        with _blamed_on(module):
+            together = vet_forward(copy.deepcopy(module).eval(), loss, *blanks, examples=BATCH, strict=strict)
             forward = mapped_outputs if strict else batched if together > 1 else one_by_one
-            inputs = made_up_inputs(module, x, (width, *x.shape[1:]), torch.Generator().manual_seed(_SEED))
-            output = rows(forward(copy.deepcopy(module).eval(), inputs), width)
+            inputs = made_up_inputs(module, x, (BATCH, *x.shape[1:]), torch.Generator().manual_seed(_SEED))
+            output = rows(forward(copy.deepcopy(module).eval(), inputs), BATCH)
         labels = _labels(y, output)
         if isinstance(metric, Accuracy):
             aligned(output, labels)
@@ -57,14 +55,14 @@ def rehearse(
 
 
 @contextmanager
-def _blamed_on(module: nn.Module, records: int) -> Iterator[None]:
+def _blamed_on(module: nn.Module) -> Iterator[None]:
     """Within, a failure is the model's, which cannot be scored."""
     try:
         yield
     except (InvalidArgument, *MACHINE):
         raise
     except Exception as trouble:
-        wanted = f"one that takes {records} records at a time in eval mode to be scored ({_line(trouble)})"
+        wanted = f"one that takes {BATCH} records at a time in eval mode to be scored ({_line(trouble)})"
         raise InvalidArgument("model", type(module).__name__, wanted) from trouble
 
 

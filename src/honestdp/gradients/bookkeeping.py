@@ -15,12 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.by_formula import ByFormula, Link
-from honestdp.gradients.forms import Dense, Form, Outer, Params, Product, check_weights, is_counted, joint_norms
+from honestdp.gradients.forms import (
+    Dense,
+    Form,
+    Outer,
+    Params,
+    PerExample,
+    Product,
+    check_weights,
+    is_counted,
+    joint_norms,
+)
 from honestdp.gradients.ruled import Names, Ruled
 from honestdp.losses import Loss
 
@@ -34,7 +43,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class BookKeeping:
+class BookKeeping(PerExample):
     """The two verbs from the forms of every layer.
 
     norms: `[runs, lot]`. forms: by the names of the parameters that each stands for. params: name -> `[runs, ...]`.
@@ -43,11 +52,6 @@ class BookKeeping:
     norms: Tensor
     forms: Mapping[Names, Form]
     params: Params
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
-        self.add_weighted_sum(totals, weights)
-        return totals
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         check_weights(weights, self.norms)

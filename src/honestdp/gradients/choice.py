@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
-from honestdp.gradients.bookkeeping import BookKeeping, Input, Layers
+from honestdp.gradients.bookkeeping import Input, Layers
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import links
-from honestdp.gradients.forms import Dense, joint_norms
-from honestdp.gradients.materialised import Materialised
+from honestdp.gradients.forms import Dense, PerExample, joint_norms
 from honestdp.gradients.probe import LOT, Probe, flat, project, without_dropout
 from honestdp.gradients.ruled import Ruled
 from honestdp.gradients.rules import Unruled
@@ -165,7 +164,7 @@ LARGER = 1.25
 """How many times the norm of autograd a norm may be: larger costs utility, smaller would cost privacy."""
 
 
-def _agrees(result: BookKeeping | Materialised, expected: Expected, probe: Probe, *, larger: float = LARGER) -> bool:
+def _agrees(result: PerExample, expected: Expected, probe: Probe, *, larger: float = LARGER) -> bool:
     """Whether norms and a weighted sum are those of plain autograd, to half the digits of the dtype."""
     weights = probe.normal(probe.runs, LOT)
     total = result.weighted_sum(weights)

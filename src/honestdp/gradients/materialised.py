@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from honestdp.gradients.forms import Dense, Params, check_weights, is_counted, joint_norms
+from honestdp.gradients.forms import Dense, Params, PerExample, check_weights, is_counted, joint_norms
 from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
@@ -129,11 +129,11 @@ def _run_by_run(lot: Callable[..., Gradients]) -> Callable[..., Gradients]:
     return runs
 
 
-class Materialised:
+class Materialised(PerExample):
     """The two verbs from the gradients themselves, kept whole or made again in chunks of examples. norms: `[runs, lot]`."""
 
     def __init__(self, batch: Batch, chunk: int) -> None:
-        self.batch, self.chunk = batch, chunk
+        self.batch, self.params, self.chunk = batch, batch.params, chunk
         self._states = _random_states(batch.x.device) if self._chunks > 1 else None
         norms = []
         for gradients in self._by_chunk():
@@ -148,11 +148,6 @@ class Materialised:
     def _by_chunk(self) -> Iterator[Gradients]:
         for first in range(0, self.batch.x.shape[1], self.chunk):
             yield self.batch.gradients(first, first + self.chunk)
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        totals = {name: torch.zeros_like(value) for name, value in self.batch.params.items()}
-        self.add_weighted_sum(totals, weights)
-        return totals
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         check_weights(weights, self.norms)

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MethodType
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import hooked
 from honestdp.gradients.choice import Choice, choose
-from honestdp.gradients.forms import Params
+from honestdp.gradients.forms import Params, PerExample
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.loss_independence import refuse_mixing_loss
 from honestdp.gradients.precision import products
@@ -32,28 +31,6 @@ from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss
 
 MEMORY = 2**30
-
-
-class PerExample(Protocol):
-    """The gradients of every example in every run, behind two verbs."""
-
-    @property
-    def norms(self) -> Tensor:
-        """`[runs, lot]`, the norm of every example's gradient over all trainable parameters.
-
-        Infinite or NaN where the gradient is, or where its square leaves the range of the dtype: such an
-        example has to get weight 0.
-        """
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        """The sum over the lot of `weights` `[runs, lot]` times the gradients: name -> `[runs, ...]`.
-
-        An example of weight 0 contributes nothing at all, even where its gradient is infinite or NaN. Any
-        other example that is not finite has to get weight 0: what it would give is not defined.
-        """
-
-    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
-        """Add that sum to `totals` in place: name -> `[runs, ...]`."""
 
 
 def per_example(
