@@ -34,7 +34,7 @@ from honestdp.boundary.noise import noise_source, torch_generator  # noqa: E402
 from honestdp.boundary.query import Constants, Query  # noqa: E402
 from honestdp.boundary.release import Examples, Question, release  # noqa: E402
 from honestdp.boundary.rounding import grid  # noqa: E402
-from honestdp.boundary.sampling import draw_lots  # noqa: E402
+from honestdp.boundary.sampling import PendingLots  # noqa: E402
 from honestdp.boundary.seed import Seed  # noqa: E402
 from honestdp.gradients import ModelWritten, Untouched  # noqa: E402
 from honestdp.gradients.layout import layout_of, stack  # noqa: E402
@@ -161,7 +161,7 @@ def replays_need_nothing_of_the_host() -> str:
 
 
 def lots_on_the_gpu_are_poisson() -> str:
-    lots = draw_lots(torch_generator(CUDA, Seed.fresh()), records=500, rate=0.1, steps=4000, runs=4)
+    lots = PendingLots(torch_generator(CUDA, Seed.fresh()), records=500, rate=0.1, steps=4000, runs=4).finish()
     present = torch.arange(lots.indices.shape[-1], device=CUDA) < lots.counts[..., None]
     counts = torch.bincount(lots.indices[present], minlength=500).double()
     statistic = ((counts - 1600) ** 2 / (1600 * 0.9)).sum().item()

@@ -62,13 +62,13 @@ def slope_of(loss: Loss, output: object) -> Callable[[Tensor, Tensor], Tensor] |
     return None
 
 
+@torch.no_grad()
 def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
     """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
 
     x `[2, ...]`, y `[2, ...]` are zeros of the records' shapes: no record is needed to find a wrong shape.
     """
-    with torch.no_grad():
-        output = model(x)
+    output = model(x)
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(x):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         wanted = f"a tensor of one row per example: two examples of shape {tuple(x.shape[1:])} went in"
@@ -76,13 +76,11 @@ def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | No
     classes = None
     if loss is cross_entropy:
         if output.dim() != y.dim() + 1 or output.shape[2:] != y.shape[1:]:
-            wanted = (
-                f"[examples, classes, ...] with the dimensions of the labels, {tuple(y.shape[1:])}, after the classes"
-            )
+            shape = tuple(y.shape[1:])
+            wanted = f"[examples, classes, ...] with the dimensions of the labels, {shape}, after the classes"
             raise InvalidArgument("the model's output shape", tuple(output.shape), wanted)
         classes = output.shape[1]
-    with torch.no_grad():
-        losses = loss(output, y)
+    losses = loss(output, y)
     if losses.shape != (len(x),):
         wanted = (
             "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from honestdp.boundary.noise import torch_generator
-from honestdp.boundary.sampling import Lots, block_steps, draw_lots
+from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
 
 CPU = torch.device("cpu")
@@ -29,16 +29,10 @@ def membership(lots: Lots, records: int) -> Tensor:
     return table[..., :records]
 
 
-def draw(seed: int, *, records: int, rate: float, steps: int, runs: int, first_width: int | None = None) -> Tensor:
-    lots = draw_lots(
-        torch_generator(CPU, Seed.fixed(seed)),
-        records=records,
-        rate=rate,
-        steps=steps,
-        runs=runs,
-        first_width=first_width,
-    )
-    return membership(lots, records)
+def draw(seed: int, *, records: int, rate: float, steps: int, runs: int, gaps: int | None = None) -> Tensor:
+    generator = torch_generator(CPU, Seed.fixed(seed))
+    lots = PendingLots(generator, records=records, rate=rate, steps=steps, runs=runs, gaps=gaps)
+    return membership(lots.finish(), records)
 
 
 def binomial_alarm(counts: Tensor, trials: int, chance: float) -> bool:
@@ -95,7 +89,7 @@ def test_lot_sizes_have_the_binomial_law() -> None:
 def test_small_rates_are_exact_where_float32_would_not_be() -> None:
     """Gaps of a hundred million end on every record alike; in float32 they would all be multiples of eight."""
     records, rate = 2_000_000_000, 1e-8
-    lots = draw_lots(torch_generator(CPU, Seed.fixed(7)), records=records, rate=rate, steps=64, runs=100)
+    lots = PendingLots(torch_generator(CPU, Seed.fixed(7)), records=records, rate=rate, steps=64, runs=100).finish()
     present = torch.arange(lots.indices.shape[-1]) < lots.counts[..., None]
     chosen = lots.indices[present]
     tenths = torch.histc(chosen.double(), bins=10, min=0, max=records)
@@ -110,7 +104,7 @@ def test_small_rates_are_exact_where_float32_would_not_be() -> None:
 
 
 def test_lots_longer_than_the_first_draw_are_finished_not_truncated() -> None:
-    narrow = draw(8, records=200, rate=0.3, steps=2000, runs=2, first_width=5)
+    narrow = draw(8, records=200, rate=0.3, steps=2000, runs=2, gaps=5)
     assert not binomial_alarm(narrow.sum(dim=(0, 1)), 4000, 0.3)
     truncated = draw(8, records=200, rate=0.3, steps=2000, runs=2).cumsum(dim=2) <= 50
     assert binomial_alarm((draw(8, records=200, rate=0.3, steps=2000, runs=2) * truncated).sum(dim=(0, 1)), 4000, 0.3)
@@ -121,7 +115,7 @@ def test_rate_one_takes_every_record_every_step() -> None:
 
 
 def test_indices_rise_and_counts_agree() -> None:
-    lots = draw_lots(torch_generator(CPU, Seed.fixed(10)), records=100, rate=0.1, steps=50, runs=3)
+    lots = PendingLots(torch_generator(CPU, Seed.fixed(10)), records=100, rate=0.1, steps=50, runs=3).finish()
     for step in range(50):
         assert lots.longest[step] == lots.counts[step].max().item()
         for run in range(3):
@@ -137,6 +131,6 @@ def test_blocks_are_bounded_in_memory() -> None:
 
 
 def test_two_generators_of_the_operating_system_differ() -> None:
-    first = draw_lots(torch_generator(CPU, Seed.fresh()), records=1000, rate=0.1, steps=1, runs=1)
-    second = draw_lots(torch_generator(CPU, Seed.fresh()), records=1000, rate=0.1, steps=1, runs=1)
+    first = PendingLots(torch_generator(CPU, Seed.fresh()), records=1000, rate=0.1, steps=1, runs=1).finish()
+    second = PendingLots(torch_generator(CPU, Seed.fresh()), records=1000, rate=0.1, steps=1, runs=1).finish()
     assert first.indices.shape != second.indices.shape or not first.indices.equal(second.indices)

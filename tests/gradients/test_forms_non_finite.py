@@ -97,7 +97,9 @@ def test_chunked_gradients_that_are_not_finite_weigh_nothing() -> None:
     params = drawn(model, 2, torch.float32)
     x, y = lots((4,), 2)
     x[1, 4] = float("inf")
-    result = materialised.per_example(model, cross_entropy, params, x, y, bytes_per_example=1, memory=4)
+    result = materialised.per_example(
+        materialised.Batch(model, cross_entropy, params, x, y), bytes_per_example=1, memory=4
+    )
     assert result._chunks == 3
     assert not torch.isfinite(result.norms[1, 4])
     weights = torch.ones(2, 5)

@@ -194,7 +194,9 @@ def perceptron() -> nn.Module:
 def test_materialised_engine_is_the_same_in_chunks(runs: int, memory: int) -> None:
     model = perceptron()
     params, x, y = drawn(model, runs), normal(runs, 9, 5), classes(runs, 9)
-    result = materialised.per_example(model, cross_entropy, params, x, y, bytes_per_example=500, memory=memory)
+    result = materialised.per_example(
+        materialised.Batch(model, cross_entropy, params, x, y), bytes_per_example=500, memory=memory
+    )
     assert result._chunks == {1: 9, 3000: -(-9 // (6 // runs)), 2**30: 1}[memory]
     assert_agrees(result, model, cross_entropy, params, x, y)
 
@@ -219,7 +221,9 @@ def test_chunks_sum_the_gradients_whose_norms_were_taken_under_dropout() -> None
     def output_itself(output: Tensor, y: Tensor) -> Tensor:
         return output.squeeze(1)
 
-    result = materialised.per_example(model, output_itself, params, x, y, bytes_per_example=1, memory=4)
+    result = materialised.per_example(
+        materialised.Batch(model, output_itself, params, x, y), bytes_per_example=1, memory=4
+    )
     assert result._chunks == 3
     before = torch.get_rng_state()
     for i in range(6):
@@ -318,7 +322,9 @@ def test_dropout_draws_anew_for_every_run_and_example(engine: str) -> None:
     result: gradients.PerExample = per_example(model, cross_entropy, params, x, y)
     assert isinstance(result, BookKeeping)
     if engine == "materialised":
-        result = materialised.per_example(model, cross_entropy, params, x, y, bytes_per_example=1, memory=2**30)
+        result = materialised.per_example(
+            materialised.Batch(model, cross_entropy, params, x, y), bytes_per_example=1, memory=2**30
+        )
     assert len(result.norms.flatten().unique()) == 10
     assert model[0].training
 

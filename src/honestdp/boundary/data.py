@@ -19,16 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
-from honestdp.boundary.records import (
-    DeviceRecords,
-    HostRecords,
-    Pair,
-    Records,
-    as_tensor,
-    prepared,
-    prepared_labels,
-    two_blanks,
-)
+from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.losses import check_labels
@@ -60,7 +51,6 @@ class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs."""
 
     def __init__(self, data: Any) -> None:
-        self._data: Any
         if isinstance(data, PrivateData):
             data = data._data
         if isinstance(data, TensorDataset) and len(data.tensors) == 2:
@@ -74,7 +64,7 @@ class PrivateData:
         elif not _is_dataset(data):
             wanted = "a pair (x, y) of tensors or arrays, or a map-style Dataset"
             raise InvalidArgument("data", type(data).__name__, wanted)
-        self._data = data
+        self._data: Any = data
 
     def __len__(self) -> int:
         return len(self._data if self._pair is None else self._pair[0])
@@ -99,16 +89,15 @@ class PrivateData:
         x, y = (_native(part) for part in self._pair)
         if isinstance(x, np.memmap) or _too_large(x, device):
             return HostRecords(x, y, device=device, dtype=dtype)
-        return DeviceRecords(_tensor_of(x), _tensor_of(y), device=device, dtype=dtype)
+        return DeviceRecords(as_tensor(x), as_tensor(y), device=device, dtype=dtype)
 
     def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
         """All of them as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
         if self._pair is None:
             x, y = decoded_once(self._data, workers=workers, seed=seed)
         else:
-            x, y = (_tensor_of(_native(part)) for part in self._pair)
-        x, y = x.to(device), y.to(device)
-        return prepared(x, dtype), prepared_labels(y, dtype)
+            x, y = (as_tensor(_native(part)) for part in self._pair)
+        return as_read(x.to(device), y.to(device), dtype)
 
     def check_labels(self, classes: int) -> None:
         """An error where a label of records in memory is none of the classes. Its words are for the records' owner alone."""
@@ -130,13 +119,17 @@ class PrivateData:
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
         """(training, validation): the records whose coin is false, and those whose coin is true."""
-        sides = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-        if self._pair is not None and not isinstance(self._pair[0], np.memmap):
-            x, y = self._pair
-            first, second = (PrivateData((_rows(x, side), _rows(y, side))) for side in sides)
-            return first, second
-        data = self._data if self._pair is None else _Rows(*self._pair)
-        return PrivateData(Subset(data, sides[0].tolist())), PrivateData(Subset(data, sides[1].tolist()))
+        training, validation = (self._part(np.flatnonzero(side)) for side in (~held_out, held_out))
+        return training, validation
+
+    def _part(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
+        if self._pair is None or isinstance(self._pair[0], np.memmap):
+            return PrivateData(Subset(self._data if self._pair is None else _Rows(*self._pair), numbers.tolist()))
+        x, y = (
+            part[torch.from_numpy(numbers).to(part.device) if isinstance(part, Tensor) else numbers]
+            for part in self._pair
+        )
+        return PrivateData((x, y))
 
 
 def coins(records: int, *, fraction: float, seed: int) -> Coins:
@@ -180,25 +173,12 @@ def _native(array: Any) -> Any:
         return array
     if array.dtype in (np.uint16, np.uint32, np.uint64) and not isinstance(array, np.memmap):
         return array.astype(np.int64)
-    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    return array if min(array.strides) >= 0 else array.copy()
-
-
-def _tensor_of(values: Any) -> Tensor:
-    """A tensor over the same memory where that is possible (a read-only array is copied)."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _too_large(x: Any, device: torch.device) -> bool:
     """More than half of a GPU's free memory stays on the host."""
     return device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(device)[0] // 2
-
-
-def _rows(values: Any, side: np.ndarray[Any, Any]) -> Any:
-    return values[torch.from_numpy(side).to(values.device)] if isinstance(values, Tensor) else values[side]
 
 
 def _blocks(values: Any) -> Iterator[bytes]:

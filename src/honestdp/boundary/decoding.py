@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from honestdp.boundary.generators import lent, seed_all
-from honestdp.boundary.records import Fetched, Pair, as_tensor, shaped, two_blanks
+from honestdp.boundary.records import Fetched, Pair, Records, as_tensor, shaped, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError, InvalidArgument
 
@@ -65,10 +65,9 @@ def deaths_named() -> Iterator[None]:
     try:
         yield
     except RuntimeError as trouble:
-        told = str(trouble)
-        if isinstance(trouble, WorkerDied) or "DataLoader worker" not in told:
-            raise
-        if not any(words in told for words in ("exited unexpectedly", "killed by signal", "is killed")):
+        words = ("exited unexpectedly", "killed by signal", "is killed")
+        died = "DataLoader worker" in str(trouble) and any(part in str(trouble) for part in words)
+        if isinstance(trouble, WorkerDied) or not died:
             raise
         raise WorkerDied(trouble) from trouble
 
@@ -85,8 +84,8 @@ def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
         loader = loader_of(dataset, seeded_batches(batches, seed), workers=workers)
         with deaths_named():
             parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
-        x, y = (torch.cat(side) for side in zip(*parts, strict=True))
-        return x, y
+        x, y = zip(*parts, strict=True)
+        return torch.cat(x), torch.cat(y)
     except (WorkerDied, OSError, MemoryError):
         raise
     except Exception:
@@ -95,23 +94,20 @@ def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
     raise InvalidArgument("data", "a Dataset", wanted)
 
 
-class DatasetRecords:
+class DatasetRecords(Records):
     """A map-style Dataset of (x, y) pairs, decoded by worker processes a block of steps ahead."""
-
-    resident = False
-    finite = False
 
     def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
         self._dataset, self._device, self._dtype = dataset, device, dtype
-        self._order = _Order()
-        self._loader = loader_of(dataset, self._order, workers=workers, persistent=True)
+        self._batches: list[list[int]] = []  # that the loader decodes next
+        self._loader = loader_of(dataset, self._batches, workers=workers, persistent=True)
         self._coming: Iterator[Any] | None = None
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
 
     def expect(self, lots: list[Tensor], seed: Seed) -> None:
-        self._order.batches = seeded_batches([lot.reshape(-1).tolist() for lot in lots], seed)
+        self._batches[:] = seeded_batches([lot.reshape(-1).tolist() for lot in lots], seed)
         self._coming = self._asked(lambda: iter(self._loader))
 
     def fetch(self, indices: Tensor) -> Fetched:
@@ -155,10 +151,8 @@ class DatasetRecords:
             self.close()
             raise
         except (OSError, EOFError, RuntimeError) as trouble:
-            caught = str(trouble).startswith(
-                "Caught "
-            )  # torch's word for an error of the Dataset in a worker that lives
-            if not caught and self._found_dead():
+            # "Caught" is torch's word for an error of the Dataset in a worker that lives.
+            if not str(trouble).startswith("Caught ") and self._found_dead():
                 self.close()
                 raise WorkerDied(trouble) from trouble
             if any(words in str(trouble) for words in ("to be equal size", "not resizable")):
@@ -166,15 +160,12 @@ class DatasetRecords:
                 raise InvalidArgument("data", "a Dataset of records of several shapes", wanted) from trouble
             raise
 
-    def _workers(self) -> list[Any]:
-        return list(getattr(self._coming, "_workers", []))
-
     def _found_dead(self) -> bool:
         """Whether a worker has ended, which may show a moment after its connection broke."""
-        waited = time.monotonic() + _PATIENCE
-        while self._workers():
+        waited, workers = time.monotonic() + _PATIENCE, getattr(self._coming, "_workers", [])
+        while workers:
             with suppress(RuntimeError):  # the signal handler's own word for it
-                if not all(worker.is_alive() for worker in self._workers()):
+                if not all(worker.is_alive() for worker in workers):
                     return True
                 if time.monotonic() > waited:
                     return False
@@ -200,9 +191,6 @@ class _Seeded(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any]) -> None:
         self._dataset = dataset
 
-    def __len__(self) -> int:
-        return len(self._dataset)  # type: ignore[arg-type]
-
     def __getitems__(self, batch: list[int]) -> list[Any]:
         seed, *numbers = batch
         with lent():
@@ -218,23 +206,7 @@ def seeded_batches(batches: list[list[int]], seed: Seed) -> list[list[int]]:
 
 def loader_of(dataset: Any, batches: Any, *, workers: int, persistent: bool = False) -> DataLoader[Any]:
     """A DataLoader of `seeded_batches`. Its own generator, which seeds its workers, decides nothing and spares torch's."""
+    keep, generator = persistent and workers > 0, torch.Generator()
     return DataLoader(
-        _Seeded(dataset),
-        batch_sampler=batches,
-        num_workers=workers,
-        persistent_workers=persistent and workers > 0,
-        generator=torch.Generator(),
+        _Seeded(dataset), batch_sampler=batches, num_workers=workers, persistent_workers=keep, generator=generator
     )
-
-
-class _Order:
-    """The batches a DataLoader is to decode next."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)

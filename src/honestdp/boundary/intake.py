@@ -130,9 +130,7 @@ def open_door(
     return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
 
 
-def try_out(
-    module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int = 1, strict: bool = False
-) -> int | None:
+def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool) -> int | None:
     """Model and loss on made-up examples, so many at once; the number of classes where there are such.
 
     x, y: two of them. No record is needed for it.
@@ -142,12 +140,11 @@ def try_out(
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             classes = check_output(copy.deepcopy(module), loss, x, y)
             Question(module, loss, strict).vet(layout, x, y, runs=1, width=examples)
+            return classes
     except InvalidArgument:
         raise
     except (RuntimeError, TypeError, IndexError, ValueError) as trouble:
         why = " ".join(str(trouble).split())
         given = f"{x.dtype} records of shape {list(x.shape[1:])} and {y.dtype} labels of shape {list(y.shape[1:])}"
-        raise InvalidArgument(
-            "model", type(module).__name__, f"one that with its loss takes {given} ({why})"
-        ) from trouble
-    return classes
+        wanted = f"one that with its loss takes {given} ({why})"
+        raise InvalidArgument("model", type(module).__name__, wanted) from trouble

@@ -92,7 +92,10 @@ class Mechanism:
     def random_state(self) -> list[Tensor]:
         """The generators, such that `restore` followed by `steps` draws the pending lots again. Secret."""
         before = self._choice.get_state() if self._pending is None else self._pending.before
-        return [before, self._shared_state(), *self._noise.state()]
+        device = self.constants.noise.device
+        # torch's own generator serves a model's dropout and nothing of privacy.
+        shared = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+        return [before, shared, *self._noise.state()]
 
     def restore(self, random_state: list[Tensor]) -> None:
         """Go on from where `random_state` was taken."""
@@ -105,17 +108,11 @@ class Mechanism:
             torch.set_rng_state(random_state[1])
         self._noise.restore(random_state[2:])
 
-    def _shared_state(self) -> Tensor:
-        """torch's own generator, which serves a model's dropout and nothing of privacy."""
-        device = self.constants.noise.device
-        return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
     def _start(self, steps: int) -> None:
         """Begin drawing the lots of the coming steps."""
         # Every record that is there has its chance, L/N with the declared N; how many there are sets nothing else.
-        self._pending = PendingLots(
-            self._choice, records=len(self._records), rate=self._rate, steps=steps, runs=self._runs
-        )
+        records, rate = len(self._records), self._rate
+        self._pending = PendingLots(self._choice, records=records, rate=rate, steps=steps, runs=self._runs)
 
     def _lots(self) -> Lots:
         """The lots that were begun."""

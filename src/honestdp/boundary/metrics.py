@@ -4,7 +4,7 @@ A score is a whole number S = sum of u_i over the validation records, one u_i a 
 the labels or a user's function do: `Metric.units` clips and rounds every record's number by itself and the sum is taken in
 integers. Adding or removing one record moves S by at most D, the sensitivity; no bound is taken on trust. What leaves is S + Z,
 Z a discrete Gaussian of scale s D (opendp, exact arithmetic), or, where every candidate is charged anyway, the number of the best
-candidate by a noisy maximum. `validation` is the door behind which the records are; only noisy numbers come out of it.
+candidate by a noisy maximum. `scores` is the door behind which the records are; only noisy numbers come out of it.
 
 Numbers are centred, -D to D in place of 0 to 2D, which halves the sensitivity for nothing: a constant times the number of
 validation records is no use to a comparison, and that number is declared (fraction times records), not counted. A greater S is
@@ -17,9 +17,10 @@ or gives NaN, counts as the worst.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -35,36 +36,35 @@ RESOLUTION = 128  # how many units the half of a range is divided into
 CONFIDENCE, DEVIATIONS = 0.95, 1.959964
 
 
-class _Range(Protocol):
-    """One number a record, between `worst` and `best`, counted in whole units from -D to D."""
+class _Counted(ABC):
+    """What every metric does with its numbers: one a record, between `worst` and `best`, counted in whole units from -D to D.
+
+    Not to be overridden: the sensitivity rests on it.
+    """
+
+    sensitivity: ClassVar[int] = RESOLUTION
+    """D."""
 
     @property
+    @abstractmethod
     def worst(self) -> float: ...
 
     @property
+    @abstractmethod
     def best(self) -> float: ...
 
-    @property
-    def sensitivity(self) -> int: ...
-
-
-class _Counted:
-    """What every metric does with its numbers. Not to be overridden: the sensitivity rests on it."""
-
-    def units(self: _Range, numbers: Tensor) -> Tensor:
+    def units(self, numbers: Tensor) -> Tensor:
         """numbers `[n]`, of any size or NaN -> `[n]` whole numbers from -D to D. Each depends on its own number alone."""
-        most = self.sensitivity
-        scaled = (
-            numbers.to(torch.float64, copy=True).sub_(self.worst).mul_(2 * most / (self.best - self.worst)).sub_(most)
-        )
+        most, scale = self.sensitivity, 2 * self.sensitivity / (self.best - self.worst)
+        scaled = numbers.to(torch.float64, copy=True).sub_(self.worst).mul_(scale).sub_(most)
         return scaled.nan_to_num_(nan=-most).clamp_(-most, most).round_().long()
 
-    def value(self: _Range, total: float, *, records: float) -> float:
+    def value(self, total: float, *, records: float) -> float:
         """The mean number of a record, from a noisy S and the declared number of validation records."""
         part = (1 + total / (self.sensitivity * records)) / 2
         return self.worst + (self.best - self.worst) * min(1.0, max(0.0, part))
 
-    def sampling_variance(self: _Range, value: float, *, records: float, fraction: float) -> float:
+    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
         """How far the value may be from that of all records, of which a coin chose those of the validation side: at most this,
         since u^2 <= D^2, and met where every number is at an end of the range, as in accuracy.
         """
@@ -85,18 +85,8 @@ class Accuracy(_Counted):
     """
 
     name: str = "accuracy"
-
-    @property
-    def worst(self) -> float:
-        return 0.0
-
-    @property
-    def best(self) -> float:
-        return 1.0
-
-    @property
-    def sensitivity(self) -> int:
-        return 1
+    worst, best = 0.0, 1.0
+    sensitivity = 1
 
 
 @dataclass(frozen=True)
@@ -112,6 +102,7 @@ class ClippedLoss(_Counted):
 
     bound: float
     name: str = "loss"
+    best = 0.0
 
     def __post_init__(self) -> None:
         checks.positive(bound=self.bound)
@@ -119,14 +110,6 @@ class ClippedLoss(_Counted):
     @property
     def worst(self) -> float:
         return float(self.bound)
-
-    @property
-    def best(self) -> float:
-        return 0.0
-
-    @property
-    def sensitivity(self) -> int:
-        return RESOLUTION
 
 
 @dataclass(frozen=True)
@@ -163,10 +146,6 @@ class DeclaredMetric(_Counted):
     def best(self) -> float:
         return self.high
 
-    @property
-    def sensitivity(self) -> int:
-        return RESOLUTION
-
 
 Metric = Accuracy | ClippedLoss | DeclaredMetric
 
@@ -181,9 +160,8 @@ def check_metric(metric: Any) -> None:
         raise InvalidArgument("metric", metric, wanted)
 
 
-def default_metric(label_dtype: torch.dtype | np.dtype[Any]) -> Metric:
-    kind = label_dtype.kind if isinstance(label_dtype, np.dtype) else "f" if label_dtype.is_floating_point else "i"
-    if kind == "f":
+def default_metric(label_dtype: torch.dtype) -> Metric:
+    if label_dtype.is_floating_point:
         wanted = (
             "given for labels that are not classes: honestdp.ClippedLoss(bound=...), the most that one record may count; for "
             "labels 0.0 and 1.0 of one logit honestdp.Accuracy()"
@@ -207,8 +185,8 @@ class Score:
         return f"{self.name} {self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
     def as_dict(self) -> dict[str, float | str]:
-        own: dict[str, float | str] = {"name": self.name, "value": self.value, "low": self.low, "high": self.high}
-        return {**own, "confidence": CONFIDENCE, "noise": self.noise}
+        interval = {"low": self.low, "high": self.high, "confidence": CONFIDENCE}
+        return {"name": self.name, "value": self.value, **interval, "noise": self.noise}
 
 
 def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, fraction: float) -> Score:

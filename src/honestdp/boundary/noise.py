@@ -45,15 +45,15 @@ _TWISTER_OFFSET = 24
 class NoiseSource(Protocol):
     """Standard normal numbers for a population, with a state that can be saved and restored."""
 
+    generators: tuple[torch.Generator, ...] = ()
+    """torch's, that they are drawn from."""
+
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         """Independent standard normal numbers, float64, in memory of their own."""
 
     def state(self) -> list[Tensor]: ...
 
     def restore(self, state: list[Tensor]) -> None: ...
-
-    @property
-    def generators(self) -> tuple[torch.Generator, ...]: ...
 
 
 def torch_generator(device: torch.device, seed: Seed) -> torch.Generator:
@@ -72,22 +72,17 @@ def _fill_twister(generator: torch.Generator, seed: Seed) -> None:
     state = generator.get_state().numpy().copy()
     words = state[_TWISTER_OFFSET : _TWISTER_OFFSET + 8 * _TWISTER_WORDS].view(np.uint64)
     if state.size != _TWISTER_BYTES or int(words[0]) != generator.initial_seed():
-        raise RuntimeError(
-            "this version of torch keeps its CPU generator's state in an unknown layout; seeding is unsafe"
-        )
+        raise RuntimeError("this torch keeps its CPU generator's state in an unknown layout; seeding is unsafe")
     words[:] = np.frombuffer(seed.bytes(4 * _TWISTER_WORDS), dtype=np.uint32)
     generator.set_state(torch.from_numpy(state))
 
 
-class CudaNoise:
+class CudaNoise(NoiseSource):
     """Noise from torch's own generator on a GPU."""
 
     def __init__(self, device: torch.device, seed: Seed) -> None:
         self._generator = torch_generator(device, seed)
-
-    @property
-    def generators(self) -> tuple[torch.Generator, ...]:
-        return (self._generator,)
+        self.generators = (self._generator,)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         device = self._generator.device
@@ -100,7 +95,7 @@ class CudaNoise:
         self._generator.set_state(state[0])
 
 
-class CpuNoise:
+class CpuNoise(NoiseSource):
     """Noise of numpy's SFC64, on a CPU.
 
     It is drawn where it is needed, by the thread that computes, and transformed by numpy: a thread of its own that calls
@@ -112,10 +107,6 @@ class CpuNoise:
         # A pool of as many bits as the seed has: numpy's usual one has 128.
         self._bits = np.random.SFC64(np.random.SeedSequence(seed.number(256), pool_size=8))
         self._uniform = np.random.Generator(self._bits)
-
-    @property
-    def generators(self) -> tuple[torch.Generator, ...]:
-        return ()
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         """The two numbers of a pair lie half of all numbers apart."""
@@ -140,14 +131,13 @@ class CpuNoise:
         self._bits.state = {**self._bits.state, "state": {"state": state[0].numpy().view(np.uint64)}}
 
 
-class SecureNoise:
+class SecureNoise(NoiseSource):
     """Noise from AES in counter mode, keyed by the operating system. CPU only."""
 
     def __init__(self, device: torch.device, seed: Seed) -> None:
         if device.type != "cpu":
-            raise InvalidArgument(
-                "secure", True, "False on a GPU: the cryptographic generator runs on a CPU (device='cpu')"
-            )
+            wanted = "False on a GPU: the cryptographic generator runs on a CPU (device='cpu')"
+            raise InvalidArgument("secure", True, wanted)
         try:
             randomgen = importlib.import_module("randomgen")
         except ImportError as missing:
@@ -155,16 +145,11 @@ class SecureNoise:
         self._bits: Any = randomgen.AESCounter(key=seed.number(128))
         self._normal = np.random.Generator(self._bits)
 
-    @property
-    def generators(self) -> tuple[torch.Generator, ...]:
-        return ()
-
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         total = self._normal.standard_normal(shape)
         for _ in range(3):
             total += self._normal.standard_normal(shape)
-        total *= 0.5
-        return torch.from_numpy(total)
+        return torch.from_numpy(total).mul_(0.5)
 
     def state(self) -> list[Tensor]:
         """The key and the counter. A checkpoint that holds them is as secret as the records."""
@@ -175,9 +160,8 @@ class SecureNoise:
         saved = json.loads(bytes(state[0].tolist()))
         current = self._bits.state
         for name, array in current["s"].items():
-            current["s"][name] = (
-                np.array(saved["s"][name], dtype=array.dtype) if isinstance(array, np.ndarray) else saved["s"][name]
-            )
+            value = saved["s"][name]
+            current["s"][name] = np.array(value, dtype=array.dtype) if isinstance(array, np.ndarray) else value
         current["has_uint32"], current["uinteger"] = saved["has_uint32"], saved["uinteger"]
         self._bits.state = current
 

@@ -17,16 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
-from honestdp.boundary.scores import (
-    MACHINE,
-    Forward,
-    OneByOne,
-    aligned,
-    batched,
-    numbers_of,
-    one_by_one,
-    rows,
-)
+from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one, rows
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import mapped_outputs, vet_forward
 from honestdp.gradients.probe import made_up_inputs, made_up_labels
@@ -37,26 +28,20 @@ _CALLS = 32  # records that a user's function is tried on, three times each
 _LOGITS = (-3.0, -0.3, 0.3, 3.0)
 
 
-def rehearse(
-    metric: Metric,
-    module: nn.Module,
-    *,
-    loss: Loss,
-    x: Tensor,
-    y: Tensor,
-    strict: bool = False,
-    width: int = BATCH,
-) -> Forward:
+def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Tensor, y: Tensor, strict: bool = False) -> Forward:
     """Refuse what cannot score; how the model is to make its outputs of a batch of records.
 
     x, y: some records, of which only shapes and kinds are read. strict: each record under a map of its own.
     """
-    blank_x, blank_y = (part.new_zeros(2, *part.shape[1:]) for part in (x, y))
-    with _apart(x), torch.no_grad():
-        together = _vetted(module, loss, blank_x, blank_y, width, strict)
-        forward = mapped_outputs if strict else batched if together > 1 else one_by_one
-        inputs = made_up_inputs(module, x, (width, *x.shape[1:]), torch.Generator().manual_seed(_SEED))
-        output = _outputs(module, inputs, forward)
+    blanks = [part.new_zeros(2, *part.shape[1:]) for part in (x, y)]
+    # Warnings and torch's generators stay as before: what is tried here leaves no trace.
+    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        with _blamed_on(module):
+            together = vet_forward(copy.deepcopy(module).eval(), loss, *blanks, examples=BATCH, strict=strict)
+            forward = mapped_outputs if strict else batched if together > 1 else one_by_one
+            inputs = made_up_inputs(module, x, (BATCH, *x.shape[1:]), torch.Generator().manual_seed(_SEED))
+            output = rows(forward(copy.deepcopy(module).eval(), inputs), BATCH)
         labels = _labels(y, output)
         if isinstance(metric, Accuracy):
             aligned(output, labels)
@@ -65,16 +50,20 @@ def rehearse(
             return forward
         numbers = numbers_of(metric, loss)
         if isinstance(numbers, OneByOne):
-            _check_function("metric" if isinstance(metric, DeclaredMetric) else "loss", metric, numbers, output, labels)
+            _check_function(metric, numbers, output, labels)
     return forward
 
 
 @contextmanager
-def _apart(x: Tensor) -> Iterator[None]:
-    """Warnings and torch's generators as before: what is tried here leaves no trace."""
-    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+def _blamed_on(module: nn.Module) -> Iterator[None]:
+    """Within, a failure is the model's, which cannot be scored."""
+    try:
         yield
+    except (InvalidArgument, *MACHINE):
+        raise
+    except Exception as trouble:
+        wanted = f"one that takes {BATCH} records at a time in eval mode to be scored ({_line(trouble)})"
+        raise InvalidArgument("model", type(module).__name__, wanted) from trouble
 
 
 def _labels(y: Tensor, output: Tensor) -> Tensor:
@@ -82,31 +71,6 @@ def _labels(y: Tensor, output: Tensor) -> Tensor:
     several = output.shape[1] if output.dim() == max(2, y.dim() + 1) else 2
     classes = None if y.is_floating_point() else max(2, several)
     return made_up_labels(y, (len(output), *y.shape[1:]), torch.Generator().manual_seed(_SEED), classes=classes)
-
-
-def _vetted(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, width: int, strict: bool) -> int:
-    """How many records may go through the model at once, in eval mode; an error where one's output depends on others."""
-    try:
-        return vet_forward(copy.deepcopy(module).eval(), loss, x, y, examples=width, strict=strict)
-    except (InvalidArgument, *MACHINE):
-        raise
-    except Exception as trouble:
-        raise _unscorable(module, width, trouble) from trouble
-
-
-def _outputs(module: nn.Module, x: Tensor, forward: Forward) -> Tensor:
-    """What a fresh copy of the model gives for `x`."""
-    try:
-        return rows(forward(copy.deepcopy(module).eval(), x), len(x))
-    except (InvalidArgument, *MACHINE):
-        raise
-    except Exception as trouble:
-        raise _unscorable(module, len(x), trouble) from trouble
-
-
-def _unscorable(module: nn.Module, records: int, trouble: Exception) -> InvalidArgument:
-    wanted = f"one that takes {records} records at a time in eval mode to be scored ({_line(trouble)})"
-    return InvalidArgument("model", type(module).__name__, wanted)
 
 
 def _check_logit(loss: Loss, output: Tensor, y: Tensor) -> None:
@@ -132,38 +96,34 @@ def _check_logit(loss: Loss, output: Tensor, y: Tensor) -> None:
         raise InvalidArgument("metric", "accuracy", wanted)
 
 
-def _check_function(argument: str, metric: Metric, numbers: OneByOne, output: Tensor, y: Tensor) -> None:
+def _check_function(metric: Metric, numbers: OneByOne, output: Tensor, y: Tensor) -> None:
     """That a user's function gives a record one number, and the same one whatever it was called with before."""
-    count = min(_CALLS, len(output))
-    forth = list(range(count))
-    found: dict[int, Tensor] = {}
+    forth = list(range(min(_CALLS, len(output))))
+    alone: dict[int, Tensor] = {}
     try:
         for i in [*forth, *reversed(forth), *forth]:
             number = numbers.alone(output[i].clone(), y[i].clone())
             if bool(torch.isfinite(output[i]).all()) and not bool(torch.isfinite(number)):
-                raise _unfit(
-                    argument, metric, f"one that gives finite numbers; of a made-up record it is {float(number)}"
-                )
-            if not torch.allclose(found.setdefault(i, number), number, rtol=1e-5, atol=0, equal_nan=True):
-                raise _unfit(argument, metric, _MEMORY)
-        together = numbers(output, y)[:count]
+                raise _unfit(metric, f"one that gives finite numbers; of a made-up record it is {float(number)}")
+            if not torch.allclose(alone.setdefault(i, number), number, rtol=1e-5, atol=0, equal_nan=True):
+                raise _unfit(metric, _MEMORY)
+        together = numbers(output, y)[: len(forth)]
     except (InvalidArgument, *MACHINE):
         raise
     except Exception as trouble:
         given = f"an output of shape {list(output.shape[1:])} and a {y.dtype} label of shape {list(y.shape[1:])}"
-        raise _unfit(
-            argument, metric, f"one that makes a number of one record, {given} ({_line(trouble)})"
-        ) from trouble
-    alone = torch.stack([found[i] for i in forth])
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-6, equal_nan=True):
-        raise _unfit(argument, metric, _MEMORY)
+        wanted = f"one that makes a number of one record, {given} ({_line(trouble)})"
+        raise _unfit(metric, wanted) from trouble
+    if not torch.allclose(together, torch.stack([alone[i] for i in forth]), rtol=1e-3, atol=1e-6, equal_nan=True):
+        raise _unfit(metric, _MEMORY)
 
 
 _MEMORY = "one that gives a record the same number whenever it is called: no memory of other records, no chance"
 
 
-def _unfit(argument: str, metric: Metric, wanted: str) -> InvalidArgument:
-    return InvalidArgument(argument, metric.name if argument == "metric" else "one for ClippedLoss", wanted)
+def _unfit(metric: Metric, wanted: str) -> InvalidArgument:
+    blamed = ("metric", metric.name) if isinstance(metric, DeclaredMetric) else ("loss", "one for ClippedLoss")
+    return InvalidArgument(*blamed, wanted)
 
 
 def _line(trouble: Exception) -> str:

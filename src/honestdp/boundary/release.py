@@ -80,14 +80,11 @@ class Question:
 
     def vet(self, layout: Layout, x: Tensor, y: Tensor, *, runs: int, width: int) -> None:
         """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
-        views = layout.views(torch.empty(1, layout.width, dtype=self._dtype, device=x.device).expand(runs, -1))
+        dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
+        views = layout.views(torch.empty(1, layout.width, dtype=dtype, device=x.device).expand(runs, -1))
         x, y = (part.expand(runs, *part.shape) for part in (x, y))
         with torch.no_grad():
             self.gradients.vet(views, x, y, examples=runs * width)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return next(value.dtype for value in self.model.parameters() if value.requires_grad)
 
 
 @torch.no_grad()

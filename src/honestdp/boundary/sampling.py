@@ -9,8 +9,8 @@ Exactness. gap = floor(ln U / ln(1 - q)) in float64, with U built from 106 rando
 finely resolved as the rest. Rounding moves the edges between neighbouring gaps by a relative 2^-51 or less, so every
 P(gap = k) is right to a relative (k + 1/q) 2^-51: below 1e-11 for every gap up to 40/q at q = 1/500. A record's
 presence changes at most two gaps of a step, so the privacy loss of a step is moved by the same tiny amount. In float32
-the same formula would be wrong by k 2^-22, which at q = 1e-5 is a change of several per cent: `draw_lots` never works
-in float32.
+the same formula would be wrong by k 2^-22, which at q = 1e-5 is a change of several per cent: `_gaps` never works in
+float32.
 
 Lots are drawn for a block of steps at once: they do not depend on the weights. Enough gaps are drawn for L plus twelve
 standard deviations; if a lot is still not finished (the gaps have not walked past record N), more gaps are drawn until
@@ -83,22 +83,15 @@ class PendingLots:
     """
 
     def __init__(
-        self,
-        generator: torch.Generator,
-        *,
-        records: int,
-        rate: float,
-        steps: int,
-        runs: int,
-        first_width: int | None = None,
+        self, generator: torch.Generator, *, records: int, rate: float, steps: int, runs: int, gaps: int | None = None
     ) -> None:
+        """gaps: how many are drawn before the first look, where that is not to follow from the rate."""
         self.before = generator.get_state()
-        self.steps = steps
         self._generator, self._records, self._rate = generator, records, rate
         self._shape = (steps, runs)
         if rate >= 1:
             return
-        width = first_width or expected_width(records=records, rate=rate, deviations=12) + 16
+        width = gaps or expected_width(records=records, rate=rate, deviations=12) + 16
         self._positions = torch.cumsum(_gaps(generator, records, rate, (steps, runs, width)) + 1, dim=-1) - 1
         self._look()
 
@@ -122,6 +115,7 @@ class PendingLots:
         return [int(number) for number in self._news.tolist()]
 
     def finish(self) -> Lots:
+        """Independent Poisson lots for every step of every run."""
         steps, runs = self._shape
         if self._rate >= 1:
             every = torch.arange(self._records, device=self._generator.device).expand(steps, runs, self._records)
@@ -133,13 +127,6 @@ class PendingLots:
             self._look()
             *longest, done = self._read()
         return Lots(self._positions.clamp_(max=self._records - 1), self._counts, longest)
-
-
-def draw_lots(
-    generator: torch.Generator, *, records: int, rate: float, steps: int, runs: int, first_width: int | None = None
-) -> Lots:
-    """Independent Poisson lots for `steps` steps of `runs` runs. `first_width` gaps are drawn before the first look."""
-    return PendingLots(generator, records=records, rate=rate, steps=steps, runs=runs, first_width=first_width).finish()
 
 
 def _gaps(generator: torch.Generator, records: int, rate: float, shape: tuple[int, ...]) -> Tensor:

@@ -22,29 +22,14 @@ torch.Size([1, 5])
 """
 
 from honestdp.gradients import layers  # registers the rules for PyTorch's own layers
-from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, outer
-from honestdp.gradients.prepared import PerExample, Prepared, per_example, vet_forward
+from honestdp.gradients.forms import Dense, Form, Outer, PerExample, Product, Rows, outer
+from honestdp.gradients.prepared import Prepared, per_example, vet_forward
 from honestdp.gradients.rules import Rule, rule
 from honestdp.gradients.strict import mapped_outputs
 from honestdp.gradients.vetting import RefusedModel
 from honestdp.gradients.write_guard import ModelWritten, Untouched
 
 __all__ = [
-    "Dense",
-    "Form",
-    "ModelWritten",
-    "Outer",
-    "PerExample",
-    "Prepared",
-    "Product",
-    "RefusedModel",
-    "Rows",
-    "Rule",
-    "Untouched",
-    "layers",
-    "mapped_outputs",
-    "outer",
-    "per_example",
-    "rule",
-    "vet_forward",
-]
+    "Dense", "Form", "ModelWritten", "Outer", "PerExample", "Prepared", "Product", "RefusedModel", "Rows", "Rule",
+    "Untouched", "layers", "mapped_outputs", "outer", "per_example", "rule", "vet_forward",
+]  # fmt: skip

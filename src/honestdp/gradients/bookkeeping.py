@@ -15,12 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.by_formula import ByFormula, Link
-from honestdp.gradients.forms import Dense, Form, Outer, Product, check_weights, is_counted, joint_norms
+from honestdp.gradients.forms import (
+    Dense,
+    Form,
+    Outer,
+    Params,
+    PerExample,
+    Product,
+    check_weights,
+    is_counted,
+    joint_norms,
+)
 from honestdp.gradients.ruled import Names, Ruled
 from honestdp.losses import Loss
 
@@ -34,7 +43,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class BookKeeping:
+class BookKeeping(PerExample):
     """The two verbs from the forms of every layer.
 
     norms: `[runs, lot]`. forms: by the names of the parameters that each stands for. params: name -> `[runs, ...]`.
@@ -42,12 +51,7 @@ class BookKeeping:
 
     norms: Tensor
     forms: Mapping[Names, Form]
-    params: Mapping[str, Tensor]
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
-        self.add_weighted_sum(totals, weights)
-        return totals
+    params: Params
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         check_weights(weights, self.norms)
@@ -99,9 +103,7 @@ def _merged(uses: list[tuple[Names, Form]]) -> dict[Names, Form]:
     return forms | {(name,): Dense(gradients) for name, gradients in summed.items()}
 
 
-def per_example(
-    model: nn.Module, loss: Loss, layers: Layers, params: Mapping[str, Tensor], known: Input, y: Tensor
-) -> BookKeeping:
+def per_example(model: nn.Module, loss: Loss, layers: Layers, params: Params, known: Input, y: Tensor) -> BookKeeping:
     """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`."""
     x, version = known.x, known.x._version
     runs, lot = x.shape[:2]

@@ -14,16 +14,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _OUT = {
-    "numpy",
-    "tolist",
-    "__array__",
-    "__dlpack__",
-    "untyped_storage",
-    "storage",
-    "data_ptr",
-    "__contains__",
-    "__format__",
-}
+    "numpy", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage", "data_ptr", "__contains__", "__format__",
+}  # fmt: skip
 _INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default}
 _NUMBER, _SHAPE = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 
@@ -34,9 +26,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     seen = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = (
-            self.seen or _NUMBER in func.tags or (_SHAPE in func.tags and (func not in _INDEXED or _masked(args)))
-        )
+        shaped = _SHAPE in func.tags and (func not in _INDEXED or _masked(args))
+        self.seen = self.seen or shaped or _NUMBER in func.tags
         return func(*args, **(kwargs or {}))
 
 

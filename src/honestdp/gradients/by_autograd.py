@@ -7,13 +7,14 @@ parameter would be a sum over the lot, and what a rule needs is each example's g
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from honestdp.gradients.forms import Params
 from honestdp.gradients.ruled import Call, Ruled
 from honestdp.gradients.rules import Unruled
 from honestdp.losses import Loss, one_each, slope_of
@@ -26,20 +27,20 @@ _unsafe_view = torch.ops.aten._unsafe_view.default
 class ByAutograd:
     """The model run once on x `[runs, lot, ...]`. output: of all runs * lot examples; calls: the uses of its layers, in order."""
 
-    def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Mapping[str, Tensor], x: Tensor) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Params, x: Tensor) -> None:
         self.calls: list[Call] = []
         self._edges: list[GradientEdge] = []
-        pairs = [(ruled.layer, ruled) for ruled in layers]
+        modules = [ruled.layer for ruled in layers]
         with _STANDING_IN, torch.enable_grad():
             try:
-                for layer, ruled in pairs:
-                    layer.__dict__["forward"] = self._stand_in(ruled, params, x.shape[0], x.shape[1])
+                for module, ruled in zip(modules, layers, strict=True):
+                    module.__dict__["forward"] = self._stand_in(ruled, params, x.shape[0], x.shape[1])
                 self.output: Any = model(x.flatten(0, 1))
             finally:
-                for layer, _ in pairs:
-                    layer.__dict__.pop("forward", None)
+                for module in modules:
+                    module.__dict__.pop("forward", None)
 
-    def _stand_in(self, ruled: Ruled, params: Mapping[str, Tensor], runs: int, lot: int) -> Callable[..., Tensor]:
+    def _stand_in(self, ruled: Ruled, params: Params, runs: int, lot: int) -> Callable[..., Tensor]:
         """A forward that reads every run's parameters and notes the call."""
         layer_params = ruled.params_of(params, runs)
 

@@ -7,13 +7,14 @@ graph of autograd costs as much as the model itself. Any other model goes by aut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
+from honestdp.gradients.forms import Params
 from honestdp.gradients.ruled import Call, Ruled
 from honestdp.gradients.rules import Rule
 from honestdp.losses import Loss, one_each, slope_of
@@ -78,7 +79,7 @@ def hooked(module: nn.Module) -> bool:
 class ByFormula:
     """The chain run once on x `[runs, lot, ...]`. output: `[runs * lot, ...]`; calls: the uses of its layers, in order."""
 
-    def __init__(self, chain: Sequence[Link], params: Mapping[str, Tensor], x: Tensor) -> None:
+    def __init__(self, chain: Sequence[Link], params: Params, x: Tensor) -> None:
         self._runs = x.shape[0]
         self._steps: list[tuple[Function | Call, Tensor, Tensor]] = []
         value = x.flatten(0, 1)

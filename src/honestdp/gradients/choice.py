@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, materialised, rules
-from honestdp.gradients.bookkeeping import BookKeeping, Input, Layers
+from honestdp.gradients.bookkeeping import Input, Layers
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import links
-from honestdp.gradients.forms import Dense, joint_norms
-from honestdp.gradients.materialised import Materialised
+from honestdp.gradients.forms import Dense, PerExample, joint_norms
 from honestdp.gradients.probe import LOT, Probe, flat, project, without_dropout
 from honestdp.gradients.ruled import Ruled
 from honestdp.gradients.rules import Unruled
@@ -142,7 +141,6 @@ def _rules_agree(probe: Probe, expected: Expected, layers: Layers, *, larger: fl
 
 def _materialised(probe: Probe, expected: Expected, *, ways: tuple[str, ...]) -> Choice:
     """The fastest of the ways to map the model that works: over runs and examples at once, over examples, or not at all."""
-    needed = expected.bytes_per_example
     for mapped in ways:
         batch = materialised.Batch(probe.model, project, probe.params, probe.x, expected.cotangents, mapped)
         try:
@@ -159,14 +157,14 @@ def _materialised(probe: Probe, expected: Expected, *, ways: tuple[str, ...]) ->
         if mapped != materialised.WAYS[0]:
             log.warning("%s: torch.func cannot map all of it, so %s, which is slow", type(probe.model).__name__, mapped)
         break
-    return Choice(None, needed, mapped)
+    return Choice(None, expected.bytes_per_example, mapped)
 
 
 LARGER = 1.25
 """How many times the norm of autograd a norm may be: larger costs utility, smaller would cost privacy."""
 
 
-def _agrees(result: BookKeeping | Materialised, expected: Expected, probe: Probe, *, larger: float = LARGER) -> bool:
+def _agrees(result: PerExample, expected: Expected, probe: Probe, *, larger: float = LARGER) -> bool:
     """Whether norms and a weighted sum are those of plain autograd, to half the digits of the dtype."""
     weights = probe.normal(probe.runs, LOT)
     total = result.weighted_sum(weights)

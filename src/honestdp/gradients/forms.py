@@ -8,7 +8,7 @@ never reaches a sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Protocol
@@ -19,6 +19,34 @@ from torch import Tensor
 from honestdp import kernels
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.norms import gram_is_cheaper, gram_square_norms, norms_of, product_square_norms
+
+Params = Mapping[str, Tensor]
+"""Parameters of a population or of a layer in it, by name: `[runs, ...]`."""
+
+
+class PerExample:
+    """The gradients of every example in every run, behind two verbs. params: those of the population."""
+
+    params: Params
+    norms: Tensor
+    """`[runs, lot]`, the norm of every example's gradient over all trainable parameters.
+
+    Infinite or NaN where the gradient is, or where its square leaves the range of the dtype: such an example has to get weight 0.
+    """
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        """The sum over the lot of `weights` `[runs, lot]` times the gradients: name -> `[runs, ...]`.
+
+        An example of weight 0 contributes nothing at all, even where its gradient is infinite or NaN. Any
+        other example that is not finite has to get weight 0: what it would give is not defined.
+        """
+        totals = {name: torch.zeros_like(value) for name, value in self.params.items()}
+        self.add_weighted_sum(totals, weights)
+        return totals
+
+    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
+        """Add that sum to `totals` in place: name -> `[runs, ...]`."""
+        raise NotImplementedError
 
 
 class Form(Protocol):

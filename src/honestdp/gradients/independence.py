@@ -53,8 +53,16 @@ class Asked:
         _refuse_written(fresh, self.probe.before, versions)
         return with_rows(outputs, len(rows))
 
-    def named(self, rows: Tensor, others: Tensor, at: slice, others_at: slice, *, after: Tensor | None) -> str:
-        """The innermost module whose outputs for the same examples differ between two lots while its inputs do not."""
+    def refusal(
+        self,
+        why: str,
+        rows: Tensor,
+        others: Tensor,
+        at: slice = _ALL,
+        others_at: slice = _ALL,
+        after: Tensor | None = None,
+    ) -> RefusedModel:
+        """It names the innermost module whose outputs for the same examples differ between two lots while its inputs do not."""
         first, second = self._watched(rows, None), self._watched(others, after)
         digits = 1.0 if len(rows) == len(others) else 0.5
 
@@ -63,7 +71,8 @@ class Asked:
             return a is not None and b is not None and not same(a[at], b[others_at], digits=digits)
 
         path = next((path for path in first if path in second and differ(path, 1) and not differ(path, 0)), "")
-        return described(path, self.probe.model.get_submodule(path))
+        named = described(path, self.probe.model.get_submodule(path))
+        return RefusedModel(named, f"free of modules that mix examples: {why}")
 
     def _watched(self, rows: Tensor, after: Tensor | None) -> dict[str, tuple[Tensor | None, Tensor | None]]:
         """The input and the output of every module, the innermost first, where they have a row an example."""
@@ -143,14 +152,14 @@ def _refuse_mixing(ask: Asked) -> None:
     moved = _with(everyone, 0, n)
     if not same(base, ask(everyone, after=moved)):
         why = "the output for a lot changed because another lot was seen before it; keep nothing from call to call"
-        raise _refusal(ask, why, everyone, everyone, after=moved)
+        raise ask.refusal(why, everyone, everyone, after=moved)
     if not same(ask(everyone[:LOT]), ask(everyone[:LOT], seed=1)):
         return  # it draws random numbers, which are others in a lot of another size
     one_more = torch.cat([moved[:1], everyone])
-    _refuse_size(ask, base, everyone, one_more, slice(None), slice(1, None))
+    _refuse_size(ask, base, everyone, one_more, _ALL, slice(1, None))
     for place in sorted({0, n // 2, n - 1}):
-        _refuse_size(ask, base, everyone, everyone[place, None], slice(place, place + 1), slice(None))
-    _refuse_size(ask, base, everyone, everyone[-1:].expand(n), slice(n - 1, None), slice(None))
+        _refuse_size(ask, base, everyone, everyone[place, None], slice(place, place + 1), _ALL)
+    _refuse_size(ask, base, everyone, everyone[-1:].expand(n), slice(n - 1, None), _ALL)
 
 
 def _with(rows: Tensor, place: int, other: int) -> Tensor:
@@ -164,28 +173,14 @@ def _refuse_moving(ask: Asked, base: Tensor, rows: Tensor, other: int, *, first:
     moved, rest = _with(rows, 0 if first else -1, other), slice(1, None) if first else slice(None, -1)
     if not same(base[rest], ask(moved)[rest]):
         why = f"the output for one example changed when another example did. {_FIRST_DIMENSION}"
-        raise _refusal(ask, why, rows, moved, rest, rest)
+        raise ask.refusal(why, rows, moved, rest, rest)
 
 
 def _refuse_size(ask: Asked, base: Tensor, rows: Tensor, others: Tensor, at: slice, others_at: slice) -> None:
     """Refuse the model if outputs of `rows` at `at` are not those of another lot at `others_at`."""
     if not same(base[at], ask(others)[others_at], scale=base, digits=0.5):
         why = f"in a lot of {len(rows)} an example has an output {_SIZE}. {_FIRST_DIMENSION}"
-        raise _refusal(ask, why, rows, others, at, others_at)
-
-
-def _refusal(
-    ask: Asked,
-    why: str,
-    rows: Tensor,
-    others: Tensor,
-    at: slice = _ALL,
-    others_at: slice = _ALL,
-    *,
-    after: Tensor | None = None,
-) -> RefusedModel:
-    named = ask.named(rows, others, at, others_at, after=after)
-    return RefusedModel(named, f"free of modules that mix examples: {why}")
+        raise ask.refusal(why, rows, others, at, others_at)
 
 
 def _refuse_unusual(ask: Asked, few: int) -> None:
@@ -239,7 +234,6 @@ def same(first: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | N
         return torch.equal(first.expand_as(other), other)
     largest = first if scale is None else scale
     size = largest.abs().nan_to_num(0, 0, 0).amax().item() if largest.numel() else 0.0
-    tolerance = 100 * float(torch.finfo(first.dtype).eps)
-    if digits < 1:
-        tolerance = 3 * float(torch.finfo(first.dtype).eps) ** digits
+    eps = float(torch.finfo(first.dtype).eps)
+    tolerance = 3 * eps**digits if digits < 1 else 100 * eps
     return torch.allclose(first.expand_as(other), other, rtol=tolerance, atol=tolerance * size, equal_nan=True)

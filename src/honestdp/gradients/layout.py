@@ -86,31 +86,20 @@ class Layout:
 
 def layout_of(module: nn.Module, device: torch.device | None = None) -> Layout:
     """The layout of a module's trainable parameters, with gaps where `device` is a GPU."""
-    names: list[str] = []
-    shapes: list[tuple[int, ...]] = []
-    layers: list[int] = []
-    fan_in: list[int] = []
-    owners: dict[str, int] = {}
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        owner = name.rpartition(".")[0]
-        if owner not in owners:
-            owners[owner] = len(fan_in)
-            fan_in.append(_fan_in(module.get_submodule(owner)))
-        names.append(name)
-        shapes.append(tuple(parameter.shape))
-        layers.append(owners[owner])
-    if not names:
+    trainable = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    if not trainable:
         wanted = "a module with at least one trainable parameter (all are frozen, or there are none)"
         raise InvalidArgument("model", type(module).__name__, wanted)
-    kinds = {p.dtype for p in module.parameters() if p.requires_grad}
+    kinds = {value.dtype for value in trainable.values()}
     if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
-        raise InvalidArgument(
-            "model", sorted(map(str, kinds)), "a module whose trainable parameters share one floating dtype"
-        )
+        wanted = "a module whose trainable parameters share one floating dtype"
+        raise InvalidArgument("model", sorted(map(str, kinds)), wanted)
     align = GPU_ALIGN if device is not None and device.type == "cuda" else 1
-    return Layout(tuple(names), tuple(shapes), tuple(layers), tuple(fan_in), align)
+    owners = [name.rpartition(".")[0] for name in trainable]
+    numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
+    shapes, layers = (tuple(value.shape) for value in trainable.values()), (numbers[owner] for owner in owners)
+    fan_in = (_fan_in(module.get_submodule(owner)) for owner in numbers)
+    return Layout(tuple(trainable), tuple(shapes), tuple(layers), tuple(fan_in), align)
 
 
 def _fan_in(layer: nn.Module) -> int:

@@ -33,7 +33,7 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
             output = fresh.output(x * scale if x.is_floating_point() else x)
         with_rows(flat(output), n + 3)
         labels = accepted(loss, output, probe, y, whole=whole or not y.is_floating_point())
-        if not all(_alike(*pair) for pair in _pairs(loss, output, labels, n)):
+        if not all(same(*parts) for pair in _pairs(loss, output, labels, n) for parts in zip(*pair, strict=True)):
             wanted = (
                 "a function whose number for an example depends on that example's output and label alone: no weights "
                 "counted in the lot, no statistics over it, no ranking within it, nothing kept from call to call"
@@ -75,10 +75,6 @@ def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:
     return [part[rows] for part in answer]
 
 
-def _alike(first: list[Tensor], other: list[Tensor]) -> bool:
-    return all(same(*parts) for parts in zip(first, other, strict=True))
-
-
 def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor) -> list[Tensor]:
     """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs."""
     leaves, shape = pytree.tree_flatten(output)
@@ -107,12 +103,9 @@ def accepted(loss: Loss, output: object, probe: Probe, y: Tensor, *, whole: bool
         else:
             return labels
     shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
-    raise InvalidArgument(
-        "loss",
-        f"{type(trouble).__name__}: {trouble}",
-        "a function of (output, y) that gives one number an example;"
-        f" tried with output of shape {shapes} and y of shape {tuple(tries[0].shape)}, {tries[0].dtype}",
-    ) from trouble
+    tried = f"tried with output of shape {shapes} and y of shape {tuple(tries[0].shape)}, {tries[0].dtype}"
+    wanted = f"a function of (output, y) that gives one number an example; {tried}"
+    raise InvalidArgument("loss", f"{type(trouble).__name__}: {trouble}", wanted) from trouble
 
 
 def floating(value: object) -> bool:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from honestdp.gradients.forms import Dense, check_weights, is_counted, joint_norms
+from honestdp.gradients.forms import Dense, Params, PerExample, check_weights, is_counted, joint_norms
 from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
@@ -55,7 +55,7 @@ def mappable(model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def _with_first_state(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_first_state(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The layer's default first state, zeros, but made from its input, so that torch.func knows whose it is."""
     if not isinstance(args[0], Tensor) or any(state is not None for state in args[1:]):
         return args
@@ -63,8 +63,6 @@ def _with_first_state(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ..
     if isinstance(module, nn.RNNCellBase):
         state = x.new_zeros(*x.shape[:-1], module.hidden_size)
         return (x, (state, state) if isinstance(module, nn.LSTMCell) else state)
-    if not isinstance(module, nn.RNNBase):
-        return args
     batch = [] if x.dim() == 2 else [x.shape[0 if module.batch_first else 1]]
     layers = module.num_layers * (2 if module.bidirectional else 1)
     hidden = x.new_zeros(layers, *batch, module.proj_size or module.hidden_size)
@@ -82,7 +80,7 @@ class Batch:
 
     model: nn.Module
     loss: Loss
-    params: Mapping[str, Tensor]
+    params: Params
     x: Tensor
     y: Tensor
     mapped: str = WAYS[0]
@@ -131,16 +129,12 @@ def _run_by_run(lot: Callable[..., Gradients]) -> Callable[..., Gradients]:
     return runs
 
 
-@dataclass
-class Materialised:
+class Materialised(PerExample):
     """The two verbs from the gradients themselves, kept whole or made again in chunks of examples. norms: `[runs, lot]`."""
 
-    batch: Batch
-    chunk: int
-    norms: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._states = _random_states(self.batch.x.device) if self._chunks > 1 else None
+    def __init__(self, batch: Batch, chunk: int) -> None:
+        self.batch, self.params, self.chunk = batch, batch.params, chunk
+        self._states = _random_states(batch.x.device) if self._chunks > 1 else None
         norms = []
         for gradients in self._by_chunk():
             norms.append(_norms(gradients))
@@ -154,11 +148,6 @@ class Materialised:
     def _by_chunk(self) -> Iterator[Gradients]:
         for first in range(0, self.batch.x.shape[1], self.chunk):
             yield self.batch.gradients(first, first + self.chunk)
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        totals = {name: torch.zeros_like(value) for name, value in self.batch.params.items()}
-        self.add_weighted_sum(totals, weights)
-        return totals
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
         check_weights(weights, self.norms)
@@ -203,21 +192,10 @@ def _replayed(states: RandomStates | None, device: torch.device) -> Iterator[Non
         yield
 
 
-def per_example(
-    model: nn.Module,
-    loss: Loss,
-    params: Mapping[str, Tensor],
-    x: Tensor,
-    y: Tensor,
-    *,
-    bytes_per_example: int,
-    memory: int,
-    mapped: str = WAYS[0],
-    strict: bool = False,
-) -> Materialised:
-    """The gradients of the examples x and y, both `[runs, lot, ...]`, in chunks that fit in `memory` bytes.
+def per_example(batch: Batch, *, bytes_per_example: int, memory: int) -> Materialised:
+    """The gradients of a batch, in chunks that fit in `memory` bytes.
 
     bytes_per_example: what the gradient of one example in one run holds while it is made.
     """
-    chunk = max(1, memory // max(1, bytes_per_example * len(x)))
-    return Materialised(Batch(model, loss, params, x, y, mapped, strict), min(chunk, x.shape[1]))
+    chunk = max(1, memory // max(1, bytes_per_example * len(batch.x)))
+    return Materialised(batch, min(chunk, batch.x.shape[1]))

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MethodType
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import hooked
 from honestdp.gradients.choice import Choice, choose
+from honestdp.gradients.forms import Params, PerExample
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.loss_independence import refuse_mixing_loss
 from honestdp.gradients.precision import products
@@ -31,28 +31,6 @@ from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss
 
 MEMORY = 2**30
-
-
-class PerExample(Protocol):
-    """The gradients of every example in every run, behind two verbs."""
-
-    @property
-    def norms(self) -> Tensor:
-        """`[runs, lot]`, the norm of every example's gradient over all trainable parameters.
-
-        Infinite or NaN where the gradient is, or where its square leaves the range of the dtype: such an
-        example has to get weight 0.
-        """
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        """The sum over the lot of `weights` `[runs, lot]` times the gradients: name -> `[runs, ...]`.
-
-        An example of weight 0 contributes nothing at all, even where its gradient is infinite or NaN. Any
-        other example that is not finite has to get weight 0: what it would give is not defined.
-        """
-
-    def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
-        """Add that sum to `totals` in place: name -> `[runs, ...]`."""
 
 
 def per_example(
@@ -117,7 +95,7 @@ class Prepared:
         self._model, self._loss, self._memory, self._strict = model, loss, memory, strict
         self._choices: dict[object, tuple[Choice, int]] = {}
 
-    def vet(self, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, examples: int) -> Choice:
+    def vet(self, params: Params, x: Tensor, y: Tensor, *, examples: int) -> Choice:
         """The engine for such examples, once model and loss have been tried with so many at once, over all runs.
 
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
@@ -127,37 +105,26 @@ class Prepared:
         shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
         choice, widest = self._choices.get(shape, (None, 0))
         if choice is None or examples > widest:
-            choice = _vetted(self._model, self._loss, params, x, y, examples=examples, strict=self._strict)
-            self._choices[shape] = choice, max(examples, widest)
+            trainable = {name: value for name, value in self._model.named_parameters() if value.requires_grad}
+            if any(is_lazy(value) for value in trainable.values()):
+                refuse_by_name(self._model)
+            _check(trainable, params, x, y)
+            known = _known(self._model, tuple(trainable), params, x, self._strict)
+            choice = known.vet(self._loss, y, examples=examples)
+            self._choices[shape] = choice, examples
         return choice
 
     def __call__(
-        self,
-        params: Mapping[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        *,
-        finite_input: bool = False,
-        input_norms: Tensor | None = None,
+        self, params: Params, x: Tensor, y: Tensor, *, finite_input: bool = False, input_norms: Tensor | None = None
     ) -> PerExample:
         choice = self.vet(params, x, y, examples=x.shape[:2].numel())
         if x.shape[1] == 0:
-            nothing = next(iter(params.values())).new_zeros(x.shape[:2])
-            return BookKeeping(nothing, {}, params)
+            return BookKeeping(next(iter(params.values())).new_zeros(x.shape[:2]), {}, params)
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
             return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y)
-        return materialised.per_example(
-            self._model,
-            self._loss,
-            params,
-            x,
-            y,
-            bytes_per_example=choice.bytes_per_example,
-            memory=self._memory,
-            mapped=choice.mapped,
-            strict=self._strict,
-        )
+        batch = materialised.Batch(self._model, self._loss, params, x, y, choice.mapped, self._strict)
+        return materialised.per_example(batch, bytes_per_example=choice.bytes_per_example, memory=self._memory)
 
 
 def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool = False) -> int:
@@ -189,23 +156,10 @@ def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples:
         return 1 if reads.seen or draws else examples
 
 
-def _vetted(
-    model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor, *, examples: int, strict: bool
-) -> Choice:
-    """The engine for this model and shape of example, once model, loss and arguments are found fit for each other."""
-    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    if any(is_lazy(value) for value in trainable.values()):
-        refuse_by_name(model)
-    _check(trainable, params, x, y)
-    known = _known(model, tuple(trainable), params, x, strict)
-    known.vet(loss, y, examples=examples)
-    return known.choice_with(loss)
-
-
 class _Known:
     """What has been found out about a model for one shape of example."""
 
-    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor, *, strict: bool) -> None:
+    def __init__(self, model: nn.Module, params: Params, x: Tensor, *, strict: bool) -> None:
         self.choice: Choice | None = None
         self._model, self._strict = weakref.ref(model), strict
         # Shapes alone are needed for later trials: views of one number each.
@@ -215,14 +169,24 @@ class _Known:
         self._losses: dict[object, int] = {}
         self._choosing: set[object] = set()
 
-    def vet(self, loss: Loss, y: Tensor, *, examples: int) -> None:
+    def vet(self, loss: Loss, y: Tensor, *, examples: int) -> Choice:
+        """The engine, once model and loss have been tried with so many examples at once."""
         same = _identity(loss)
         model_is_known = self.choice is not None and (self._strict or examples <= self._widest)
-        if model_is_known and same in self._losses and (self._strict or examples <= self._losses[same]):
-            return
+        if not model_is_known or same not in self._losses or (not self._strict and examples > self._losses[same]):
+            self._try(loss, same, y, examples, model_is_known)
+        assert self.choice is not None
+        if same not in self._choosing:
+            return self.choice
+        # A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot.
+        return replace(self.choice, layers=None, mapped=materialised.WAYS[-1])
+
+    def _try(self, loss: Loss, same: object, y: Tensor, examples: int, model_is_known: bool) -> None:
         model = self._model()
         assert model is not None
-        _not_capturing()
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            wanted = "per_example must be called once with this model, loss and shape before a graph is captured"
+            raise RuntimeError(wanted)
         with products("highest", y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
             probe = Probe(model, self._params, self._x)
             if not model_is_known:
@@ -232,13 +196,6 @@ class _Known:
             elif refuse_mixing_loss(probe, loss, y, examples=examples):
                 self._choosing.add(same)
         self._losses[same] = examples
-
-    def choice_with(self, loss: Loss) -> Choice:
-        """A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot."""
-        assert self.choice is not None
-        if _identity(loss) not in self._choosing:
-            return self.choice
-        return replace(self.choice, layers=None, mapped=materialised.WAYS[-1])
 
     def _vet_model(self, probe: Probe, examples: int) -> None:
         refuse_by_name(probe.model)
@@ -259,9 +216,7 @@ def _identity(loss: Loss) -> object:
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.WeakKeyDictionary()
 
 
-def _known(
-    model: nn.Module, trainable: tuple[str, ...], params: Mapping[str, Tensor], x: Tensor, strict: bool
-) -> _Known:
+def _known(model: nn.Module, trainable: tuple[str, ...], params: Params, x: Tensor, strict: bool) -> _Known:
     modules = tuple((weakref.ref(module), module.training, hooked(module)) for module in model.modules())
     dtype = next(iter(params.values())).dtype
     key = (modules, trainable, x.shape[2:], x.dtype, dtype, x.device, len(x) == 1, strict)
@@ -271,12 +226,7 @@ def _known(
     return known[key]
 
 
-def _not_capturing() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("per_example must be called once with this model, loss and shape before a graph is captured")
-
-
-def _check(trainable: Mapping[str, Tensor], params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> None:
+def _check(trainable: Params, params: Params, x: Tensor, y: Tensor) -> None:
     if not trainable:
         wanted = "a module with at least one parameter that requires grad"
         raise InvalidArgument("model", "one with zero trainable parameters", wanted)

@@ -34,9 +34,7 @@ def made_up_inputs(model: nn.Module, like: Tensor, shape: tuple[int, ...], gener
     return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
 
 
-def made_up_labels(
-    like: Tensor, shape: tuple[int, ...], generator: torch.Generator, *, classes: int | None = None
-) -> Tensor:
+def made_up_labels(like: Tensor, shape: tuple[int, ...], generator: torch.Generator, *, classes: int | None) -> Tensor:
     """Labels of this shape and of the dtype and device of `like`: counted through the classes, so that neighbours differ.
 
     Without `classes`, numbers within 0 and 1.
@@ -137,7 +135,14 @@ class Probe:
     def bytes_kept(self) -> int:
         """How many bytes autograd keeps for the backward pass of one example."""
         params = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
-        with torch.enable_grad(), _saved_bytes() as saved:
+        saved: dict[int, int] = {}  # bytes by address
+
+        def pack(value: Tensor) -> Tensor:
+            if not isinstance(value, nn.Parameter) and not value.is_leaf:
+                saved[value.data_ptr()] = value.nbytes
+            return value
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
             functional_call(self.model, params, (self.x[0, :1],))
         return sum(saved.values())
 
@@ -155,20 +160,6 @@ class Probe:
                     rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
         stacked = {name: torch.stack(values) for name, values in rows.items()}
         return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
-
-
-@contextmanager
-def _saved_bytes() -> Iterator[dict[int, int]]:
-    """The bytes of every tensor that autograd keeps, by its address."""
-    saved: dict[int, int] = {}
-
-    def pack(value: Tensor) -> Tensor:
-        if not isinstance(value, nn.Parameter) and not value.is_leaf:
-            saved[value.data_ptr()] = value.nbytes
-        return value
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        yield saved
 
 
 def flat(output: object) -> Tensor:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from honestdp.gradients import rules
-from honestdp.gradients.forms import Form
+from honestdp.gradients.forms import Dense, Form, Params
 from honestdp.gradients.rules import Rule, Unruled
 
 Names = tuple[str, ...]
@@ -35,7 +34,7 @@ class Ruled:
             raise RuntimeError(f"the layer at {self.path!r} is no longer there: a changed model needs a new Prepared")
         return layer
 
-    def params_of(self, params: Mapping[str, Tensor], runs: int) -> dict[str, Tensor]:
+    def params_of(self, params: Params, runs: int) -> dict[str, Tensor]:
         """The layer's parameters `[runs, ...]` by the layer's names, from those of the model. Frozen ones are shared by all."""
         layer_params = {name: params[full] for name, full in self.trainable.items()}
         for name in self.frozen:
@@ -43,7 +42,7 @@ class Ruled:
             layer_params[name] = value.expand(runs, *value.shape)
         return layer_params
 
-    def call(self, params: Mapping[str, Tensor], x: Tensor, *, runs: int) -> tuple[Tensor, Call]:
+    def call(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Call]:
         """What the layer makes of x `[runs * lot, ...]`, of the same first dimension."""
         by_run = x.view(runs, -1, *x.shape[1:])
         alone = self.rule.alone(self.layer, params, x) if runs == 1 else None
@@ -57,7 +56,7 @@ class Call(NamedTuple):
     """One use of a layer in the forward pass. saved: what its rule asked to keep; version: torch's count of writes to it then."""
 
     ruled: Ruled
-    params: Mapping[str, Tensor]
+    params: Params
     saved: Tensor
     version: int
 
@@ -69,7 +68,5 @@ class Call(NamedTuple):
         full = self.ruled.trainable
         answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.saved, grad, frozenset(full))
         for names, gradients in answer.items():
-            yield (
-                tuple(full[name] for name in ((names,) if isinstance(names, str) else names)),
-                rules.as_form(gradients),
-            )
+            form = Dense(gradients) if isinstance(gradients, Tensor) else gradients
+            yield tuple(full[name] for name in ([names] if isinstance(names, str) else names)), form

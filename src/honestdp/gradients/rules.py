@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.forms import Dense, Form
+from honestdp.gradients.forms import Form, Params
 
 Gradients = Mapping["str | tuple[str, ...]", "Tensor | Form"]
 """Per-example gradients `[runs, lot, *shape]` by the layer's name of the parameter, or by those of several that share a form."""
 
-Formula = Callable[[nn.Module, Mapping[str, Tensor], Tensor, Tensor], Mapping[str, "Tensor | Form"]]
+Wanted = frozenset[str]
+"""The layer's names of its trainable parameters; the others are frozen."""
+
+Formula = Callable[[nn.Module, Params, Tensor, Tensor], Mapping[str, "Tensor | Form"]]
 
 
 class Unruled(Exception):
@@ -35,24 +38,19 @@ class Rule:
         """Whether the rule holds for the settings of this layer."""
         return True
 
-    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's output `[runs, lot, ...]` and the tensor to keep for `gradients`."""
         raise NotImplementedError
 
-    def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
+    def alone(self, layer: nn.Module, params: Params, x: Tensor) -> Tensor | None:
         """The output `[lot, ...]` of a single run for x `[lot, ...]`, where that is simpler; x is then what is saved."""
         return None
 
-    def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Gradients:
-        """The per-example gradients of the `wanted` parameters, from what was kept and the output's gradient `[runs, lot, ...]`.
-
-        wanted: the layer's names of its trainable parameters; the others are frozen.
-        """
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
+        """Per-example gradients of the `wanted` parameters, from what was kept and the output's gradient `[runs, lot, ...]`."""
         raise NotImplementedError
 
-    def back(self, params: Mapping[str, Tensor], grad: Tensor, *, runs: int) -> Tensor:
+    def back(self, params: Params, grad: Tensor, *, runs: int) -> Tensor:
         """The gradient of the input, from that of the output; the first dimension of both is the examples of all runs.
 
         A layer whose rule has this can be part of a chain.
@@ -72,7 +70,7 @@ class FormulaRule(Rule):
         """Hooks would be called once more, for the mapped forward, and with other shapes."""
         return not layer._forward_hooks and not layer._forward_pre_hooks
 
-    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         def run(values: dict[str, Tensor], inputs: Tensor) -> Tensor:
             output: Tensor = functional_call(layer, values, (inputs,))
             return output
@@ -85,12 +83,9 @@ class FormulaRule(Rule):
             if standing_in is not None:
                 layer.__dict__["forward"] = standing_in
 
-    def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Gradients:
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         gradients = self.formula(layer, params, saved, grad)
-        missing = sorted(wanted - set(gradients))
-        if missing:
+        if missing := sorted(wanted - set(gradients)):
             raise Unruled(f"the rule for {type(layer).__name__} gives no gradient for {', '.join(missing)}")
         return {name: gradients[name] for name in wanted}
 
@@ -146,7 +141,3 @@ def find(layer: nn.Module) -> Rule | None:
     if layer_rule is None or "forward" in layer.__dict__ or not layer_rule.covers(layer):
         return None
     return layer_rule
-
-
-def as_form(gradients: Tensor | Form) -> Form:
-    return Dense(gradients) if isinstance(gradients, Tensor) else gradients

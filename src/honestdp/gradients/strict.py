@@ -61,10 +61,10 @@ def _own_row(leaf: Any) -> Any:
     return leaf.squeeze(0) if isinstance(leaf, Tensor) else leaf
 
 
-def try_mapped(model: nn.Module, x: Tensor) -> None:
-    """Refuse a model that torch.func cannot map, as it is used to score records."""
+def try_mapped(model: nn.Module, x: Tensor) -> Any:
+    """Refuse a model that torch.func cannot map; otherwise its `mapped_outputs`."""
     try:
-        mapped_outputs(model, x)
+        return mapped_outputs(model, x)
     except RuntimeError as trouble:
         raise unmapped(model, trouble) from trouble
 
@@ -73,10 +73,7 @@ def try_mapped_loss(probe: Probe, loss: Loss, y: Tensor) -> None:
     """Refuse a loss that torch.func cannot map, or that fails on the model's outputs."""
     probe = probe.fresh()
     with without_dropout(probe.model):
-        try:
-            output = mapped_outputs(probe.model, probe.x[0])
-        except RuntimeError as trouble:
-            raise unmapped(probe.model, trouble) from trouble
+        output = try_mapped(probe.model, probe.x[0])
         labels = accepted(loss, output, probe, y, whole=not y.is_floating_point())
 
     def loss_of(output: Any, label: Tensor) -> Tensor:

@@ -83,9 +83,7 @@ def _reason(module: nn.Module) -> str | None:
     if isinstance(module, torch.jit.ScriptModule):
         return "the Python module itself, not one scripted or traced by TorchScript, whose layers cannot be seen"
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return (
-            "the module within it (its attribute .module): a population is spread over the machine by honestdp itself"
-        )
+        return "the module within it (its attribute .module): honestdp itself spreads a population over the machine"
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
         return (
             "free of modules that mix the examples of a lot, since an example's gradient must depend on that example"

@@ -18,16 +18,7 @@ from torch import Tensor
 
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.rule import (
-    CLIPS,
-    Clip,
-    FixedClip,
-    Number,
-    State,
-    check_numbers,
-    column,
-    per_run,
-)
+from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, State, check_numbers, column, per_run
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Release
-from honestdp.optimizers.rule import (
-    CLIPS,
-    Clip,
-    FixedClip,
-    Number,
-    State,
-    bias_correction,
-    check_numbers,
-    column,
-    scheduled,
-)
+from honestdp.boundary.query import Constants, Release, State
+from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, bias_correction, check_numbers, column, scheduled
 
 XI = 1e-8
 

@@ -12,21 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Release
+from honestdp.boundary.query import Constants, Release, State
 from honestdp.logs import logger
 from honestdp.optimizers.adam import XI
-from honestdp.optimizers.rule import (
-    CLIPS,
-    Clip,
-    FixedClip,
-    Number,
-    State,
-    bias_correction,
-    check_numbers,
-    column,
-    scheduled,
-    sensitivity,
-)
+from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, bias_correction, check_numbers, column, scheduled
 
 _log = logger(__name__)
 
@@ -56,6 +45,7 @@ class AdamWOSM(FixedClip, name="adam-wosm", grid={"clip": CLIPS}):
         beta1 = column(self.beta1)
         first = beta1 * state["first"] + (1 - beta1) * release.gradient
         step = state["step"] + 1
-        spread = column(constants.noise * sensitivity(self.clip) / constants.lot + XI)
+        clip = 1.0 if isinstance(self.clip, str) else self.clip
+        spread = column(constants.noise * clip / constants.lot + XI)
         pace = scheduled(self.lr, state, constants) / (spread * bias_correction(self.beta1, step, params))
         return params - pace * first, {"first": first}

@@ -10,11 +10,11 @@ from torch import Tensor
 from honestdp.boundary.query import Constants, Release
 from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, check_numbers, column, scheduled
 
+MOMENTA = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
 
 @dataclass(frozen=True)
-class Momentum(
-    FixedClip, name="momentum", grid={"lr": RATES, "momentum": (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99), "clip": CLIPS}
-):
+class Momentum(FixedClip, name="momentum", grid={"lr": RATES, "momentum": MOMENTA, "clip": CLIPS}):
     """Heavy-ball momentum over released gradients."""
 
     lr: Number

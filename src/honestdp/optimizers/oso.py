@@ -13,18 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
-from honestdp.optimizers.rule import (
-    WIDE_RATES,
-    Number,
-    Rule,
-    State,
-    check_clip,
-    check_numbers,
-    counter,
-    per_run,
-    scheduled,
-)
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
+from honestdp.optimizers.rule import WIDE_RATES, Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
 
 DIRECTION_NOISE = 7.124
 """nu_q over sigma (Galli et al. 2024): it leaves the gradient 1.01 sigma."""

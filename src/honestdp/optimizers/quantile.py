@@ -13,28 +13,19 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.rule import (
-    WIDE_RATES,
-    Number,
-    Rule,
-    State,
-    check_clip,
-    check_numbers,
-    counter,
-    per_run,
-    scheduled,
-)
+from honestdp.optimizers.rule import WIDE_RATES, Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
 
 CLIP_PACE = 0.2
 NOISE_SHARE = 20
 
 
+QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # Andrew et al. 2021
+
+
 @dataclass(frozen=True)
-class Quantile(
-    Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": (0.1, 0.3, 0.5, 0.7, 0.9)}
-):  # the quantiles of Andrew et al. 2021
+class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTILES}):
     """SGD whose clip moves by C *= exp(-0.2 (b~ - quantile)), b~ held to [0, 1]."""
 
     lr: Number

@@ -104,7 +104,11 @@ class FixedClip(Rule):
         return {"step": counter(params), **self.memory(params, constants)}
 
     def query(self, state: State, constants: Constants) -> Query:
-        return fixed_query(self.clip, constants)
+        if isinstance(self.clip, Tensor):
+            return Query(clip=self.clip)
+        if isinstance(self.clip, str):
+            return Query(clip=torch.ones_like(constants.noise), automatic=True)
+        return Query(clip=torch.full_like(constants.noise, self.clip))
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         params, memory = self.move(params, state, release, constants)
@@ -149,31 +153,16 @@ def check_clip(clip: Clip, *, auto: bool = True) -> None:
         raise InvalidArgument("clip", clip, f"at least {LEAST_CLIP:g}, where norms can still be told from zero")
 
 
-def check_numbers(*, positive: dict[str, Number] | None = None, fractions: dict[str, Number] | None = None) -> None:
+def check_numbers(*, positive: dict[str, Number], fractions: dict[str, Number] | None = None) -> None:
     """Plain numbers are checked; tensors were stacked from checked numbers."""
-    for name, value in (positive or {}).items():
+    for name, value in positive.items():
         if not isinstance(value, Tensor):
             checks.positive(**{name: value})
     for name, value in (fractions or {}).items():
-        if isinstance(value, Tensor):
-            continue
-        checks.non_negative(**{name: value})
-        if value >= 1:
-            raise InvalidArgument(name, value, "at least 0 and below 1")
-
-
-def fixed_query(clip: Clip, constants: Constants) -> Query:
-    """The query of a rule whose clip does not move."""
-    if isinstance(clip, str):
-        return Query(clip=torch.ones_like(constants.noise), automatic=True)
-    if isinstance(clip, Tensor):
-        return Query(clip=clip)
-    return Query(clip=torch.full_like(constants.noise, clip))
-
-
-def sensitivity(clip: Clip) -> Number:
-    """How far one record can move the gradient sum."""
-    return 1.0 if isinstance(clip, str) else clip
+        if not isinstance(value, Tensor):
+            checks.non_negative(**{name: value})
+            if value >= 1:
+                raise InvalidArgument(name, value, "at least 0 and below 1")
 
 
 def column(value: Number) -> Number:

@@ -16,7 +16,7 @@ windows are laid out once in the forward pass, and forward and gradients are bat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from honestdp.gradients.forms import Form, Outer
+from honestdp.gradients.forms import Form, Outer, Params
 from honestdp.gradients.norms import gram_is_cheaper
-from honestdp.gradients.rules import Gradients, Rule, Unruled, rule
+from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
 Sizes = tuple[int, ...]
 
@@ -48,15 +48,8 @@ class Geometry:
     def of(layer: _ConvNd) -> Geometry:
         padding = (0,) * len(layer.kernel_size) if _padded_before(layer) else layer.padding
         assert not isinstance(padding, str)
-        return Geometry(
-            layer.kernel_size,
-            layer.stride,
-            padding,
-            layer.dilation,
-            layer.output_padding,
-            layer.transposed,
-            layer.groups,
-        )
+        before, after = (layer.kernel_size, layer.stride), (layer.dilation, layer.output_padding)
+        return Geometry(*before, padding, *after, layer.transposed, layer.groups)
 
     @property
     def _settings(self) -> tuple[Sizes, Sizes, Sizes, bool, Sizes]:
@@ -69,18 +62,17 @@ class Geometry:
 
     def weight_gradient(self, x: Tensor, grad: Tensor, shape: torch.Size, *, times: int) -> Tensor:
         """The gradient of the weight of `apply`, of the given `shape`."""
-        weight = x.new_empty(1).expand(shape)
-        gradient: Tensor = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *self._settings, self.groups * times, (False, True, False)
-        )[1]
-        return gradient
+        return self._back(x, x.new_empty(1).expand(shape), grad, times, (False, True, False))[1]
 
     def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor, *, times: int) -> Tensor:
         """The gradient of the input of `apply`."""
-        gradient: Tensor = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *self._settings, self.groups * times, (True, False, False)
-        )[0]
-        return gradient
+        return self._back(x, weight, grad, times, (True, False, False))[0]
+
+    def _back(self, x: Tensor, weight: Tensor, grad: Tensor, times: int, mask: tuple[bool, ...]) -> Sequence[Tensor]:
+        """Of `apply`: the gradients of its input, weight and bias, as the mask says."""
+        groups, backward = self.groups * times, torch.ops.aten.convolution_backward
+        gradients: Sequence[Tensor] = backward(grad, x, weight, None, *self._settings, groups, mask)
+        return gradients
 
     def positions(self, x: Tensor) -> torch.Size:
         """How often the kernel fits into `x` `[runs, lot, channels, ...]` along each dimension."""
@@ -97,9 +89,8 @@ class Geometry:
         spatial = len(self.kernel)
         sides = [side for pad in reversed(self.padding) for side in (pad, pad)]
         seen = F.pad(values, sides) if any(sides) else values
-        for i, (kernel, stride, dilation, size) in enumerate(
-            zip(self.kernel, self.stride, self.dilation, sizes, strict=True)
-        ):
+        each = zip(self.kernel, self.stride, self.dilation, sizes, strict=True)
+        for i, (kernel, stride, dilation, size) in enumerate(each):
             seen = seen.unfold(2 + i, dilation * (kernel - 1) + 1, stride)[..., ::dilation].narrow(2 + i, 0, size)
         n, channels = values.shape[:2]
         seen = seen.permute(0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
@@ -114,7 +105,7 @@ def _padded_before(layer: _ConvNd) -> bool:
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 class Convolution(Rule):
-    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         assert isinstance(layer, _ConvNd)
         if x.dim() != 3 + len(layer.kernel_size):
             raise Unruled(f"{type(layer).__name__} is given examples without a dimension for them")
@@ -136,9 +127,7 @@ class Convolution(Rule):
         out = geometry.apply(beside, weight.flatten(0, 1), None if bias is None else bias.flatten(), times=runs)
         return out.view(lot, runs, -1, *out.shape[2:]).transpose(0, 1), x
 
-    def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Gradients:
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         assert isinstance(layer, _ConvNd)
         gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:

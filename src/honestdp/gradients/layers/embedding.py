@@ -6,14 +6,12 @@ example has positions, its gradients are smaller and are made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.forms import Rows
-from honestdp.gradients.rules import Gradients, Rule, rule
+from honestdp.gradients.forms import Params, Rows
+from honestdp.gradients.rules import Gradients, Rule, Wanted, rule
 
 
 @rule(nn.Embedding)
@@ -21,7 +19,7 @@ class Embedding(Rule):
     def covers(self, layer: nn.Module) -> bool:
         return isinstance(layer, nn.Embedding) and layer.max_norm is None
 
-    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         weight, x = params["weight"], x.long()
         if len(x) == 1:
             return F.embedding(x, weight[0]), x
@@ -29,9 +27,7 @@ class Embedding(Rule):
         index = x.flatten(1).unsqueeze(-1).expand(-1, -1, weight.shape[-1])
         return weight.gather(1, index).reshape(*x.shape, weight.shape[-1]), x
 
-    def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Gradients:
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         assert isinstance(layer, nn.Embedding)
         index = saved.reshape(*saved.shape[:2], -1)
         grad = grad.reshape(*index.shape, -1)

@@ -5,14 +5,12 @@ z_t = W a_t + b, so for one example dL/dW = sum_t (dL/dz_t) a_t^T and dL/db = su
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.forms import Form, Outer, Product, outer, prefers_gram
-from honestdp.gradients.rules import Gradients, Rule, rule
+from honestdp.gradients.forms import Form, Outer, Params, Product, outer, prefers_gram
+from honestdp.gradients.rules import Gradients, Rule, Wanted, rule
 
 NARROW = 16
 """On a CPU, a product with so few output features is twice as fast the other way round. By autograd its gradient would then
@@ -26,13 +24,13 @@ def _narrow(weight: Tensor, x: Tensor) -> bool:
 
 @rule(nn.Linear)
 class Linear(Rule):
-    def alone(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> Tensor | None:
+    def alone(self, layer: nn.Module, params: Params, x: Tensor) -> Tensor | None:
         weight, bias = params["weight"][0], params["bias"][0] if "bias" in params else None
         if _narrow(weight, x) and bias is not None and x.dim() == 2:
             return torch.addmm(bias.unsqueeze(1), weight, x.mT).mT
         return F.linear(x, weight, bias)
 
-    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = params["weight"], params.get("bias")
         rows = x.flatten(1, -2)
         if _narrow(weight, x):
@@ -42,9 +40,7 @@ class Linear(Rule):
         out = out if bias is None else out.add_(bias.unsqueeze(1))
         return out.view(*x.shape[:-1], out.shape[-1]), x
 
-    def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Gradients:
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         if len(wanted) == 2 and saved.dim() == 3:
             # One position: weight and bias share the norm of `grad`, so it is taken once for both.
             shape = grad.shape[-1], saved.shape[-1]
@@ -61,7 +57,7 @@ class Linear(Rule):
             gradients["bias"] = grad.sum(2)
         return gradients
 
-    def back(self, params: Mapping[str, Tensor], grad: Tensor, *, runs: int) -> Tensor:
+    def back(self, params: Params, grad: Tensor, *, runs: int) -> Tensor:
         weight = params["weight"]
         if runs == 1:
             return torch.matmul(grad, weight[0])

@@ -6,15 +6,14 @@ over the positions that share the gain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.forms import Form
-from honestdp.gradients.rules import Gradients, Rule, Unruled, rule
+from honestdp.gradients.forms import Form, Params
+from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
 
 class Affine(Rule):
@@ -32,16 +31,14 @@ class Affine(Rule):
         """`values` `[runs, lot, ...]` summed over the positions that share a parameter."""
         raise NotImplementedError
 
-    def forward(self, layer: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         normal = self.normalise(layer, x.flatten(0, 1)).view(x.shape)
         gain = self.spread(layer, params["weight"], x.dim())
         if "bias" not in params:
             return normal * gain, normal
         return torch.addcmul(self.spread(layer, params["bias"], x.dim()), normal, gain), normal
 
-    def gradients(
-        self, layer: nn.Module, params: Mapping[str, Tensor], saved: Tensor, grad: Tensor, wanted: frozenset[str]
-    ) -> Gradients:
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
             gradients["weight"] = self.gather(layer, grad * saved)
