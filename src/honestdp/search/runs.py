@@ -235,9 +235,7 @@ class Execution:
             secure=self._setting.secure,
             schedule=self._setting.schedule,
             compute=Compute(
-                device=self._setting.device,
-                workers=self._setting.workers,
-                checkpoint_seconds=CHECKPOINT_SECONDS,
+                device=self._setting.device, workers=self._setting.workers, checkpoint_seconds=CHECKPOINT_SECONDS
             ),
             by_coin=self._design.fraction > 0,
             strict=self._setting.strict,

@@ -181,13 +181,7 @@ def tune(
         strict=strict,
     )
     public = configuration(
-        request,
-        setting,
-        private,
-        declared=records is not None,
-        seed=noise_seed,
-        dataset=dataset,
-        reproduce=reproduce,
+        request, setting, private, declared=records is not None, seed=noise_seed, dataset=dataset, reproduce=reproduce
     )
     folder = None if out is None else Path(out)
     with guarded():
