@@ -111,16 +111,7 @@ class Design:
         """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
         if self.chosen_from is not None:
             return self.chosen_from
-        run = self.runs[0]
-        return plan(
-            records=run.records,
-            lot=run.lot,
-            steps=run.steps,
-            delta=self.budget.delta,
-            candidates=self.count,
-            noise=run.noise,
-            eligible=True,
-        )
+        return plan(**vars(self.runs[0]), delta=self.budget.delta, candidates=self.count, eligible=True)
 
 
 def design(request: Request) -> Design:
@@ -211,7 +202,7 @@ def _chosen(
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
     chosen = known.standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
     if request.published and chosen.published is not None:
-        wanted = f"left out with {name}, which rests on a proof of our own; {chosen.published.name} is published"
+        wanted = f"left out with {chosen.name}, which rests on a proof of our own; {chosen.published.name} is published"
         raise checks.InvalidArgument("published", True, wanted)
     return chosen, "it was asked for", None
 
