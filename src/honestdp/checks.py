@@ -1,6 +1,7 @@
 """Checks of arguments. Each takes keyword arguments, so that the error names the argument, its value and the way out."""
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 
 
@@ -18,37 +19,26 @@ class InvalidArgument(HonestdpError):
         super().__init__(f"{argument} must be {wanted}, got {value!r}")
 
 
-def _finite_number(name: str, value: object, wanted: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise InvalidArgument(name, value, wanted)
-    return float(value)
+def _each(arguments: dict[str, object], wanted: str, holds: Callable[[float], bool]) -> None:
+    for name, value in arguments.items():
+        if isinstance(value, bool) or not (isinstance(value, Real) and math.isfinite(value) and holds(float(value))):
+            raise InvalidArgument(name, value, wanted)
 
 
 def finite(**arguments: object) -> None:
-    for name, value in arguments.items():
-        _finite_number(name, value, "a finite number")
+    _each(arguments, "a finite number", lambda value: True)
 
 
 def positive(**arguments: object) -> None:
-    for name, value in arguments.items():
-        wanted = "a finite number above 0"
-        if _finite_number(name, value, wanted) <= 0:
-            raise InvalidArgument(name, value, wanted)
+    _each(arguments, "a finite number above 0", lambda value: value > 0)
 
 
 def non_negative(**arguments: object) -> None:
-    for name, value in arguments.items():
-        wanted = "a finite number of at least 0"
-        if _finite_number(name, value, wanted) < 0:
-            raise InvalidArgument(name, value, wanted)
+    _each(arguments, "a finite number of at least 0", lambda value: value >= 0)
 
 
 def probability(**arguments: object) -> None:
-    """Strictly between 0 and 1."""
-    for name, value in arguments.items():
-        wanted = "strictly between 0 and 1"
-        if not 0 < _finite_number(name, value, wanted) < 1:
-            raise InvalidArgument(name, value, wanted)
+    _each(arguments, "strictly between 0 and 1", lambda value: 0 < value < 1)
 
 
 MOST = 10**18  # records, steps, candidates and runs: more than any machine counts to, and few enough for every formula

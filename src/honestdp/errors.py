@@ -25,24 +25,10 @@ if TYPE_CHECKING:
     from honestdp.boundary.decoding import RecordFailed, WorkerDied
     from honestdp.data.sources import DatasetUnavailable
     from honestdp.gradients import ModelWritten, RefusedModel
-    from honestdp.ledger.errors import (
-        BrokenChain,
-        BudgetExceeded,
-        BudgetFixed,
-        KeyEnded,
-        KeyReused,
-        LedgerError,
-        Locked,
-        LookAlike,
-        Misremembered,
-        NoBudget,
-        NoCharge,
-        NoLedger,
-        NotALedger,
-        NotPrivate,
-        ReadOnly,
-        StaleCopy,
-    )
+    from honestdp.ledger.errors import (  # isort: skip
+        BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
+        Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, ReadOnly, StaleCopy,
+    )  # fmt: skip
     from honestdp.search.errors import MachineStopped, SearchFailed
     from honestdp.search.lifecycle import SearchStopped
     from honestdp.search.vault import Unreadable

@@ -71,9 +71,9 @@ PLANNING = """
 import pathlib
 import honestdp.search.tune as tuning
 honest = tuning.design
-def design(**request):
+def design(request):
     pathlib.Path("planning").touch()
-    return honest(**request)
+    return honest(request)
 tuning.design = design
 """
 MANY = ("--optimizer", "adam-wosm", "--space", f"clip={','.join(f'{0.1 + i / 100:.2f}' for i in range(80))}")

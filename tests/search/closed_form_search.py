@@ -33,8 +33,8 @@ from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.search import secret
-from honestdp.search.configuration import Configuration, Request, configuration
-from honestdp.search.design import Design, design
+from honestdp.search.configuration import Configuration, configuration
+from honestdp.search.design import Design, Request, design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.runs import Execution, Setting, Standing
 from honestdp.search.secret import Secret
@@ -107,7 +107,7 @@ def asked(selection: Selection) -> Request:
 @cache
 def designed(selection: Selection) -> Design:
     """The product's own design of the search: selection, noise of the runs, noise of the scores."""
-    return design(**vars(asked(selection)))
+    return design(asked(selection))
 
 
 def configured(selection: Selection, start: float, data: PrivateData) -> Configuration:

@@ -9,7 +9,7 @@ import pytest
 from honestdp import Accuracy, Budget, ClippedLoss, LogUniform
 from honestdp.accounting.calibration import least_noise
 from honestdp.checks import InvalidArgument
-from honestdp.search.design import Design, design
+from honestdp.search.design import Design, Request, design
 from honestdp.search.space import space_of
 from honestdp.selection import SELECTIONS, Compose, RandomStopping, Winner, named
 
@@ -30,7 +30,7 @@ def made(**changed) -> Design:
         "space_seed": 0,
         "metric": Accuracy(),
     }
-    return design(**{**given, **changed})
+    return design(Request(**{**given, **changed}))
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)

@@ -140,7 +140,7 @@ def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
     given = {"run": RUN, "optimizers": [RULE], "compute": Compute(checkpoint=tmp_path / "kept")}
     train_population(toy_model(), toy_data(), **given)
     job = assemble(toy_model(), toy_data(), **given)
-    job._initial = SimpleNamespace(device=torch.device("cuda"))
+    job.initial = SimpleNamespace(device=torch.device("cuda"))
     with pytest.raises(InvalidArgument, match="the file differs in device"):
         job.work(False)
 

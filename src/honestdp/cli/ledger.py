@@ -8,23 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import honestdp
-from honestdp.cli.options import (
-    Accountant,
-    Candidates,
-    Delta,
-    Identical,
-    Json,
-    Lot,
-    Noise,
-    Records,
-    Runs,
-    SelectionName,
-    ShapeOption,
-    Steps,
-    selection_of,
-)
+from honestdp.cli import options as option
 from honestdp.cli.terminal import Command
 
 app = typer.Typer(
@@ -38,23 +25,19 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-LedgerFile = Annotated[
-    Path,
-    typer.Option(
-        "--ledger", envvar="HONESTDP_LEDGER", metavar="FILE", help="The ledger: one file, for any number of datasets."
-    ),
-]
-Dataset = Annotated[str, typer.Option(metavar="NAME", help="The dataset, by the name that every charge to it uses.")]
+_FILE = "The ledger: one file, for any number of datasets."
+LedgerFile = Annotated[Path, Option("--ledger", envvar="HONESTDP_LEDGER", metavar="FILE", help=_FILE)]
+Dataset = Annotated[str, Option(metavar="NAME", help="The dataset, by the name that every charge to it uses.")]
 DEFAULT = Path("ledger.db")
 
 
 @app.command("set-budget", cls=Command)
 def set_budget(
     dataset: Dataset,
-    epsilon: Annotated[float, typer.Option(help="The epsilon that everything together may spend.")],
-    delta: Delta,
+    epsilon: Annotated[float, Option(help="The epsilon that everything together may spend.")],
+    delta: option.Delta,
     ledger: LedgerFile = DEFAULT,
-    as_json: Json = False,
+    as_json: option.Json = False,
 ) -> None:
     """Sets what a dataset may spend, once and for all. Creates the ledger if there is none.
 
@@ -73,8 +56,8 @@ def set_budget(
 @app.command(cls=Command)
 def show(
     ledger: LedgerFile = DEFAULT,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="One dataset; all of them if left out.")] = None,
-    as_json: Json = False,
+    dataset: Annotated[str | None, Option(metavar="NAME", help="One dataset; all of them if left out.")] = None,
+    as_json: option.Json = False,
 ) -> None:
     """Budget, what is spent, what is left, and the entries.
 
@@ -96,33 +79,22 @@ def show(
 @app.command(cls=Command)
 def spend(
     dataset: Dataset,
-    records: Records,
-    lot: Lot,
-    steps: Steps,
-    noise: Noise,
+    records: option.Records,
+    lot: option.Lot,
+    steps: option.Steps,
+    noise: option.Noise,
     ledger: LedgerFile = DEFAULT,
-    what: Annotated[str, typer.Option(help="What it is spent on, for people to read. It is public.")] = "",
-    key: Annotated[
-        str | None,
-        typer.Option(help="A name of your own for this charge: the same key charges once, however often it is given."),
-    ] = None,
-    candidates: Candidates = 1,
-    selection: SelectionName = "compose",
-    runs: Runs = None,
-    shape: ShapeOption = None,
-    identical: Identical = False,
-    accountant: Accountant = None,
-    score: Annotated[
-        float | None,
-        typer.Option(
-            help="Noise of each run's validation score over its sensitivity, if validation records were asked."
-        ),
-    ] = None,
-    choice: Annotated[
-        float | None,
-        typer.Option(help="For compose: the epsilon of one private choice of the winner in place of scores."),
-    ] = None,
-    as_json: Json = False,
+    what: Annotated[str, Option(help="What it is spent on, for people to read. It is public.")] = "",
+    key: Annotated[str | None, Option(help="Your own name for this charge: one key is charged once.")] = None,
+    candidates: option.Candidates = 1,
+    selection: option.SelectionName = "compose",
+    runs: option.Runs = None,
+    shape: option.ShapeOption = None,
+    identical: option.Identical = False,
+    accountant: option.Accountant = None,
+    score: Annotated[float | None, Option(help="Noise of each validation score over its sensitivity.")] = None,
+    choice: Annotated[float | None, Option(help="For compose: epsilon of a private choice, not scores.")] = None,
+    as_json: option.Json = False,
 ) -> None:
     """Charges a training, or a whole search, that is made elsewhere. Do it before the training reads a record.
 
@@ -133,11 +105,10 @@ def spend(
     from honestdp.ledger import Ledger
     from honestdp.ledger.spending import Spending
     from honestdp.report import account
+    from honestdp.selection import named
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
-    chosen = selection_of(
-        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
-    )
+    chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     spending = Spending(chosen, ((run, candidates),), score=score, choice=choice)
     book = Ledger(ledger)
     balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what)
@@ -154,14 +125,9 @@ def spend(
 @app.command(cls=Command)
 def verify(
     ledger: LedgerFile = DEFAULT,
-    head: Annotated[
-        str | None, typer.Option(help="A head hash noted earlier, by show or export: it must still be in the ledger.")
-    ] = None,
-    recompute: Annotated[
-        bool,
-        typer.Option(help="Also compose all charges anew, with nothing remembered, and compare. It may take minutes."),
-    ] = False,
-    as_json: Json = False,
+    head: Annotated[str | None, Option(help="A head hash noted earlier: it must still be in the ledger.")] = None,
+    recompute: Annotated[bool, Option(help="Also compose all charges anew and compare; may take minutes.")] = False,
+    as_json: option.Json = False,
 ) -> None:
     """Checks the chain of entries, and names the first that is not what was written.
 
@@ -181,10 +147,8 @@ def verify(
 @app.command(cls=Command)
 def export(
     ledger: LedgerFile = DEFAULT,
-    dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The balance of one dataset; all if left out.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The default, and the only form.")] = False,
+    dataset: Annotated[str | None, Option(metavar="NAME", help="The balance of one dataset; all if left out.")] = None,
+    as_json: Annotated[bool, Option("--json", help="The default, and the only form.")] = False,
 ) -> None:
     """Prints the whole ledger as JSON: every entry with its hash, the head hash, and the balances.
 

@@ -11,28 +11,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import honestdp
 from honestdp import checks
 from honestdp.budget import rounded_up
 from honestdp.cli import ledger as ledger_cli
+from honestdp.cli import options as option
 from honestdp.cli import tune as tune_cli
-from honestdp.cli.options import (
-    Accountant,
-    Candidates,
-    Delta,
-    Identical,
-    Json,
-    Lot,
-    Noise,
-    Records,
-    Runs,
-    SelectionName,
-    ShapeOption,
-    Steps,
-    selection_of,
-    whole_number,
-)
 from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, progress
 
 app = typer.Typer(
@@ -52,7 +38,7 @@ for entry in entry_points(group="honestdp.commands"):  # of packages beside this
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(version: Annotated[bool, Option("--version", help="Print the version.")] = False) -> None:
     if version:
         typer.echo(f"honestdp {honestdp.__version__}")
         raise typer.Exit
@@ -60,18 +46,18 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command(cls=Command)
 def epsilon(
-    records: Records,
-    lot: Lot,
-    steps: Steps,
-    noise: Noise,
-    delta: Delta,
-    candidates: Candidates = 1,
-    selection: SelectionName = "compose",
-    runs: Runs = None,
-    shape: ShapeOption = None,
-    identical: Identical = False,
-    accountant: Accountant = None,
-    as_json: Json = False,
+    records: option.Records,
+    lot: option.Lot,
+    steps: option.Steps,
+    noise: option.Noise,
+    delta: option.Delta,
+    candidates: option.Candidates = 1,
+    selection: option.SelectionName = "compose",
+    runs: option.Runs = None,
+    shape: option.ShapeOption = None,
+    identical: option.Identical = False,
+    accountant: option.Accountant = None,
+    as_json: option.Json = False,
 ) -> None:
     """The epsilon of a run, or of a whole search.
 
@@ -80,29 +66,28 @@ def epsilon(
     Best of 40 on average:  the same with  `--selection envelope --candidates 40`
     """
     from honestdp.planner import statement
+    from honestdp.selection import named
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
     checks.probability(delta=delta)
-    chosen = selection_of(
-        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
-    )
+    chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
 
 @app.command(cls=Command)
 def noise(
-    records: Records,
-    lot: Lot,
-    steps: Steps,
-    epsilon: Annotated[float, typer.Option(help="The epsilon that the whole search may spend.")],
-    delta: Delta,
-    candidates: Candidates = 1,
-    selection: SelectionName = "compose",
-    runs: Runs = None,
-    shape: ShapeOption = None,
-    identical: Identical = False,
-    accountant: Accountant = None,
-    as_json: Json = False,
+    records: option.Records,
+    lot: option.Lot,
+    steps: option.Steps,
+    epsilon: Annotated[float, Option(help="The epsilon that the whole search may spend.")],
+    delta: option.Delta,
+    candidates: option.Candidates = 1,
+    selection: option.SelectionName = "compose",
+    runs: option.Runs = None,
+    shape: option.ShapeOption = None,
+    identical: option.Identical = False,
+    accountant: option.Accountant = None,
+    as_json: option.Json = False,
 ) -> None:
     """The least noise with which a run, or a whole search, meets a budget. It never overshoots.
 
@@ -110,11 +95,10 @@ def noise(
     """
     from honestdp.accounting.calibration import least_noise
     from honestdp.planner import statement
+    from honestdp.selection import named
 
     budget = honestdp.Budget(epsilon, delta)
-    chosen = selection_of(
-        selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical
-    )
+    chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     with warnings.catch_warnings(action="ignore"):
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
@@ -122,24 +106,18 @@ def noise(
 
 @app.command(cls=Command)
 def plan(
-    records: Records,
-    lot: Lot,
-    steps: Steps,
-    delta: Delta,
-    candidates: Annotated[
-        int, typer.Option(parser=whole_number, metavar="INTEGER", help="How many candidates the search has.")
-    ],
-    noise: Annotated[float | None, typer.Option(help="Compare epsilons at this noise; or give --epsilon.")] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Compare the noises that meet this epsilon; or give --noise.")
-    ] = None,
-    coverage: Annotated[float, typer.Option(help="The chance that a given candidate is run at all.")] = 0.9,
-    max_runs: Annotated[float | None, typer.Option(help="The most runs, on average, that you can afford.")] = None,
-    published: Annotated[bool, typer.Option("--published", help="Recommend published bounds alone.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw epsilon against candidates into this PNG or SVG file.")
-    ] = None,
-    as_json: Json = False,
+    records: option.Records,
+    lot: option.Lot,
+    steps: option.Steps,
+    delta: option.Delta,
+    candidates: Annotated[int, option.whole("How many candidates the search has.")],
+    noise: Annotated[float | None, Option(help="Compare epsilons at this noise; or give --epsilon.")] = None,
+    epsilon: Annotated[float | None, Option(help="Compare the noises that meet this epsilon; or give --noise.")] = None,
+    coverage: option.Coverage = 0.9,
+    max_runs: option.MaxRuns = None,
+    published: Annotated[bool, Option("--published", help="Recommend published bounds alone.")] = False,
+    plot: Annotated[Path | None, Option(help="Draw epsilon against candidates into this PNG or SVG file.")] = None,
+    as_json: option.Json = False,
 ) -> None:
     """Every way to search side by side, and which to take.
 
@@ -179,13 +157,11 @@ def plan(
 
 
 def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:
-    constants = {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise}
     if as_json:
-        typer.echo(json.dumps({**constants, "candidates": candidates, **result.as_dict()}, indent=2))
+        typer.echo(json.dumps({**vars(run), "candidates": candidates, **result.as_dict()}, indent=2))
         return
     noise = f"noise {rounded_up(run.noise, 6)}"
-    typer.echo(f"{'run':<11}{noise}, {run.records} records, lot {run.lot:g}, {run.steps} steps")
-    typer.echo(result)
+    typer.echo(f"{'run':<11}{noise}, {run.records} records, lot {run.lot:g}, {run.steps} steps\n{result}")
 
 
 def main() -> None:
@@ -215,10 +191,8 @@ def _in_words(error: Exception) -> str:
 
     if not isinstance(error, NoBudget):
         return str(error)
-    command = shlex.join(
-        ["honestdp", "ledger", "set-budget", "--ledger", str(error.ledger), "--dataset", error.dataset]
-    )
-    return f"{error.lack}: set it once with `{command} --epsilon EPSILON --delta DELTA`"
+    where = shlex.join(["--ledger", str(error.ledger), "--dataset", error.dataset])
+    return f"{error.lack}: set it once with `honestdp ledger set-budget {where} --epsilon EPSILON --delta DELTA`"
 
 
 def _fail(message: str) -> None:

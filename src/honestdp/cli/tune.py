@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from honestdp import checks
-from honestdp.cli.options import Json, whole_number
+from honestdp.cli import options as option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,54 +25,43 @@ _DATASET = typer.Argument(
     metavar="[DATASET]", help="mnist, adult, enron, ..., or digits and breast-cancer, which need no files."
 )
 
+_OPTIMIZER = "sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search. May repeat."
+_SPACE = (
+    "What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "
+    "`sgd.lr=...`. May hold lot, steps and width. Left out: the papers' grid. May repeat."
+)
+_HANDED_ON = (  # options that are arguments of the library's search, as they are
+    "selection", "coverage", "lot", "steps", "validation", "max_runs", "published", "candidates", "ledger", "strict",
+    "noise_seed",
+)  # fmt: skip
+
 
 def tune(
     context: typer.Context,
     name: Annotated[str | None, _DATASET] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="For the whole search: every run, every score, the choice.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="delta, well below 1/records.")] = 1e-5,
-    model: Annotated[str, typer.Option(help="logistic, or hidden:100 for one hidden layer of 100 units.")] = "logistic",
-    optimizer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search. May repeat."
-        ),
-    ] = None,
-    space: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "
-            "`sgd.lr=...`. May hold lot, steps and width. Left out: the papers' grid. May repeat."
-        ),
-    ] = None,
+    epsilon: Annotated[float | None, Option(help="For the whole search: every run, every score, the choice.")] = None,
+    delta: option.Delta = 1e-5,
+    model: Annotated[str, Option(help="logistic, or hidden:100 for one hidden layer of 100 units.")] = "logistic",
+    optimizer: Annotated[list[str] | None, Option(help=_OPTIMIZER)] = None,
+    space: Annotated[list[str] | None, Option(help=_SPACE)] = None,
     selection: Annotated[
-        str, typer.Option(help="auto, compose, winner, liu-talwar, papernot-steinke, profile or envelope.")
+        str, Option(help="auto, compose, winner, liu-talwar, papernot-steinke, profile or envelope.")
     ] = "auto",
-    coverage: Annotated[float, typer.Option(help="The chance that a given candidate is run at all.")] = 0.9,
-    lot: Annotated[float | None, typer.Option(help="L: the expected size of a Poisson lot.")] = None,
-    steps: Annotated[
-        int, typer.Option(parser=whole_number, metavar="INTEGER", help="T: noisy queries in one run.")
-    ] = 1000,
-    validation: Annotated[float, typer.Option(help="The fraction of records that score the runs.")] = 0.2,
-    max_runs: Annotated[float | None, typer.Option(help="The most runs, on average, that you can afford.")] = None,
-    published: Annotated[bool, typer.Option("--published", help="Rest on published bounds alone.")] = False,
-    candidates: Annotated[int | None, typer.Option(help="Of a random search: how many draws it amounts to.")] = None,
-    ledger: Annotated[Path | None, typer.Option(envvar="HONESTDP_LEDGER", help="Charge this ledger first.")] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="The dataset's name in the ledger, if it has another one there.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="A new folder for model, statement, result and report.")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the search in this folder; needs nothing else.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Each record goes through the model by itself; slower, and needs no trial.")
-    ] = False,
-    noise_seed: Annotated[int | None, typer.Option(help="Fix every random number: NOT PRIVATE.")] = None,
-    as_json: Json = False,
+    coverage: option.Coverage = 0.9,
+    lot: Annotated[float | None, Option(help="L: the expected size of a Poisson lot.")] = None,
+    steps: option.Steps = 1000,
+    validation: Annotated[float, Option(help="The fraction of records that score the runs.")] = 0.2,
+    max_runs: option.MaxRuns = None,
+    published: Annotated[bool, Option("--published", help="Rest on published bounds alone.")] = False,
+    candidates: Annotated[int | None, Option(help="Of a random search: how many draws it amounts to.")] = None,
+    ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help="Charge this ledger first.")] = None,
+    dataset: Annotated[str | None, Option(help="Its name in the ledger, if it has another one there.")] = None,
+    out: Annotated[Path | None, Option(help="A new folder for model, statement, result and report.")] = None,
+    resume: Annotated[Path | None, Option(help="Go on with the search in this folder; needs nothing else.")] = None,
+    device: Annotated[str | None, Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    strict: Annotated[bool, Option("--strict", help="Each record by itself through the model; slower.")] = False,
+    noise_seed: Annotated[int | None, Option(help="Fix every random number: NOT PRIVATE.")] = None,
+    as_json: option.Json = False,
 ) -> None:
     """Search for hyperparameters and train, all within one budget, and say what is guaranteed.
 
@@ -157,28 +147,17 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     if options["model"] == "logistic" and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
     dataset = named.load_dataset(options["name"])
-    x, y = dataset.train
     result = search(
         _model(options["model"], features=dataset.features, classes=dataset.classes),
-        (x, y),
+        dataset.train,
         records=len(dataset.train_rows),
         budget=Budget(options["epsilon"], options["delta"]),
         optimizer=names,
         space=spaces,
-        selection=options["selection"],
-        coverage=options["coverage"],
-        lot=options["lot"],
-        steps=options["steps"],
-        validation=options["validation"],
-        max_runs=options["max_runs"],
-        published=options["published"],
-        candidates=options["candidates"],
-        ledger=options["ledger"],
         dataset=None if options["ledger"] is None else options["dataset"] or options["name"],
         out=resumed or options["out"],
         resume=resumed is not None,
-        strict=options["strict"],
-        noise_seed=options["noise_seed"],
+        **{name: options[name] for name in _HANDED_ON},
         compute=Compute(device=options["device"], progress=sys.stderr.isatty()),
         reproduce=_command(context),
     )
@@ -193,11 +172,7 @@ def _command(context: Any) -> str:
     words = ["honestdp", "tune", context.params["name"]]
     for parameter in context.command.params:
         value, flag = context.params.get(parameter.name), parameter.opts[0]
-        if (
-            parameter.name in ("name", "out", "resume", "as_json")
-            or value is None
-            or value == parameter.get_default(context)
-        ):
+        if parameter.name in ("name", "out", "resume", "as_json") or value in (None, parameter.get_default(context)):
             continue
         if value is True:
             words.append(flag)
@@ -218,32 +193,27 @@ def _print(result: TuneResult, standin: str | None) -> None:
         rows.append(("data", standin))
     for label, text in rows:
         typer.echo(f"{label:<12}{text}")
-    typer.echo()
-    typer.echo(result.statement)
+    typer.echo(f"\n{result.statement}")
     if result.balance is not None:
-        balance = result.balance
-        left = (
-            f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
-        )
+        balance, budget = result.balance, result.balance.budget
+        left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
         typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}")
     if result.folder is not None:
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")
 
 
 def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Module]:
+    from torch import nn
+
     match = re.fullmatch(r"logistic|hidden(?::(\d+))?", words)
     if match is None or match[1] == "0":
         raise checks.InvalidArgument("model", words, "logistic, hidden, or hidden:WIDTH")
     units = int(match[1] or 100)
 
     def logistic() -> nn.Module:
-        from torch import nn
-
         return nn.Linear(features, classes)
 
     def hidden(width: int = units) -> nn.Module:
-        from torch import nn
-
         return nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, classes))
 
     return logistic if words == "logistic" else hidden
@@ -276,15 +246,14 @@ def _values(text: str, values: str) -> Any:
             return {"log": LogUniform, "uniform": Uniform}[law[1]](float(law[2]), float(law[3]))
         return [_value(one) for one in values.split(",")]
     except (ValueError, OverflowError) as trouble:
-        wanted = (
-            "NAME=VALUES with finite numbers: a list 0.1,0.2 or log:LOW:HIGH or uniform:LOW:HIGH with LOW below HIGH"
-        )
+        laws = "log:LOW:HIGH or uniform:LOW:HIGH with LOW below HIGH"
+        wanted = f"NAME=VALUES with finite numbers: a list 0.1,0.2 or {laws}"
         raise checks.InvalidArgument("space", text, wanted) from trouble
 
 
 def _value(text: str) -> Any:
     words = {"auto": "auto", "true": True, "false": False, "half": "half", "full": "full"}
-    if text.strip().lower() in words:
-        return words[text.strip().lower()]
+    if (word := text.strip().lower()) in words:
+        return words[word]
     number = float(text)
     return int(number) if number == int(number) and "." not in text and "e" not in text.lower() else number

@@ -17,33 +17,14 @@ import torch
 
 from honestdp import __version__
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.metrics import Metric
-from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
+from honestdp.search.design import Request
 from honestdp.search.runs import Setting
 from honestdp.search.source import source_digest
 from honestdp.search.space import Space
-from honestdp.selection import Selection
 from honestdp.training.identity import Identity, identity
 from honestdp.training.models import fresh
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The public arguments that the design of a search is a function of; see `design`."""
-
-    budget: Budget
-    records: int
-    fraction: float
-    space: Space
-    selection: str | Selection
-    coverage: float
-    max_runs: float | None
-    published: bool
-    drawn: int | None
-    space_seed: int
-    metric: Metric | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +144,8 @@ def _words(value: Any) -> str:
         return f"partial({', '.join([*parts, *(f'{name}={_words(part)}' for name, part in value.keywords.items())])})"
     if isinstance(value, str):
         return value
-    if isinstance(
-        value, torch.Tensor | np.ndarray
-    ):  # its numbers may be counts of labels: they are compared, not shown
+    # An array's numbers may be counts of labels: they are compared, not shown.
+    if isinstance(value, torch.Tensor | np.ndarray):
         return f"{type(value).__name__} {list(value.shape)} {value.dtype}"
     if callable(value) and not isinstance(value, torch.nn.Module):
         return str(getattr(value, "__qualname__", type(value).__qualname__))

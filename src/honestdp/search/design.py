@@ -35,9 +35,31 @@ from honestdp.search.space import Candidate, Space
 from honestdp.selection import Selection, catalogue
 from honestdp.selection.counts import mean_for_coverage
 
+Shape = tuple[float, int]  # lot and steps, which the price of a run depends on besides its noise
 DRAWN = 64  # candidates that a random search amounts to, unless told
 SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
+_WAY_OUT = "raise epsilon or delta, or ask for fewer candidates"
 MOST_SCALE = 2e5  # of a score's noise: more says nothing of any number of records, and its law fills the memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The public arguments that a design is a function of.
+
+    fraction: of the records, for validation. drawn: how many draws a random search amounts to. The others: see `tune`.
+    """
+
+    budget: Budget
+    records: int
+    fraction: float
+    space: Space
+    selection: str | Selection
+    coverage: float = 0.9
+    max_runs: float | None = None
+    published: bool = False
+    drawn: int | None = None
+    space_seed: int = 0
+    metric: Metric | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +88,6 @@ class Design:
 
     @property
     def validation_records(self) -> float:
-        """The declared number of validation records."""
         return self.fraction * self.records
 
     def run_of(self, candidate: Candidate) -> Run:
@@ -79,7 +100,6 @@ class Design:
 
     @property
     def spending(self) -> Spending:
-        """What the ledger is charged."""
         counts = dict.fromkeys(self.runs, 0)
         for candidate in self.candidates:
             counts[self.run_of(candidate)] += 1
@@ -91,72 +111,52 @@ class Design:
         """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
         if self.chosen_from is not None:
             return self.chosen_from
-        run = self.runs[0]
-        return plan(
-            records=run.records,
-            lot=run.lot,
-            steps=run.steps,
-            delta=self.budget.delta,
-            candidates=self.count,
-            noise=run.noise,
-            eligible=True,
-        )
+        return plan(**vars(self.runs[0]), delta=self.budget.delta, candidates=self.count, eligible=True)
 
 
-def design(
-    *,
-    budget: Budget,
-    records: int,
-    fraction: float,
-    space: Space,
-    selection: str | Selection,
-    coverage: float,
-    max_runs: float | None,
-    published: bool,
-    drawn: int | None,
-    space_seed: int,
-    metric: Metric | None,
-) -> Design:
+def design(request: Request) -> Design:
     """Choose the selection where it is left open, and calibrate the noise of runs and scores to the budget."""
-    checks.whole(least=1, records=records)
+    budget, space, fraction, selection = request.budget, request.space, request.fraction, request.selection
+    checks.whole(least=1, records=request.records)
     if not 0 <= fraction < 1:
         raise checks.InvalidArgument("validation", fraction, "a fraction of the records, at least 0 and below 1")
     candidates = tuple(space.candidates()) if space.finite else ()
-    if drawn is not None and space.finite:
-        raise checks.InvalidArgument("candidates", drawn, f"left out for a grid: this one has {len(candidates)}")
-    checks.whole(least=1, candidates=DRAWN if drawn is None else drawn)
-    count = len(candidates) if space.finite else DRAWN if drawn is None else drawn
+    if request.drawn is not None and space.finite:
+        wanted = f"left out for a grid: this one has {len(candidates)}"
+        raise checks.InvalidArgument("candidates", request.drawn, wanted)
+    drawn = DRAWN if request.drawn is None else request.drawn
+    checks.whole(least=1, candidates=drawn)
+    count = len(candidates) if space.finite else drawn
     if count > 1 and fraction == 0:
         raise checks.InvalidArgument("validation", fraction, "above 0: a search needs records to score its runs by")
-    training = max(1, round((1 - fraction) * records))
+    training = max(1, round((1 - fraction) * request.records))
     shapes = space.shapes()
     for lot, steps in shapes:
-        _check_shape(training, lot, steps)
+        if lot > training:
+            wanted = f"at most {training}, the declared number of training records"
+            raise checks.InvalidArgument("lot", lot, wanted)
+        Run(records=training, lot=lot, steps=steps, noise=1.0)  # refuses what no run can have
     reason, chosen_from = "it was asked for", None
     if isinstance(selection, str):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AccountingWarning)
-            selection, reason, chosen_from = _chosen(
-                selection, budget, training, shapes, count, coverage=coverage, max_runs=max_runs, published=published
-            )
+        with warnings.catch_warnings(action="ignore", category=AccountingWarning):
+            selection, reason, chosen_from = _chosen(request, selection, training, shapes, count)
     if selection.alike and count > 1:
         wanted = "not for identical candidates: those of a space differ, and the winner's hyperparameters leave"
         raise checks.InvalidArgument("selection", selection, wanted)
     if selection.each_once and not space.finite:
-        generator = np.random.default_rng(space_seed)
+        generator = np.random.default_rng(request.space_seed)
         candidates = tuple(space.draw(generator) for _ in range(round(selection.runs)))
     elif selection.each_once and selection.runs != count:
         raise checks.InvalidArgument("selection", selection, f"of {count} candidates, as the space has")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AccountingWarning)
+    multiplier = choice = None
+    with warnings.catch_warnings(action="ignore", category=AccountingWarning):
         runs = _calibrated(budget, training, shapes, selection)
         spent = epsilon_of(selection, _base(runs), delta=budget.delta)
-        multiplier, choice = (
-            (None, None) if fraction == 0 or metric is None else _scored(selection, spent, budget, metric)
-        )
+        if fraction > 0 and request.metric is not None:
+            multiplier, choice = _scored(selection, spent, budget, request.metric)
     return Design(
         budget=budget,
-        records=records,
+        records=request.records,
         fraction=fraction,
         space=space,
         candidates=candidates,
@@ -164,33 +164,19 @@ def design(
         selection=selection,
         reason=reason,
         runs=runs,
-        metric=metric if multiplier is not None else None,
+        metric=request.metric if multiplier is not None else None,
         multiplier=multiplier,
         choice=choice,
         chosen_from=chosen_from,
     )
 
 
-def _check_shape(training: int, lot: float, steps: int) -> None:
-    if lot > training:
-        wanted = f"at most {training}, the declared number of training records"
-        raise checks.InvalidArgument("lot", lot, wanted)
-    Run(records=training, lot=lot, steps=steps, noise=1.0)
-
-
 def _chosen(
-    name: str,
-    budget: Budget,
-    training: int,
-    shapes: list[tuple[float, int]],
-    count: int,
-    *,
-    coverage: float,
-    max_runs: float | None,
-    published: bool,
+    request: Request, name: str, training: int, shapes: list[Shape], count: int
 ) -> tuple[Selection, str, Plan | None]:
     """The selection, why it is taken, and the plan that recommends it."""
     checks.one_of(("auto", *catalogue.names()), selection=name)
+    coverage, max_runs = request.coverage, request.max_runs
     checks.probability(coverage=coverage)
     if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
         raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
@@ -199,14 +185,14 @@ def _chosen(
     if name == "auto":
         lot, steps = max(shapes, key=lambda shape: shape[0] * math.sqrt(shape[1]))
         compared = plan_within(
-            budget,
+            request.budget,
             records=training,
             lot=lot,
             steps=steps,
             candidates=count,
             coverage=coverage,
             max_runs=max_runs,
-            published=published,
+            published=request.published,
         )
         return compared.recommended.selection, compared.reason, compared
     known = catalogue.class_of(name)
@@ -215,14 +201,10 @@ def _chosen(
     if not known.each_once and mean_for_coverage(coverage, candidates=count, shape=1.0) is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
     chosen = known.standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
-    return _unless_unpublished(chosen, published), "it was asked for", None
-
-
-def _unless_unpublished(selection: Selection, published: bool) -> Selection:
-    if published and selection.published is not None:
-        wanted = f"left out with {selection.name}, which rests on a proof of our own; {selection.published.name} is published"
-        raise checks.InvalidArgument("published", published, wanted)
-    return selection
+    if request.published and chosen.published is not None:
+        wanted = f"left out with {chosen.name}, which rests on a proof of our own; {chosen.published.name} is published"
+        raise checks.InvalidArgument("published", True, wanted)
+    return chosen, "it was asked for", None
 
 
 def _base(runs: tuple[Run, ...]) -> DpEvent:
@@ -230,9 +212,7 @@ def _base(runs: tuple[Run, ...]) -> DpEvent:
     return events[0] if len(events) == 1 else WorstOfDpEvent(events)
 
 
-def _calibrated(
-    budget: Budget, training: int, shapes: list[tuple[float, int]], selection: Selection
-) -> tuple[Run, ...]:
+def _calibrated(budget: Budget, training: int, shapes: list[Shape], selection: Selection) -> tuple[Run, ...]:
     """The least noise of a run; of several shapes, noises at which one run of each costs the same, and their least multiple."""
     lot, steps = shapes[0]
     first = least_noise(budget, records=training, lot=lot, steps=steps, selection=selection)
@@ -252,13 +232,12 @@ def _calibrated(
 def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) -> tuple[float, float | None]:
     """(multiplier, epsilon of the choice): the validation side costs what the training side costs, or less."""
     if spent <= 0:
-        raise OverBudget("no noise of scores meets this budget: raise epsilon or delta, or ask for fewer candidates")
+        raise OverBudget(f"no noise of scores meets this budget: {_WAY_OUT}")
     aim = Budget(spent, budget.delta)
     if selection.all_leave and not selection.one_run:
 
         def both(scale: float) -> DpEvent:
-            score = _score(scale / SHARE, metric)
-            return ComposedDpEvent([PureDpEvent(1 / scale), score])
+            return ComposedDpEvent([PureDpEvent(1 / scale), _score(scale / SHARE, metric)])
 
         scale = least_multiplier(aim, both, selection.base.by_profile)
         return scale / SHARE, 1 / scale
@@ -267,7 +246,5 @@ def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) 
 
 def _score(multiplier: float, metric: Metric) -> DpEvent:
     if multiplier * metric.sensitivity > MOST_SCALE:
-        raise OverBudget(
-            f"no noise of scores up to {MOST_SCALE:g} meets this budget: raise epsilon or delta, or ask for fewer candidates"
-        )
+        raise OverBudget(f"no noise of scores up to {MOST_SCALE:g} meets this budget: {_WAY_OUT}")
     return DiscreteGaussianDpEvent(multiplier, metric.sensitivity)

@@ -22,22 +22,10 @@ from honestdp.gradients import RefusedModel
 _CHARGED = "what it was charged stays charged"
 _UNSAID = "which record it was and why is not said, for it tells of the record"
 _OWN_FILES = ("honestdp.files", "honestdp.search.vault", "honestdp.search.result", "honestdp.ledger.store")
-_OF_MACHINES = frozenset(
-    {
-        errno.EACCES,
-        errno.EAGAIN,
-        errno.EDQUOT,
-        errno.EIO,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENODEV,
-        errno.ENOMEM,
-        errno.ENOSPC,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ESTALE,
-    }
-)
+_OF_MACHINES = {
+    errno.EACCES, errno.EAGAIN, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE,
+    errno.ENODEV, errno.ENOMEM, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.ESTALE,
+}  # fmt: skip
 Answer = TypeVar("Answer")
 
 
@@ -71,10 +59,8 @@ def without_records(trouble: BaseException) -> Exception:
     """
     if isinstance(trouble, RecordFailed):
         return _unfit("data")
-    if isinstance(trouble, RefusedModel):
-        return SearchFailed(
-            f"{trouble}; {_CHARGED}"
-        )  # words on made-up inputs, of a population wider than was tried before
+    if isinstance(trouble, RefusedModel):  # words on made-up inputs, of a population wider than was tried before
+        return SearchFailed(f"{trouble}; {_CHARGED}")
     if isinstance(trouble, HonestdpError) and _raised_here(trouble):
         if isinstance(trouble, InvalidArgument):
             return _unfit(trouble.argument)
@@ -116,9 +102,8 @@ def _number(trouble: OSError) -> int:
 
 def _unfit(argument: str) -> HonestdpError:
     if argument == "labels":
-        return SearchFailed(
-            f"labels of some records are none of the model's classes; which is not said, for it tells of them; {_CHARGED}"
-        )
+        unsaid = "which is not said, for it tells of them"
+        return SearchFailed(f"labels of some records are none of the model's classes; {unsaid}; {_CHARGED}")
     if argument == "data":
         return HonestdpError(
             f"the Dataset failed on a record, or its records are no pairs (x, y) of one shape; {_UNSAID}. {_CHARGED}; read every "

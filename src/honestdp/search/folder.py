@@ -55,11 +55,10 @@ class Lock:
                     return self
             except OSError as trouble:
                 os.close(handle)
+                wanted = "a folder in which no other process works; one does in this, so wait for it"
                 if trouble.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise self._refusal(f"on a file system that has locks ({trouble.strerror})") from None
-                raise self._refusal(
-                    "a folder in which no other process works; one does in this, so wait for it"
-                ) from None
+                    wanted = f"on a file system that has locks ({trouble.strerror})"
+                raise self._refusal(wanted) from None
             os.close(handle)  # the file of a search that ended just now
         raise self._refusal("a folder in which no other process works")
 

@@ -40,13 +40,12 @@ def guarantee(
         chance = design.selection.coverage(design.count)
         notes.append(f"a given one of {design.count} candidates is run at all with probability {chance:.3g}")
     if design.budget.delta * design.records > LARGE:
-        notes.append(
-            f"delta is not well below 1/{design.records}: at such a delta a guarantee may give up a record entirely"
-        )
+        what = "at such a delta a guarantee may give up a record entirely"
+        notes.append(f"delta is not well below 1/{design.records}: {what}")
     if len(design.runs) > 1:
-        notes.append(
-            "candidates differ in lot or steps: each has noise of its own, and the worst of their curves is charged"
-        )
+        what = "each has noise of its own, and the worst of their curves is charged"
+        notes.append(f"candidates differ in lot or steps: {what}")
+    seed = ("the seed was fixed, and whoever knows it can subtract the noise",) if seeded else ()
     return replace(
         made,
         leaves=_leaves(design, made.leaves),
@@ -54,10 +53,7 @@ def guarantee(
         uncovered=CLOCK if design.selection.secret else "",
         assumptions=_assumptions(design, declared, loss, decoded, strict),
         notes=tuple(notes),
-        not_private=(
-            *made.not_private,
-            *(["the seed was fixed, and whoever knows it can subtract the noise"] if seeded else []),
-        ),
+        not_private=(*made.not_private, *seed),
     )
 
 
@@ -73,18 +69,15 @@ def _scores(design: Design) -> str:
     if design.metric is None or design.multiplier is None:
         return ""
     spending = design.spending
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AccountingWarning)
-        assert spending.validation is not None
+    assert spending.validation is not None
+    with warnings.catch_warnings(action="ignore", category=AccountingWarning):
         cost = rounded_up(epsilon_of(spending.base, spending.validation, delta=design.budget.delta))
     noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
     if design.choice is not None:
         choice = f"the best run by a noisy maximum at epsilon {design.choice:.4g}"
         how = f"{choice}, and its {design.metric.name} with {noise}"
-    elif design.selection.one_run:
-        how = f"the run's {design.metric.name}, with {noise}"
     else:
-        how = f"every run's {design.metric.name}, with {noise}"
+        how = f"{'the' if design.selection.one_run else 'every'} run's {design.metric.name}, with {noise}"
     return (
         f"{how}; asked of the validation records, {design.fraction:g} of all by a coin for each. A record is on one side: as a "
         f"validation record it pays epsilon {cost}, never more than as a training record"
@@ -97,9 +90,8 @@ def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: boo
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
     trust = []
     if asks_user(design.metric, loss):
-        trust.append(
-            "what scores a record is the user's function: it was shown one record at a time, and remembers none"
-        )
+        how = "it was shown one record at a time, and remembers none"
+        trust.append(f"what scores a record is the user's function: {how}")
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
     errors = "the model and its loss raise an error on no record"

@@ -26,7 +26,7 @@ from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError
 from honestdp.logs import silence
 from honestdp.search import ending, secret, vault
 from honestdp.search import result as leaving
-from honestdp.search.after_charge import DATA, WEIGHTS, PaidSearch
+from honestdp.search.after_charge import DATA, WEIGHTS, check_data, with_first_weights
 from honestdp.search.configuration import Configuration
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
@@ -35,10 +35,10 @@ from honestdp.search.guard import guarded
 from honestdp.search.paying import Account
 from honestdp.search.planning import planned
 from honestdp.search.result import TuneResult
-from honestdp.search.runs import MACHINE
+from honestdp.search.runs import MACHINE, Execution
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
-from honestdp.training.progress import Spinner
+from honestdp.training.progress import spinner
 
 _LATER = {"selection", "candidates"}  # settings that earlier versions did not write
 _OWN = (vault.FOLDER, LOCK)
@@ -108,7 +108,8 @@ class Search:
                 return over
             path, new = folder / leaving.SEARCH, list[Path]()
             if not path.exists():
-                self._check_ledger()
+                if self.ledger is not None:  # no folder for a dataset that has no budget
+                    Ledger(self.ledger).balance(str(self.configuration.dataset))
                 new = make(folder)
             lasting.enter_context(Lock(folder))
             # Once more: another process may have begun or ended the search before the lock was ours.
@@ -129,7 +130,7 @@ class Search:
         stopped, broken = False, ""
         try:
             balance = self._paid(begun)
-            with Spinner("searching") if show else nullcontext(), silence():
+            with spinner("searching") if show else nullcontext(), silence():
                 return in_own_words(lambda: self._run(data, begun, balance, folder))
         except KeyboardInterrupt:
             stopped = True
@@ -150,9 +151,8 @@ class Search:
                 ending.undo(folder, begun.folders)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
-        way = ""
-        if folder is not None:
-            way = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})"
+        again = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})"
+        way = "" if folder is None else again
         if stopped:
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
         raise HonestdpError(f"the machine stopped the search ({broken}); what it was charged stays charged{way}")
@@ -173,21 +173,12 @@ class Search:
             return None
         return Account(Ledger(self.ledger), str(self.configuration.dataset), key)
 
-    def _check_ledger(self) -> None:
-        """No folder for a dataset that has no budget."""
-        if self.ledger is not None:
-            Ledger(self.ledger).balance(str(self.configuration.dataset))
-
     def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
-        search = PaidSearch(
-            design=self.design,
-            configuration=self.configuration,
-            plan=begun.plan,
-            store=begun.store,
-            data=data,
-            classes=self.classes,
-        )
-        result = search.run(self.statement, balance)
+        design, plan, store = self.design, begun.plan, begun.store
+        check_data(self.configuration, data, store)
+        setting = with_first_weights(self.configuration.setting, store)
+        runs = Execution(design, plan, setting, data, records=design.records, store=store, classes=self.classes)
+        result = leaving.result_of(design, self.statement, runs, plan, runs.finish(), balance)
         result = replace(result, folder=folder, page=partial(self.report, result, begun.key))
         if folder is not None:
             result.write(folder)
@@ -204,22 +195,20 @@ class Search:
         """After the search's secrets and its public side are on the disk, the latter last: without it nothing was charged, so
         that a search killed in here is begun anew.
         """
-        model = self.configuration.setting.model
         try:
             vault.erase(folder / vault.FOLDER)
             key = uuid.uuid4().hex
             store = Vault.make(folder / vault.FOLDER, key)
             plan = self._planned(data)
             store.write(secret.PLAN, secret.written(plan))
-            if isinstance(model, torch.nn.Module):
+            if isinstance(model := self.configuration.setting.model, torch.nn.Module):
                 store.write(WEIGHTS, leaving.serialised(model))
             public = {"key": key, **self.configuration.with_spending(self.design.spending)}
-            replace_file(folder / leaving.SEARCH, (json.dumps(public, indent=2) + "\n").encode(), mode=0o644)
-        except OSError as trouble:
+            replace_file(folder / leaving.SEARCH, leaving.text_of(public), mode=0o644)
+        except BaseException as trouble:
             ending.undo(folder, new)
-            raise unwritable(folder, trouble) from trouble
-        except BaseException:
-            ending.undo(folder, new)
+            if isinstance(trouble, OSError):
+                raise unwritable(folder, trouble) from trouble
             raise
         return _Begun(key, store, plan, new=True, folders=new)
 
@@ -258,24 +247,22 @@ def _checked_key(path: Path, settings: dict[str, Any], resume: bool) -> str:
         written = json.loads(path.read_text())
         key = str(written.pop("key"))
         names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys())
-        differing = sorted(name for name in names if written.get(name) != settings.get(name))
+        differing = {name for name in names if written.get(name) != settings.get(name)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
-    if differing:
-        raise _other_settings(path.parent, differing)
+    _check_same(path.parent, differing)
     return key
 
 
 def _check_code(folder: Path, plan: Secret, configuration: Configuration) -> None:
     code = configuration.code
-    differing = sorted(name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name))
+    _check_same(folder, {name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name)})
+
+
+def _check_same(folder: Path, differing: set[str]) -> None:
     if differing:
-        raise _other_settings(folder, differing)
-
-
-def _other_settings(folder: Path, differing: list[str]) -> InvalidArgument:
-    wanted = f"a search with the same settings; it differs in {', '.join(differing)}"
-    return InvalidArgument("resume", str(folder), wanted)
+        wanted = f"a search with the same settings; it differs in {', '.join(sorted(differing))}"
+        raise InvalidArgument("resume", str(folder), wanted)
 
 
 def _over(folder: Path, configuration: Configuration) -> TuneResult:
@@ -285,8 +272,6 @@ def _over(folder: Path, configuration: Configuration) -> TuneResult:
     try:
         return leaving.read(folder, configuration.setting.model, configuration.request.space)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as trouble:
-        wanted = (
-            "the folder of a search that can go on or is over: this one failed, or its files are missing or damaged "
-            f"({type(trouble).__name__})"
-        )
+        why = f"this one failed, or its files are missing or damaged ({type(trouble).__name__})"
+        wanted = f"the folder of a search that can go on or is over: {why}"
         raise InvalidArgument("out", str(folder), wanted) from trouble

@@ -13,23 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import (
-    Balance,
-    BudgetExceeded,
-    KeyReused,
-    Ledger,
-    LedgerError,
-    Locked,
-    LookAlike,
-    NoBudget,
-    NotPrivate,
-    ReadOnly,
-)
+from honestdp.ledger import Balance, Ledger, LedgerError, errors
 from honestdp.ledger.spending import Spending
 from honestdp.search.vault import Store
 
 RESUMES = "resumes"
-_REFUSED = (BudgetExceeded, KeyReused, LookAlike, NoBudget, NotPrivate)
+_REFUSED = (errors.BudgetExceeded, errors.KeyReused, errors.LookAlike, errors.NoBudget, errors.NotPrivate)
 """Refusals by the ledger's rules, which are read before anything is written."""
 
 
@@ -53,7 +42,7 @@ class Account:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
         back, locked or out of reach. The search must then stay, and its key with it, or the charge pays for nothing.
         """
-        if isinstance(refusal, ReadOnly | Locked):
+        if isinstance(refusal, errors.ReadOnly | errors.Locked):
             with suppress(LedgerError):
                 return not self._is_charged()
         return isinstance(refusal, _REFUSED)

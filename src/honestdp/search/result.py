@@ -15,7 +15,6 @@ import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +33,8 @@ from honestdp.search.standing import Standing
 from honestdp.training.models import fresh
 from honestdp.training.result import Outcome
 
-SEARCH, PENDING = "search.json", ".result.json.pending"
-MODEL, STATEMENT, RESULT, REPORT, CANDIDATES = (
-    "model.safetensors",
-    "statement.json",
-    "result.json",
-    "report.html",
-    "candidates",
-)
+SEARCH, PENDING, RESULT = "search.json", ".result.json.pending", "result.json"
+MODEL, STATEMENT, REPORT, CANDIDATES = "model.safetensors", "statement.json", "report.html", "candidates"
 _NAMES = "|".join(re.escape(name) for name in (SEARCH, PENDING, MODEL, STATEMENT, RESULT, REPORT))
 _CANDIDATE = r"\d{4,}\.safetensors"
 
@@ -106,10 +99,6 @@ class TuneResult(Outcome):
             "statement": self.statement.as_dict(),
         }
 
-    @cached_property
-    def _text(self) -> bytes:
-        return (json.dumps(self.as_dict(), indent=2) + "\n").encode()
-
     def _page(self) -> str:
         return self.page if isinstance(self.page, str) else self.page()
 
@@ -123,33 +112,23 @@ class TuneResult(Outcome):
         for i, one in enumerate(self.candidates):
             (folder / CANDIDATES).mkdir(mode=0o755, exist_ok=True)
             replace_file(folder / CANDIDATES / f"{i:04d}.safetensors", serialised(one.model), mode=0o644)
-        replace_file(folder / STATEMENT, (json.dumps(self.statement.as_dict(), indent=2) + "\n").encode(), mode=0o644)
+        replace_file(folder / STATEMENT, text_of(self.statement.as_dict()), mode=0o644)
         self.report(folder / REPORT)
-        replace_file(folder / PENDING, self._text, mode=0o644)
+        replace_file(folder / PENDING, text_of(self.as_dict()), mode=0o644)
 
 
 def result_of(
-    design: Design,
-    statement: Statement,
-    execution: Execution,
-    plan: Secret,
-    standing: Standing,
-    balance: Balance | None,
+    design: Design, statement: Statement, runs: Execution, plan: Secret, standing: Standing, balance: Balance | None
 ) -> TuneResult:
     """What leaves a search that stands there: the winner, and every run where all leave."""
     if standing.best is None or standing.weights is None:  # a count that may be zero was zero
-        model, winner = execution.untrained(), None
+        model, winner = runs.untrained(), None
     else:
-        model, winner = execution.model(standing.best, standing.weights), plan.candidates[standing.best]
+        model, winner = runs.model(standing.best, standing.weights), plan.candidates[standing.best]
     score = None
     if design.metric is not None and design.multiplier is not None and math.isfinite(standing.noisy):
-        score = score_of(
-            design.metric,
-            int(standing.noisy),
-            multiplier=design.multiplier,
-            records=design.validation_records,
-            fraction=design.fraction,
-        )
+        law = {"multiplier": design.multiplier, "records": design.validation_records, "fraction": design.fraction}
+        score = score_of(design.metric, int(standing.noisy), **law)
     return TuneResult(
         model=model.eval(),
         hyperparameters={} if winner is None else winner.hyperparameters,
@@ -158,11 +137,15 @@ def result_of(
         run=design.runs[0] if winner is None else design.run_of(winner),
         statement=statement,
         candidates=tuple(
-            Trained(hyperparameters=plan.candidates[run].hyperparameters, model=execution.model(run, weights))
+            Trained(hyperparameters=plan.candidates[run].hyperparameters, model=runs.model(run, weights))
             for run, weights in sorted(standing.kept.items())
         ),
         balance=balance,
     )
+
+
+def text_of(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2) + "\n").encode()
 
 
 def finish(folder: Path) -> None:
@@ -205,10 +188,8 @@ def serialised(model: nn.Module) -> bytes:
     """Weights as safetensors: never a pickle, which could run code when read."""
     from safetensors.torch import save
 
-    return save(
-        {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()},
-        {"format": "pt"},
-    )
+    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    return save(weights, {"format": "pt"})
 
 
 def load_weights(model: nn.Module, content: bytes) -> nn.Module:
@@ -225,9 +206,8 @@ def read(folder: Path, model: Any, space: Space) -> TuneResult:
     if score is not None:
         score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
     if ledger is not None:
-        ledger = {name: ledger[name] for name in ("dataset", "before", "spent", "charges", "charged", "head")} | {
-            "budget": Budget(**ledger["budget"])
-        }
+        names = ("dataset", "before", "spent", "charges", "charged", "head")
+        ledger = Balance(budget=Budget(**ledger["budget"]), **{name: ledger[name] for name in names})
 
     def trained(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
         width = hyperparameters.get("width") if hyperparameters else first_width(space)
@@ -245,7 +225,7 @@ def read(folder: Path, model: Any, space: Space) -> TuneResult:
         run=Run(**written["run"]),
         statement=Statement.from_dict(written["statement"]),
         candidates=every,
-        balance=None if ledger is None else Balance(**ledger),
+        balance=ledger,
         folder=folder,
         page=(folder / REPORT).read_text,
     )

@@ -142,10 +142,10 @@ class Execution:
             self._choose(standing)
             self._save(standing)
         if self._secret.candidates and standing.best is None:
-            raise SearchFailed(
-                "no run ended with weights that are numbers. Why is not said, since it might tell of the records: try the model "
-                "and the space on made-up records"
+            unsaid = (
+                "Why is not said, since it might tell of the records: try the model and the space on made-up records"
             )
+            raise SearchFailed(f"no run ended with weights that are numbers. {unsaid}")
         return standing
 
     def batches(self) -> Iterator[list[int]]:
@@ -187,22 +187,21 @@ class Execution:
         """
         rounds = self._store.read(f"failed{number}")
         if rounds is None or rounds.endswith(b"stopped"):
-            found = self._whole(number, batch)
-            if found is not None:
-                return found
-        made = int((rounds or b"0").split()[0])
-        self._store.write(
-            f"failed{number}", f"{made}".encode()
-        )  # who is killed from here on does not try the whole again
+            together = self._whole(number, batch)
+            if together is not None:
+                return together
+        before = int((rounds or b"0").split()[0])
+        # Who is killed from here on does not try the whole again.
+        self._store.write(f"failed{number}", f"{before}".encode())
         if len(batch) == 1:
             return [None]
-        for attempt in range(made + 1, made + 1 + ROUNDS):
+        for attempt in range(before + 1, before + 1 + ROUNDS):
             self._forget()
-            found = [self._alone(number, run, attempt) for run in batch]
-            if any(weights is None for weights in found):
-                return found
+            one_by_one = [self._alone(number, run, attempt) for run in batch]
+            if any(weights is None for weights in one_by_one):
+                return one_by_one
             self._store.write(f"failed{number}", f"{attempt}".encode())
-        self._store.write(f"failed{number}", f"{made + ROUNDS} stopped".encode())
+        self._store.write(f"failed{number}", f"{before + ROUNDS} stopped".encode())
         raise MachineStopped("an error that passed")  # runs that failed together did not fail one by one
 
     def _whole(self, number: int, batch: list[int]) -> list[Tensor | None] | None:
@@ -225,22 +224,19 @@ class Execution:
             return None
 
     def _population(self, batch: list[int], name: str, seed: Seed) -> list[Tensor | None]:
-        candidates = [self._secret.candidates[run] for run in batch]
+        candidates, setting = [self._secret.candidates[run] for run in batch], self._setting
+        compute = Compute(device=setting.device, workers=setting.workers, checkpoint_seconds=CHECKPOINT_SECONDS)
         job = assemble(
             [self._module(run) for run in batch],
             self._sides[0],
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
-            loss=self._setting.loss,
-            secure=self._setting.secure,
-            schedule=self._setting.schedule,
-            compute=Compute(
-                device=self._setting.device,
-                workers=self._setting.workers,
-                checkpoint_seconds=CHECKPOINT_SECONDS,
-            ),
+            loss=setting.loss,
+            secure=setting.secure,
+            schedule=setting.schedule,
+            compute=compute,
             by_coin=self._design.fraction > 0,
-            strict=self._setting.strict,
+            strict=setting.strict,
             seed=seed,
             keep=None if isinstance(self._store, Unkept) else Kept(self._store, name),
             together=self._together(batch[0]),

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -77,10 +76,10 @@ class Secret:
 
     def groups(self) -> list[list[int]]:
         """The runs that may be trained together, of one (lot, steps, width) each, in order."""
-        found: dict[tuple[float, int, int | None], list[int]] = {}
+        groups: dict[tuple[float, int, int | None], list[int]] = {}
         for run, candidate in enumerate(self.candidates):
-            found.setdefault((candidate.lot, candidate.steps, candidate.width), []).append(run)
-        return list(found.values())
+            groups.setdefault((candidate.lot, candidate.steps, candidate.width), []).append(run)
+        return list(groups.values())
 
 
 def _generator(seed: Seed) -> np.random.Generator:
@@ -95,27 +94,18 @@ def drawn(design: Design, *, seed: int | None) -> Secret:
     generator = _generator(root.child("draws")) if seed is None else np.random.default_rng(seed)
     numbers = design.selection.draws(generator, design.count)
     candidates = [design.candidates[i] if design.candidates else design.space.draw(generator) for i in numbers]
-    noise: list[int] = []
-    if design.metric is not None and design.multiplier is not None:
-        noise = score_noise(
-            len(candidates),
-            multiplier=design.multiplier,
-            sensitivity=design.metric.sensitivity,
-            generator=None if seed is None else generator,
-        )
-    choice: list[int] = []
-    if design.metric is not None and design.choice is not None:
-        choice = choice_noise(
-            len(candidates),
-            epsilon=design.choice,
-            sensitivity=design.metric.sensitivity,
-            generator=None if seed is None else np.random.default_rng([seed, CHOICE]),
-        )
+    count, metric, noise, choice = len(candidates), design.metric, list[int](), list[int]()
+    if metric is not None and design.multiplier is not None:
+        source = None if seed is None else generator
+        noise = score_noise(count, multiplier=design.multiplier, sensitivity=metric.sensitivity, generator=source)
+    if metric is not None and design.choice is not None:
+        source = None if seed is None else np.random.default_rng([seed, CHOICE])
+        choice = choice_noise(count, epsilon=design.choice, sensitivity=metric.sensitivity, generator=source)
     return Secret(
         candidates=tuple(candidates),
         noise=tuple(noise),
-        ties=tuple(generator.random(len(candidates)).tolist()),
-        starts=tuple(int(i) for i in generator.integers(2**62, size=len(candidates))),
+        ties=tuple(generator.random(count).tolist()),
+        starts=tuple(int(i) for i in generator.integers(2**62, size=count)),
         split=int.from_bytes(generator.bytes(16), "big"),
         seed=root,
         fixed=seed,
@@ -130,19 +120,14 @@ def written(secret: Secret) -> bytes:
 def read(content: bytes | None) -> Secret:
     """The plan that was written, or an error: it is there, or the search never began."""
     try:
-        kept = json.loads(content or b"")
-        candidates = tuple(
-            Candidate(
-                one["optimizer"], tuple((n, v) for n, v in one["numbers"]), one["lot"], one["steps"], one["width"]
-            )
-            for one in kept.pop("candidates")
-        )
-        numbers = ("noise", "ties", "starts", "choice", "together")
-        lists: dict[str, Any] = {name: tuple(kept.pop(name)) for name in numbers}
-        seed = Seed(bytes.fromhex(kept.pop("seed")), kept["fixed"] is not None)
-        return Secret(candidates=candidates, seed=seed, **kept, **lists)
+        fields = json.loads(content or b"")
+        for name in ("noise", "ties", "starts", "choice", "together"):
+            fields[name] = tuple(fields[name])
+        for candidate in fields["candidates"]:
+            candidate["numbers"] = tuple(map(tuple, candidate["numbers"]))
+        fields["candidates"] = tuple(Candidate(**candidate) for candidate in fields["candidates"])
+        seed = Seed(bytes.fromhex(fields.pop("seed")), fields["fixed"] is not None)
+        return Secret(seed=seed, **fields)
     except (ValueError, KeyError, TypeError, AttributeError) as trouble:
-        raise HonestdpError(
-            f"the plan of this search cannot be read ({type(trouble).__name__}): it cannot go on; what it was charged stays "
-            "charged"
-        ) from trouble
+        why = f"the plan of this search cannot be read ({type(trouble).__name__})"
+        raise HonestdpError(f"{why}: it cannot go on; what it was charged stays charged") from trouble

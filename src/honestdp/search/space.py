@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,6 @@ from honestdp.optimizers.rule import required, rule_class
 
 Optimizer = str | Rule | type[Rule]
 OF_THE_RUN = ("lot", "steps", "width")
-
-
-class Random(Protocol):
-    """A law of one hyperparameter."""
-
-    def draw(self, generator: np.random.Generator) -> Any: ...
-
-    def ends(self) -> Sequence[Any]:
-        """Values to try an optimizer's checks on."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +44,6 @@ class Uniform:
     def draw(self, generator: np.random.Generator) -> float:
         return float(generator.uniform(self.low, self.high))
 
-    def ends(self) -> tuple[float, float]:
-        return self.low, self.high
-
 
 @dataclass(frozen=True)
 class LogUniform:
@@ -72,15 +60,11 @@ class LogUniform:
 
     def __post_init__(self) -> None:
         if not (0 < self.low < self.high < math.inf):
-            raise InvalidArgument(
-                "LogUniform", (self.low, self.high), "two finite numbers above 0, the lower one first"
-            )
+            wanted = "two finite numbers above 0, the lower one first"
+            raise InvalidArgument("LogUniform", (self.low, self.high), wanted)
 
     def draw(self, generator: np.random.Generator) -> float:
         return float(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
-
-    def ends(self) -> tuple[float, float]:
-        return self.low, self.high
 
 
 @dataclass(frozen=True, init=False)
@@ -105,8 +89,9 @@ class Choice:
     def draw(self, generator: np.random.Generator) -> Any:
         return self.values[int(generator.integers(len(self.values)))]
 
-    def ends(self) -> tuple[Any, ...]:
-        return self.values
+
+Dimensions = dict[str, tuple[Any, ...] | Uniform | LogUniform]
+"""Values of each hyperparameter: lists and single values as tuples, laws as they are."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +116,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Space:
-    """The dimensions of each optimizer, checked: lists and single values as tuples, laws as they are."""
+    """The dimensions of each optimizer, checked."""
 
-    dimensions: tuple[tuple[str, dict[str, tuple[Any, ...] | Random]], ...]
+    dimensions: tuple[tuple[str, Dimensions], ...]
 
     @property
     def finite(self) -> bool:
@@ -141,7 +126,6 @@ class Space:
         return all(isinstance(values, tuple) for _, each in self.dimensions for values in each.values())
 
     def candidates(self) -> list[Candidate]:
-        """Every point of the grid."""
         return [
             _candidate(optimizer, dict(zip(each, values, strict=True)))
             for optimizer, each in self.dimensions
@@ -156,30 +140,25 @@ class Space:
 
     def shapes(self) -> list[tuple[float, int]]:
         """Every (lot, steps) that a candidate may have: what its privacy depends on besides the noise."""
-        shapes = set()
-        for _, each in self.dimensions:
-            lots, steps = each["lot"], each["steps"]
-            assert isinstance(lots, tuple)
-            assert isinstance(steps, tuple)
-            shapes |= {(float(lot), int(count)) for lot in lots for count in steps}
-        return sorted(shapes)
+        pairs = (itertools.product(_of_run(each, "lot"), _of_run(each, "steps")) for _, each in self.dimensions)
+        return sorted({(float(lot), int(steps)) for several in pairs for lot, steps in several})
 
     def widths(self) -> list[int | None]:
         """Every width that a candidate's model may have; None where it is left to the model."""
-        return list(dict.fromkeys(width for _, each in self.dimensions for width in _listed(each.get("width"))))
+        return list(dict.fromkeys(width for _, each in self.dimensions for width in _of_run(each, "width", (None,))))
 
     def as_dict(self) -> dict[str, Any]:
-        """The space for a public configuration."""
         return {
-            optimizer: {
-                name: list(values) if isinstance(values, tuple) else repr(values) for name, values in each.items()
-            }
+            optimizer: {name: list(v) if isinstance(v, tuple) else repr(v) for name, v in each.items()}
             for optimizer, each in self.dimensions
         }
 
 
-def _listed(widths: tuple[Any, ...] | Random | None) -> tuple[Any, ...]:
-    return widths if isinstance(widths, tuple) else (None,)
+def _of_run(dimensions: Dimensions, name: str, default: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    """The values of a constant of the run, which are listed and never a law: they decide the noise."""
+    values = dimensions.get(name, default)
+    assert isinstance(values, tuple)
+    return values
 
 
 def _candidate(optimizer: str, values: dict[str, Any]) -> Candidate:
@@ -203,9 +182,8 @@ def space_of(
     if len(set(names)) < len(names):
         raise InvalidArgument("optimizer", names, "every optimizer once, with all values to try in the space")
     if space is not None and not isinstance(space, Mapping):
-        raise InvalidArgument(
-            "space", space, "a dictionary from hyperparameters to lists, LogUniform, Uniform or Choice"
-        )
+        wanted = "a dictionary from hyperparameters to lists, LogUniform, Uniform or Choice"
+        raise InvalidArgument("space", space, wanted)
     by_name = bool(space) and all(key in BY_NAME and isinstance(of, Mapping) for key, of in (space or {}).items())
     if space is not None and len(names) > 1 and not by_name:
         raise InvalidArgument("space", list(space), f"a dictionary with an entry for each of {', '.join(names)}")
@@ -227,17 +205,13 @@ def _name_of(optimizer: object) -> str:
     return rule.name
 
 
-def _dimensions(
-    optimizer: str, space: Mapping[str, Any], *, lot: float, steps: int
-) -> dict[str, tuple[Any, ...] | Random]:
+def _dimensions(optimizer: str, space: Mapping[str, Any], *, lot: float, steps: int) -> Dimensions:
     known = [field.name for field in fields(BY_NAME[optimizer])]
-    dimensions: dict[str, tuple[Any, ...] | Random] = {}
+    dimensions: Dimensions = {}
     for name, values in {**space, "lot": space.get("lot", lot), "steps": space.get("steps", steps)}.items():
         if name not in known and name not in OF_THE_RUN:
-            wanted = (
-                f"a hyperparameter of {optimizer} ({', '.join(known) or 'it has none'}), or {', '.join(OF_THE_RUN)}"
-            )
-            raise InvalidArgument("space", name, wanted)
+            its = f"a hyperparameter of {optimizer} ({', '.join(known) or 'it has none'})"
+            raise InvalidArgument("space", name, f"{its}, or {', '.join(OF_THE_RUN)}")
         dimensions[name] = _values(name, values)
     for name in OF_THE_RUN:
         if not isinstance(dimensions.get(name, ()), tuple):
@@ -246,7 +220,7 @@ def _dimensions(
     return dimensions
 
 
-def _values(name: str, values: Any) -> tuple[Any, ...] | Random:
+def _values(name: str, values: Any) -> tuple[Any, ...] | Uniform | LogUniform:
     if isinstance(values, (Uniform, LogUniform)):
         return values
     if isinstance(values, Choice):
@@ -256,18 +230,17 @@ def _values(name: str, values: Any) -> tuple[Any, ...] | Random:
             raise InvalidArgument("space", {name: list(values)}, "at least one value for each hyperparameter")
         listed = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
         if len(set(map(repr, listed))) < len(listed):
-            raise InvalidArgument(
-                "space", {name: list(listed)}, "every value once: a candidate tried twice is paid for twice"
-            )
+            wanted = "every value once: a candidate tried twice is paid for twice"
+            raise InvalidArgument("space", {name: list(listed)}, wanted)
         return listed
     return (values,)
 
 
-def _try_out(optimizer: str, dimensions: dict[str, tuple[Any, ...] | Random]) -> None:
+def _try_out(optimizer: str, dimensions: Dimensions) -> None:
     """Let the rule and the run check every value, before anything is charged or read."""
     rule = BY_NAME[optimizer]
     ends = {
-        name: values if isinstance(values, tuple) else tuple(values.ends())
+        name: values if isinstance(values, tuple) else (values.low, values.high)
         for name, values in dimensions.items()
         if name not in OF_THE_RUN
     }
@@ -280,9 +253,9 @@ def _try_out(optimizer: str, dimensions: dict[str, tuple[Any, ...] | Random]) ->
             if not isinstance(value, str | int | float | None):  # what a search cannot write down, it cannot resume
                 raise InvalidArgument("space", {name: value}, "of numbers, words, True, False or None")
             rule(**{**first, name: value})
-    for steps in dimensions["steps"]:  # type: ignore[union-attr]
+    for steps in _of_run(dimensions, "steps"):
         checks.whole(least=1, steps=steps)
-    for lot in dimensions["lot"]:  # type: ignore[union-attr]
+    for lot in _of_run(dimensions, "lot"):
         checks.positive(lot=lot)
-    for width in dimensions.get("width", ()):  # type: ignore[union-attr]
+    for width in _of_run(dimensions, "width"):
         checks.whole(least=1, width=width)

@@ -34,8 +34,8 @@ from honestdp.gradients.layout import layout_of
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.search.configuration import Configuration, Request, configuration
-from honestdp.search.design import Design, design
+from honestdp.search.configuration import Configuration, configuration
+from honestdp.search.design import Design, Request, design
 from honestdp.search.errors import SearchFailed
 from honestdp.search.guarantee import guarantee
 from honestdp.search.guard import guarded
@@ -45,9 +45,9 @@ from honestdp.search.runs import BATCH as TOGETHER
 from honestdp.search.runs import Setting
 from honestdp.search.space import Optimizer, space_of
 from honestdp.selection import Selection
-from honestdp.training.compute import Compute, check_compute
+from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model, check_alike
-from honestdp.training.progress import Spinner
+from honestdp.training.progress import spinner
 from honestdp.training.train import check_rules
 from honestdp.training.trial import try_rule
 
@@ -133,8 +133,7 @@ def tune(
     >>> result.epsilon <= 2.0, result.hyperparameters["lr"] in (0.5, 1.0)
     (True, True)
     """
-    compute = Compute() if compute is None else compute
-    check_compute(compute)
+    compute = checked(compute)
     if compute.checkpoint is not None:
         wanted = "left out for a search, which keeps its progress in the folder `out`"
         raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)
@@ -158,11 +157,13 @@ def tune(
     checks.whole(least=0, space_seed=space_seed)
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
+    fraction = float(validation)
+    lot = min(250.0, max(1.0, size * (1 - fraction) / 4)) if lot is None else lot
     request = Request(
         budget=budget,
         records=size,
-        fraction=float(validation),
-        space=space_of(optimizer, space, lot=_lot(lot, size, validation), steps=steps),
+        fraction=fraction,
+        space=space_of(optimizer, space, lot=lot, steps=steps),
         selection=selection,
         coverage=coverage,
         max_runs=max_runs,
@@ -181,13 +182,7 @@ def tune(
         strict=strict,
     )
     public = configuration(
-        request,
-        setting,
-        private,
-        declared=records is not None,
-        seed=noise_seed,
-        dataset=dataset,
-        reproduce=reproduce,
+        request, setting, private, declared=records is not None, seed=noise_seed, dataset=dataset, reproduce=reproduce
     )
     folder = None if out is None else Path(out)
     with guarded():
@@ -195,14 +190,14 @@ def tune(
         if over is not None:
             return over
         with once():
-            with Spinner("planning") if compute.progress else nullcontext():
+            with spinner("planning") if compute.progress else nullcontext():
                 search = _planned(public, private, ledger)
             return search.carry_out(private, folder, resume=resume, show=compute.progress)
 
 
 def _planned(public: Configuration, data: PrivateData, ledger: str | Path | None) -> Search:
     """The search with everything fixed that is public: its design, its statement, what its report will compare."""
-    made = design(**vars(public.request))
+    made = design(public.request)
     statement = guarantee(
         made,
         seeded=public.seed is not None,
@@ -246,10 +241,6 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
             configuration=public.as_dict(),
         )
     )
-
-
-def _lot(lot: float | None, records: int, validation: float) -> float:
-    return min(250.0, max(1.0, records * (1 - validation) / 4)) if lot is None else lot
 
 
 def _metric(metric: Metric | None, data: PrivateData, validation: float) -> Metric | None:

@@ -33,6 +33,7 @@ FOLDER, KEY = ".secret", "key"
 _KEY_BYTES, _MARK_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 16, 12, 16
 _PART = 1 << 26
 """Bytes that are encrypted together: AES-GCM takes 2 GiB at most."""
+_OVER = "this search cannot go on; what it was charged stays charged"
 _NAMES = re.compile(r"(key|plan|weights|data|resumes|standing|failed\d+|batch\d+(-\d+)?)")
 _HALF_WRITTEN = re.compile(rf"\.{_NAMES.pattern}\.\d+\.new")
 
@@ -86,10 +87,7 @@ class Unreadable(HonestdpError):
 
 
 def _unreadable(folder: Path, name: str, why: str) -> Unreadable:
-    return Unreadable(
-        f"the secret state in {folder} cannot be read ({name}: {why}): this search cannot go on; what it was charged stays "
-        "charged"
-    )
+    return Unreadable(f"the secret state in {folder} cannot be read ({name}: {why}): {_OVER}")
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,10 @@ def erase(folder: Path) -> None:
         ours = {name: _is_ours(handle, name) for name in sorted(os.listdir(handle))}
         if ours.get(KEY):
             _overwrite(handle, KEY)
-        for name in [name for name, own in ours.items() if own]:
+        for name in [name for name in ours if ours[name]]:
             os.unlink(name, dir_fd=handle)
         os.fsync(handle)
-    strange = [name for name, own in ours.items() if not own]
+    strange = [name for name in ours if not ours[name]]
     if strange:
         raise _strange(folder, strange)
     folder.rmdir()
@@ -206,15 +204,11 @@ def _own(folder: Path) -> Iterator[int]:
     try:
         about = os.lstat(folder)
     except FileNotFoundError:
-        raise HonestdpError(
-            f"{folder} is missing: this search cannot go on; what it was charged stays charged"
-        ) from None
+        raise HonestdpError(f"{folder} is missing: {_OVER}") from None
     if not stat.S_ISDIR(about.st_mode):
         kind = "a link" if stat.S_ISLNK(about.st_mode) else "not a folder"
-        raise HonestdpError(
-            f"{folder} is {kind}, where a search keeps its secrets: nothing in it was touched; to keep them elsewhere, put the "
-            "whole `out` there"
-        )
+        way_out = "nothing in it was touched; to keep them elsewhere, put the whole `out` there"
+        raise HonestdpError(f"{folder} is {kind}, where a search keeps its secrets: {way_out}")
     with opened(folder, follow=False) as handle:
         about = os.fstat(handle)
         if about.st_uid != os.geteuid():
@@ -237,7 +231,5 @@ def _bytes_of(folder: int, name: str) -> bytes:
 
 
 def _strange(folder: Path, names: list[str]) -> HonestdpError:
-    return HonestdpError(
-        f"{folder} holds {names[0]!r}, which no search wrote there: it was not touched; remove it by hand, then call again with "
-        "resume=True"
-    )
+    way_out = "it was not touched; remove it by hand, then call again with resume=True"
+    return HonestdpError(f"{folder} holds {names[0]!r}, which no search wrote there: {way_out}")

@@ -26,7 +26,6 @@ _CLEARLY = 1.1
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -62,10 +62,12 @@ class Compute:
         return place
 
 
-def check_compute(compute: object) -> None:
-    """Refuse what is not a Compute, and a checkpoint that could not be written."""
+def checked(compute: Compute | None) -> Compute:
+    """The default for None. Refuses what is not a Compute, and a checkpoint that could not be written."""
+    compute = Compute() if compute is None else compute
     if not isinstance(compute, Compute):
         raise InvalidArgument("compute", compute, 'a honestdp.Compute, such as Compute(device="cuda")')
     path = None if compute.checkpoint is None else Path(compute.checkpoint)
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise InvalidArgument("checkpoint", str(path), "a file in a folder that exists")
+    return compute

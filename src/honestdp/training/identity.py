@@ -30,7 +30,7 @@ import sysconfig
 import threading
 import types
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,6 @@ _OF_EVERY_CLASS = (  # decides nothing, or is filled in by Python while the clas
     " __annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __dataclass_fields__ "
     " __parameters__ __slotnames__ _value2member_map_ "
 )
-
-
 _LATER_BASES = {"honestdp.optimizers.rule.FixedClip"}  # which checkpoints of before it was there do not know
 
 
@@ -94,11 +92,9 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         self._met[id(thing)] = len(self._met), thing
         if type(thing) in (tuple, list, dict):
             return self._all(type(thing).__name__, thing)
-        way: Any = next((way for kinds, way in self._ways() if isinstance(thing, kinds)), self._object)
-        way(thing)
-        return None
+        return next((way for kinds, way in self._ways() if isinstance(thing, kinds)), self._object)(thing)
 
-    def _ways(self) -> Iterable[tuple[Any, Any]]:
+    def _ways(self) -> Iterable[tuple[Any, Callable[[Any], None]]]:
         return (
             (_RAW, self._array),
             (types.FunctionType, self._function),
@@ -158,9 +154,8 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
             module = function.__globals__.get("__name__", "")  # not __module__: a decorator borrows that
             self._note("named", module, function.__code__.co_qualname, self._version(module.split(".")[0]))
             dispatch = module == "functools" and hasattr(function, "registry")  # the rest of which is a cache
-            return self._all(
-                "holds", [vars(function)["registry"]] if dispatch else [function.__closure__, vars(function)]
-            )
+            held = [vars(function)["registry"]] if dispatch else [function.__closure__, vars(function)]
+            return self._all("holds", held)
         self._code(function.__code__)
         self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)])
         names = frozenset(name for code in _codes(function.__code__) for name in code.co_names)
@@ -170,7 +165,6 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         package = function.__globals__.get("__package__")
         for name, taken in sorted({one for code in _codes(function.__code__) for one in _imports(code, package)}):
             self._import(name, taken, names)
-        return None
 
     def _import(self, name: str, taken: tuple[str, ...], names: frozenset[str]) -> None:
         """A module that a function imports when it is called. One of the user's own is imported now, as the call would."""
@@ -184,8 +178,8 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
             __import__(name, fromlist=taken)
         except Exception:  # the function may expect it, or never come so far
             self.unseen.add(name)
-            return None
-        return self._module(sys.modules[name], names)
+        else:
+            self._module(sys.modules[name], names)
 
     def _module(self, module: types.ModuleType, names: frozenset[str] | None) -> None:
         """A module with those of its names that are used, or all of them where nobody knows which."""
@@ -320,6 +314,5 @@ def _installed(module: str | None, file: str | None = None) -> bool:
 @functools.cache
 def _among_packages(file: str) -> bool:
     path = Path(file).resolve()
-    return any(path.is_relative_to(one) for one in _INSTALLED) or not {"site-packages", "dist-packages"}.isdisjoint(
-        path.parts
-    )
+    by_name = {"site-packages", "dist-packages"}.intersection(path.parts)
+    return bool(by_name) or any(path.is_relative_to(place) for place in _INSTALLED)

@@ -23,11 +23,9 @@ def modules_of(model: Model | Sequence[Model], runs: int) -> list[nn.Module]:
         if len(model) != runs:
             raise InvalidArgument("model", f"{len(model)} models", f"one model, or one for each of the {runs} runs")
         return [modules_of(one, 1)[0] for one in model]
-    if isinstance(model, nn.Module):
-        return [own_copy(model) for _ in range(runs)]
     if not callable(model):
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
-    return [own_copy(model()) for _ in range(runs)]
+    return [own_copy(model if isinstance(model, nn.Module) else model()) for _ in range(runs)]
 
 
 def own_copy(made: Any) -> nn.Module:
@@ -40,12 +38,12 @@ def own_copy(made: Any) -> nn.Module:
 
 def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
     """A module of its own: a copy of the given one, or what the factory makes from this seed and width."""
+    if not callable(model):
+        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
     if isinstance(model, nn.Module):
         if width is not None:
             raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
         return own_copy(model)
-    if not callable(model):
-        raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
     if width is not None and "width" not in inspect.signature(model).parameters:
         raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
     with lent():
@@ -60,10 +58,9 @@ def check_alike(modules: Sequence[nn.Module]) -> None:
     for other in modules[1:]:
         difference = _difference(first, other)
         if difference:
-            wanted = (
-                f"models that differ in trainable weights alone; two of them differ in {difference}. Frozen parts and buffers "
-                "are shared by all runs: make them once, outside the function, or train such models one by one"
-            )
+            way_out = "make them once, outside the function, or train such models one by one"
+            shared = f"Frozen parts and buffers are shared by all runs: {way_out}"
+            wanted = f"models that differ in trainable weights alone; two of them differ in {difference}. {shared}"
             raise InvalidArgument("model", type(other).__name__, wanted)
 
 
@@ -74,14 +71,11 @@ def _difference(one: nn.Module, other: nn.Module) -> str | None:
     for path, layer in layers.items():
         if _settings(layer) != _settings(others[path]):
             return f"the layer {path!r}" if path else "their settings"
-    fixed, found = _fixed(one), _fixed(other)
-    if fixed.keys() != found.keys():
+    fixed, others_fixed = _fixed(one), _fixed(other)
+    if fixed.keys() != others_fixed.keys():
         return "which parameters are trainable"
-    return next((name for name, value in fixed.items() if not _equal(value, found[name])), None)
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one, other)
+    pairs = ((name, value, others_fixed[name]) for name, value in fixed.items())
+    return next((name for name, a, b in pairs if a.dtype != b.dtype or not torch.equal(a, b)), None)
 
 
 _PLAIN = (bool, int, float, str, torch.dtype, type(None))
@@ -101,6 +95,5 @@ def _settings(layer: nn.Module) -> dict[str, Any]:
 
 
 def _fixed(module: nn.Module) -> dict[str, Tensor]:
-    """The frozen parameters and the buffers."""
     frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
     return {**frozen, **dict(module.named_buffers())}

@@ -1,69 +1,53 @@
-"""Progress on a terminal that can show it; silent otherwise."""
+"""Progress on a terminal that can show it; silent otherwise, and where rich is missing."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Self, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from honestdp.logs import heard_stream
 
+Advance = Callable[[int], object]
 
-class Bar:
+
+def unshown(steps: int) -> None:
+    """An advance that nobody sees."""
+
+
+@contextmanager
+def bar(*, total: int) -> Iterator[Advance]:
     """Counts run-steps. Shows nothing that depends on a record: the length of a training is public."""
-
-    def __init__(self, *, total: int) -> None:
-        self._total = total
-        self._shown: Any = None
-
-    def __enter__(self) -> Self:
-        try:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-        except ImportError:
-            return self
-        columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        console = Console()
-        if not console.is_terminal:
-            return self
-        self._shown = Progress(*columns, console=console, transient=True)
-        self._task = self._shown.add_task("training", total=self._total)
-        self._shown.start()
-        return self
-
-    def advance(self, steps: int) -> None:
-        if self._shown is not None:
-            self._shown.advance(self._task, steps)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown is not None:
-            self._shown.stop()
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield unshown
+        return
+    columns, console = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()), Console()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield partial(progress.advance, progress.add_task("training", total=total))
 
 
-class Spinner:
+@contextmanager
+def spinner(words: str) -> Iterator[None]:
     """Says that work goes on, and for how long it has. How much there is to do is secret, so no part of it is shown."""
-
-    def __init__(self, words: str) -> None:
-        self._words = words
-        self._shown: Any = None
-        self._stream: TextIO
-
-    def __enter__(self) -> Self:
-        try:
-            from rich.console import Console
-            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-        except ImportError:
-            return self
-        columns = (SpinnerColumn(), TextColumn(self._words), TimeElapsedColumn())
-        # A stream of its own, for standard error is muted meanwhile; nothing that is printed is taken in and shown.
-        self._stream = heard_stream()
-        console = Console(file=self._stream)
-        self._shown = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-        self._shown.add_task(self._words, total=None)
-        self._shown.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown is not None:
-            self._shown.stop()
-            if self._stream is not sys.stderr:
-                self._stream.close()
+    try:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    except ImportError:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn(words), TimeElapsedColumn())
+    # A stream of its own, for standard error is muted meanwhile; nothing that is printed is taken in and shown.
+    stream = heard_stream()
+    console = Console(file=stream)
+    shown = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    try:
+        with shown:
+            shown.add_task(words, total=None)
+            yield
+    finally:
+        if stream is not sys.stderr:
+            stream.close()

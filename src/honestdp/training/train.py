@@ -28,7 +28,7 @@ from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.run import Run
 from honestdp.training.checkpoint import File, Place
-from honestdp.training.compute import Compute, check_compute
+from honestdp.training.compute import Compute, checked
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.result import Result
@@ -69,12 +69,11 @@ def train(
     >>> round(result.epsilon, 2)
     0.45
     """
-    rule = rule_of(optimizer)
     results = train_population(
         model,
         data,
         run=run,
-        optimizers=[rule],
+        optimizers=[rule_of(optimizer)],
         delta=delta,
         loss=loss,
         noise_seed=noise_seed,
@@ -137,7 +136,7 @@ def train_population(
     if not isinstance(optimizers, list | tuple):
         raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
     rules = [rule_of(optimizer, argument="optimizers") for optimizer in optimizers]
-    compute = Compute() if compute is None else compute
+    compute = checked(compute)
     job = assemble(
         model,
         data,
@@ -186,8 +185,7 @@ def assemble(
     by_coin: see `take_in`. seed: in the place of noise_seed. keep: in the place of a checkpoint, for a caller who compares the
     data by itself. together, memory: see `Job`.
     """
-    compute = Compute() if compute is None else compute
-    check_compute(compute)
+    compute = checked(compute)
     _check_kinds(run, loss=loss, budget=budget, schedule=schedule)
     runs = _runs(run, len(optimizers), budget)
     check_rules(optimizers, runs, schedule)
@@ -260,9 +258,8 @@ def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[R
     if budget is None:
         return runs
     if any(each.noise != 0 for each in runs):
-        raise InvalidArgument(
-            "run.noise", runs[0].noise, "0 when a budget is given: the noise is then calculated from it"
-        )
+        wanted = "0 when a budget is given: the noise is then calculated from it"
+        raise InvalidArgument("run.noise", runs[0].noise, wanted)
     from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
     from honestdp.selection import Compose
 
@@ -280,6 +277,5 @@ def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Sch
                 raise InvalidArgument(f"{type(rule).__name__}.{field.name}", "a tensor", wanted)
         rule.check(lot=run.lot, noise=run.noise)
         if rule.own_pace and schedule != "constant":
-            raise InvalidArgument(
-                "schedule", schedule, f"'constant' for {type(rule).__name__}, which sets its own pace"
-            )
+            wanted = f"'constant' for {type(rule).__name__}, which sets its own pace"
+            raise InvalidArgument("schedule", schedule, wanted)

@@ -19,7 +19,7 @@ from typing import Any
 from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.search.design import Design, design
+from honestdp.search.design import Design, Request, design
 from honestdp_papers.mohapatra2022.honest_training import (
     DELTA,
     NOISES,
@@ -44,19 +44,16 @@ def every_search() -> Iterator[Search]:
 
 def calibrated(search: Search) -> Design:
     """The search as the product would set it out."""
-    return design(
+    request = Request(
         budget=Budget(search.epsilon, DELTA),
         records=search.task.records,
         fraction=search.fraction,
         space=search.space,
         selection=search.selection,
         coverage=COVERAGE,
-        max_runs=None,
-        published=False,
-        drawn=None,
-        space_seed=0,
         metric=None if search.single else Accuracy(),
     )
+    return design(request)
 
 
 def kept(search: Search) -> Design:
