@@ -18,7 +18,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting import AccountingWarning, FallBack
+from honestdp.accounting import AccountingWarning, FallBack, quiet
 from honestdp.accounting.calibration import OverBudget, Start, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.accounting.pld import comparing
@@ -26,7 +26,6 @@ from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 from honestdp.selection import Selection, catalogue
 from honestdp.selection.contract import ONE_RUN_LEAVES
-from honestdp.selection.profile import quiet
 
 ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs

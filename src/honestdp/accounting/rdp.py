@@ -40,6 +40,14 @@ class AccountingWarning(UserWarning):
     """A number that is a sound bound, and not the best that could be had."""
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the accountants say of single numbers: for many that are compared, or that make one profile."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccountingWarning)
+        yield
+
+
 class FallBack(AccountingWarning):
     """The number comes from another, published bound, since the one asked for is beyond what floats can hold."""
 
@@ -94,9 +102,7 @@ def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiC
     >>> renyi_curve(dp_accounting.GaussianDpEvent(2.0), [3.0]).values.round(3)  # order / (2 * noise^2)
     array([0.375])
     """
-    chosen = tuple(
-        (*ORDERS, *PURE_ORDERS) if orders is None and is_pure(event) else ORDERS if orders is None else orders
-    )
+    chosen = tuple((*ORDERS, *PURE_ORDERS) if orders is None and pure(event) else ORDERS if orders is None else orders)
     try:
         return _cached_curve(event, chosen)
     except TypeError:  # an event made of a list has no hash
@@ -116,7 +122,7 @@ def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
     theirs = np.full(len(alpha), True) if at_whole is None else ~whole
     if theirs.any():
         accountant = rdp_privacy_accountant.RdpAccountant(alpha[theirs])
-        with _quiet():  # orders that do not converge come back infinite, which is all that matters here
+        with _unlogged():  # orders that do not converge come back infinite, which is all that matters here
             accountant.compose(event)
         values[theirs] = accountant.rdp
     if at_whole is not None:
@@ -195,13 +201,13 @@ def _without_nothing(event: DpEvent) -> DpEvent:
             return event
 
 
-def is_pure(event: DpEvent) -> bool:
+def pure(event: DpEvent) -> bool:
     """Whether every query of it is (epsilon, 0) private."""
     match event:
         case dp_accounting.SelfComposedDpEvent():
-            return is_pure(event.event)
+            return pure(event.event)
         case dp_accounting.ComposedDpEvent() | WorstOfDpEvent():
-            return bool(event.events) and all(is_pure(part) for part in event.events)
+            return bool(event.events) and all(pure(part) for part in event.events)
         case _:
             return isinstance(event, PureDpEvent)
 
@@ -220,7 +226,7 @@ _cached_curve = functools.lru_cache(maxsize=64)(_curve)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _unlogged() -> Iterator[None]:
     level = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.ERROR)
     try:

@@ -29,23 +29,7 @@ from honestdp.ledger.errors import (
 )
 
 __all__ = [
-    "Balance",
-    "BrokenChain",
-    "BudgetExceeded",
-    "BudgetFixed",
-    "Entry",
-    "KeyEnded",
-    "KeyReused",
-    "Ledger",
-    "LedgerError",
-    "Locked",
-    "LookAlike",
-    "Misremembered",
-    "NoBudget",
-    "NoCharge",
-    "NoLedger",
-    "NotALedger",
-    "NotPrivate",
-    "ReadOnly",
-    "StaleCopy",
-]
+    "Balance", "BrokenChain", "BudgetExceeded", "BudgetFixed", "Entry", "KeyEnded", "KeyReused", "Ledger",
+    "LedgerError", "Locked", "LookAlike", "Misremembered", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
+    "NotPrivate", "ReadOnly", "StaleCopy",
+]  # fmt: skip

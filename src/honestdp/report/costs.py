@@ -7,12 +7,11 @@ its bounds, and whatever draws its candidates at random with the coverage that t
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
-from honestdp.accounting import AccountingWarning
+from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
@@ -62,8 +61,7 @@ def compare(
     given = {} if noise is None else {selection: noise}
 
     def cost(listed: Selection) -> Cost:
-        with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
-            warnings.simplefilter("ignore", AccountingWarning)
+        with quiet():  # what is said of one number belongs into its statement, not into a comparison
             epsilon = epsilon_of(listed, event, delta=delta)
             needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(

@@ -60,9 +60,8 @@ class Compose(EachOnce):
     @classmethod
     def make(cls, name: str, options: Options) -> Compose:
         options.check(name, once=True)
-        return cls(
-            candidates=options.candidates, accountant="pld" if options.accountant is None else options.accountant
-        )
+        accountant = "pld" if options.accountant is None else options.accountant
+        return cls(candidates=options.candidates, accountant=accountant)
 
     @classmethod
     def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -20,6 +20,7 @@ from honestdp.accounting import WorstOfDpEvent
 from honestdp.selection.counts import MOST_RUNS, mean_for_coverage
 from honestdp.selection.profile import Profiles
 
+Made = TypeVar("Made", bound="Selection")
 ONE_RUN_LEAVES = "the model of the one run, and everything computed from it"
 
 
@@ -47,11 +48,12 @@ class Options:
         if self.identical and not identical:
             raise checks.InvalidArgument("identical", self.identical, f"left out for {name}: it is for winner")
 
-    def check_accountant(self, selection: Selection) -> None:
-        """Refuse an accountant other than the selection's own, where that leaves no choice."""
+    def checked(self, selection: Made) -> Made:
+        """The selection made; refused with an accountant other than its own, where it leaves no choice."""
         if self.accountant not in (None, selection.accountant):
             wanted = f"{selection.accountant} for {selection.name}, or left out"
             raise checks.InvalidArgument("accountant", self.accountant, wanted)
+        return selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,9 +288,7 @@ class EachOnce(Selection):
     @classmethod
     def make(cls, name: str, options: Options) -> Selection:
         options.check(name, once=True)
-        selection = cls(candidates=options.candidates)
-        options.check_accountant(selection)
-        return selection
+        return options.checked(cls(candidates=options.candidates))
 
 
 class Drawn(Selection):

@@ -49,9 +49,7 @@ class Winner(EachOnce):
     @classmethod
     def make(cls, name: str, options: Options) -> Winner:
         options.check(name, once=True, identical=True)
-        selection = cls(candidates=options.candidates, identical=options.identical)
-        options.check_accountant(selection)
-        return selection
+        return options.checked(cls(candidates=options.candidates, identical=options.identical))
 
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
@@ -63,9 +61,7 @@ class Winner(EachOnce):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AccountingWarning)
             composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
-        own = math.inf
-        if self.candidates > 1 and 0 < composed < math.inf:
-            own = self._own_epsilon(event, delta)
+        own = self._own_epsilon(event, delta) if self.candidates > 1 and 0 < composed < math.inf else math.inf
         if composed <= own:  # what is said of a number that is not charged is not said
             for warning in caught:
                 warnings.warn(warning.message, stacklevel=2)
