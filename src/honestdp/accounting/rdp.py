@@ -72,12 +72,8 @@ class RenyiCurve:
         """The least epsilon over the orders, by the improved conversion."""
         with np.errstate(over="ignore"):
             epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, self.values, delta)
-        if (
-            epsilon > 0
-            and math.isfinite(epsilon)
-            and order in (self.orders[0], self.orders[-1])
-            and order < PURE_ORDERS[-1]
-        ):
+        at_edge = order in (self.orders[0], self.orders[-1]) and order < PURE_ORDERS[-1]
+        if 0 < epsilon < math.inf and at_edge:
             _warn_of_edge(order, self.orders[0], self.orders[-1])
         return float(epsilon)
 
@@ -102,11 +98,12 @@ def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiC
     >>> renyi_curve(dp_accounting.GaussianDpEvent(2.0), [3.0]).values.round(3)  # order / (2 * noise^2)
     array([0.375])
     """
-    chosen = tuple((*ORDERS, *PURE_ORDERS) if orders is None and pure(event) else ORDERS if orders is None else orders)
+    if orders is None:
+        orders = (*ORDERS, *PURE_ORDERS) if pure(event) else ORDERS
     try:
-        return _cached_curve(event, chosen)
+        return _cached_curve(event, tuple(orders))
     except TypeError:  # an event made of a list has no hash
-        return _curve(event, chosen)
+        return _curve(event, tuple(orders))
 
 
 def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:

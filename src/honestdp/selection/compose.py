@@ -76,13 +76,10 @@ class Compose(EachOnce):
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
         def line(accountant: str, style: str) -> Series:
-            return Series(
-                name=f"compose ({accountant})",
-                label=f"compose, {accountant}: all leave",
-                make=lambda candidates: cls(candidates=candidates, accountant=accountant),
-                colour="#b5651d",
-                style=style,
-                undercuts=(),
-            )
+            def make(candidates: int) -> Selection:
+                return cls(candidates=candidates, accountant=accountant)
+
+            name, label = f"compose ({accountant})", f"compose, {accountant}: all leave"
+            return Series(name, label, make, colour="#b5651d", style=style, undercuts=())
 
         return [line("moments", "--"), line("pld", "-")]

@@ -56,7 +56,7 @@ class Options:
         return selection
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Series:
     """A line of epsilon against the number of candidates.
 
@@ -252,7 +252,7 @@ class Selection(ABC):
             def make(candidates: int) -> Selection:
                 return cls.standard(name, candidates=candidates, coverage=coverage)
 
-            return Series(name=f"{name}{at}", label=f"{name}{at}", make=make)
+            return Series(f"{name}{at}", f"{name}{at}", make)
 
         return [line(name) for name in cls.names or (cls.kind,)]
 

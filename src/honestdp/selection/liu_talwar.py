@@ -119,12 +119,9 @@ class LiuTalwar(Drawn):
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
         """As in the paper: by moments, with as many runs on average as there are candidates."""
-        return [
-            Series(
-                name="liu-talwar (moments, gamma = 1/candidates)",
-                label="liu-talwar, moments",
-                make=lambda candidates: cls(gamma=1 / candidates, accountant="moments"),
-                colour="#777777",
-                undercuts=("compose (moments)",),
-            )
-        ]
+
+        def make(candidates: int) -> Selection:
+            return cls(gamma=1 / candidates, accountant="moments")
+
+        name, undercuts = "liu-talwar (moments, gamma = 1/candidates)", ("compose (moments)",)
+        return [Series(name, "liu-talwar, moments", make, colour="#777777", undercuts=undercuts)]

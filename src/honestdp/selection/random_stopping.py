@@ -131,13 +131,12 @@ class RandomStopping(Drawn):
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
         def line(bound: str) -> Series:
-            return Series(
-                name=f"{bound} (geometric, coverage {coverage:g})",
-                label=f"{bound}, coverage {coverage:g}",
-                make=lambda candidates: cls.standard(bound, candidates=candidates, coverage=coverage),
-                colour=COLOURS[bound],
-                undercuts=("compose (pld)", "winner") if bound == "envelope" else (),
-            )
+            def make(candidates: int) -> Selection:
+                return cls.standard(bound, candidates=candidates, coverage=coverage)
+
+            name, label = f"{bound} (geometric, coverage {coverage:g})", f"{bound}, coverage {coverage:g}"
+            undercuts = ("compose (pld)", "winner") if bound == "envelope" else ()
+            return Series(name, label, make, colour=COLOURS[bound], undercuts=undercuts)
 
         return [line(bound) for bound in BOUNDS]
 
@@ -163,13 +162,13 @@ class RandomStopping(Drawn):
                 published = self.published.epsilon(event, delta=delta)
         pair = self._pair(event, delta)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
-        found = math.inf
+        own = math.inf
         if pair is not None:
-            found = max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
-        if math.isinf(found):
+            own = max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
+        if math.isinf(own):
             text = f"one run's losses are beyond the numbers of the {self.bound} bound: "
             warnings.warn(f"{text}this is the papernot-steinke bound, sound but looser", FallBack, stacklevel=2)
-        return min(found, published)
+        return min(own, published)
 
     def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
         checks.probability(delta=delta)

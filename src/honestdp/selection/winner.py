@@ -53,9 +53,7 @@ class Winner(EachOnce):
 
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
-        return [
-            Series(name=cls.kind, label=cls.kind, make=lambda candidates: cls(candidates=candidates), colour="#8a2be2")
-        ]
+        return [Series(cls.kind, cls.kind, lambda candidates: cls(candidates=candidates), colour="#8a2be2")]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         with warnings.catch_warnings(record=True) as caught:
