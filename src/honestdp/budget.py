@@ -112,9 +112,7 @@ class Statement:
             object.__setattr__(self, "not_private", ("no noise is added, so epsilon is infinite",))
 
     def __str__(self) -> str:
-        lines = []
-        if self.not_private:
-            lines.append("NOT PRIVATE: " + "; ".join(self.not_private) + ".")
+        lines = ["NOT PRIVATE: " + "; ".join(self.not_private) + "."] if self.not_private else []
         rows = [
             ("epsilon", f"{rounded_up(self.epsilon)} at delta {self.delta:g}"),
             ("relation", self.relation),

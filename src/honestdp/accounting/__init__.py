@@ -64,12 +64,9 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     if math.isfinite(tight):
         # At losses that end, a bound on rounding does not; the level curve of pure privacy has none of it.
         return min(tight, renyi_curve(event).epsilon(delta)) if pure(event) else tight
-    warnings.warn(
-        f"losses above {LARGEST_LOSS:g} or next to nothing, or a delta below {SMALLEST_DELTA:g}, are beyond the pld accountant's "
-        f"numbers: this is a Renyi bound, sound but looser",
-        FallBack,
-        stacklevel=2,
-    )
+    beyond = f"losses above {LARGEST_LOSS:g} or next to nothing, or a delta below {SMALLEST_DELTA:g}, are beyond"
+    text = f"{beyond} the pld accountant's numbers: this is a Renyi bound, sound but looser"
+    warnings.warn(text, FallBack, stacklevel=2)
     with quiet():
         return min(renyi_curve(event).epsilon(delta), moments_epsilon(event, delta))
 

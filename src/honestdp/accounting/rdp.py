@@ -256,9 +256,6 @@ def moments_epsilon(event: DpEvent, delta: float) -> float:
 
 
 def _warn_of_edge(order: float, lowest: float, highest: float) -> None:
-    warnings.warn(
-        f"the best Renyi order, {order:g}, lies at the edge of the orders tried, {lowest:g} to {highest:g}: this epsilon is "
-        f"a sound bound but a loose one; the pld accountant is tight here",
-        AccountingWarning,
-        stacklevel=3,
-    )
+    edge = f"the best Renyi order, {order:g}, lies at the edge of the orders tried, {lowest:g} to {highest:g}"
+    text = f"{edge}: this epsilon is a sound bound but a loose one; the pld accountant is tight here"
+    warnings.warn(text, AccountingWarning, stacklevel=3)

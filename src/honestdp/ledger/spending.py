@@ -131,10 +131,7 @@ class Spending:
         return {
             "version": VERSION,
             "selection": self.selection.as_dict(),
-            "runs": [
-                {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise, "candidates": count}
-                for run, count in self.runs
-            ],
+            "runs": [{**vars(run), "candidates": count} for run, count in self.runs],
             "score": self.score,
             "choice": self.choice,
             "sensitivity": self.sensitivity,

@@ -45,7 +45,6 @@ def print_plan(plan: Plan, crossovers: list[Crossover], statement: Statement) ->
 def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:
     by_noise = plan.budget is not None
     value, one = _value(method, by_noise), _value(plan.one_run, by_noise)
-    leaves = "all" if method.selection.all_leave else "winner"
     return (
         name,
         method.selection.accountant,
@@ -54,7 +53,7 @@ def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:
         f"{method.coverage:.2f}" if name != "one run" else "",
         rounded_up(value),
         f"{value / one:.2f}" if one > 0 else "",
-        leaves,
+        "all" if method.selection.all_leave else "winner",
     )
 
 

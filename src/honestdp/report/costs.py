@@ -81,8 +81,11 @@ def compare(
     if plan.candidates == 1 and selection.one_run:
         return (cost(selection),)
     one = catalogue.one_run()
-    others = [cost(listed) for listed in (*_representatives(plan, selection), selection) if listed != one]
-    return (cost(one), *sorted(others, key=lambda made: (-made.epsilon, made.method, made.accountant)))
+    like = (selection, plan.recommended.selection)
+    typical = catalogue.typical(candidates=plan.candidates, coverage=plan.coverage, like=like)
+    others = [listed for listed in typical if not listed.one_run and listed.label != selection.label]
+    costs = [cost(listed) for listed in (*others, selection) if listed != one]
+    return (cost(one), *sorted(costs, key=lambda other: (-other.epsilon, other.method, other.accountant)))
 
 
 def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | None:
@@ -97,10 +100,3 @@ def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | N
         return least_noise(budget, records=run.records, lot=run.lot, steps=run.steps, selection=selection).noise
     except OverBudget:
         return None
-
-
-def _representatives(plan: Plan, used: Selection) -> list[Selection]:
-    """Each method once, but for the one that was used."""
-    like = (used, plan.recommended.selection)
-    listed = catalogue.typical(candidates=plan.candidates, coverage=plan.coverage, like=like)
-    return [method for method in listed if not method.one_run and method.label != used.label]

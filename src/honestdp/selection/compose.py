@@ -19,6 +19,7 @@ class Compose(EachOnce):
 
     kind: ClassVar[str] = "compose"
     all_leave: ClassVar[bool] = True
+    composes: ClassVar[bool] = True
     leaves: ClassVar[str] = "every candidate: all models, and everything computed from them"
     basis: ClassVar[str] = "composition of all runs"
 
@@ -44,10 +45,6 @@ class Compose(EachOnce):
     def base(self) -> Compose:
         """Nothing more than the accountant: the event holds every run."""
         return replace(self, candidates=1)
-
-    @property
-    def composes(self) -> bool:
-        return True
 
     @property
     def by_profile(self) -> Compose:

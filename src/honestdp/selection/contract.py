@@ -78,12 +78,14 @@ class Selection(ABC):
     kind: names the class in files. names: what users call it, if that is not the kind.
     each_once: every candidate is run once, so that a random search draws its candidates publicly.
     all_leave: every candidate may leave, so that the winner is chosen among public models by a private choice of its own.
+    composes: `event` is all that a record pays, so that it composes query by query with whatever else is paid.
     """
 
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]] = ()
     each_once: ClassVar[bool]
     all_leave: ClassVar[bool] = False
+    composes: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -155,11 +157,6 @@ class Selection(ABC):
     def base(self) -> Selection:
         """What prices `event`."""
         return self
-
-    @property
-    def composes(self) -> bool:
-        """Whether `event` is all that a record pays, so that it composes query by query with whatever else is paid."""
-        return False
 
     @property
     def by_profile(self) -> Selection:

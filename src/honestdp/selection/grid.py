@@ -86,17 +86,18 @@ def _different_lines(curve: Curve, candidates: int) -> LinesOf:
 
 def _ratio(slopes: Array, offsets: Array, width: Array, mass: float) -> float:
     """The least e^{e-c}, rounded up, for which the integral of lambda(s) = [slope - e^{e-c} offset]_+ is at most `mass`."""
+
+    def over(log_ratio: float) -> bool:
+        return float(np.sum(np.maximum(slopes - math.exp(log_ratio) * offsets, 0.0) * width)) > mass
+
     low, high = 0.0, 1.0
-    while float(np.sum(np.maximum(slopes - math.exp(high) * offsets, 0.0) * width)) > mass:
+    while over(high):
         low, high = high, 2 * high
         if high > 600:
             return math.inf
     for _ in range(40):
         middle = (low + high) / 2
-        if float(np.sum(np.maximum(slopes - math.exp(middle) * offsets, 0.0) * width)) > mass:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if over(middle) else (low, middle)
     return math.exp(high)
 
 

@@ -57,21 +57,11 @@ def standin() -> NamedDataset:
     digest = hashlib.sha256(x.tobytes()).hexdigest()
     if digest != STANDIN_SHA256:
         raise DatasetUnavailable(f"dataset gisette-standin: made with sha256 {digest}, {STANDIN_SHA256} is right")
+    name, title, source = "gisette-standin", "Gisette (stand-in)", f"{SOURCE}; {STANDIN}"
+    licence, scaling = "as MNIST: none stated by the authors", "bytes divided by 255, the largest byte"
+    sums = {file.path: str(file.sha256) for file in MNIST} | {"the features made": digest}
     train, test = split_rows(RECORDS)
-    return NamedDataset(
-        name="gisette-standin",
-        title="Gisette (stand-in)",
-        x=x,
-        y=y,
-        train_rows=train,
-        test_rows=test,
-        classes=2,
-        source=f"{SOURCE}; {STANDIN}",
-        licence="as MNIST: none stated by the authors",
-        scaling="bytes divided by 255, the largest byte",
-        standin=STANDIN,
-        checksums={file.path: str(file.sha256) for file in MNIST} | {"the features made": digest},
-    )
+    return NamedDataset(name, title, x, y, train, test, 2, source, licence, scaling, standin=STANDIN, checksums=sums)
 
 
 def made(images: Array, labels: Array) -> tuple[Array, Array]:
