@@ -21,6 +21,8 @@ ASSUMPTIONS = (
     "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
 )
 
+_AS_THEY_ARE = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")  # in files too
+
 
 def independence(*, strict: bool) -> str:
     """What is known of examples that pass through one model and one loss together: an assumption, or none is needed."""
@@ -110,9 +112,7 @@ class Statement:
             object.__setattr__(self, "not_private", ("no noise is added, so epsilon is infinite",))
 
     def __str__(self) -> str:
-        lines = []
-        if self.not_private:
-            lines.append("NOT PRIVATE: " + "; ".join(self.not_private) + ".")
+        lines = ["NOT PRIVATE: " + "; ".join(self.not_private) + "."] if self.not_private else []
         rows = [
             ("epsilon", f"{rounded_up(self.epsilon)} at delta {self.delta:g}"),
             ("relation", self.relation),
@@ -140,14 +140,7 @@ class Statement:
             published = {"bound": self.published[0], "epsilon": number(self.published[1])}
         return {
             "epsilon": number(self.epsilon),
-            "delta": self.delta,
-            "relation": self.relation,
-            "accountant": self.accountant,
-            "selection": self.selection,
-            "how": self.how,
-            "runs": self.runs,
-            "leaves": self.leaves,
-            "basis": self.basis,
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
             "published": published,
             "scores": self.scores or None,
             "uncovered": self.uncovered or None,
@@ -160,7 +153,6 @@ class Statement:
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Statement:
         """The statement that `as_dict` wrote."""
-        same = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")
         published = written["published"]
         return cls(
             epsilon=float(written["epsilon"]),
@@ -170,7 +162,7 @@ class Statement:
             assumptions=tuple(written["assumptions"]),
             notes=tuple(written["notes"]),
             not_private=tuple(written["not_private"]),
-            **{name: written[name] for name in same},
+            **{name: written[name] for name in _AS_THEY_ARE},
         )
 
 

@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting import AccountingWarning, FallBack
+from honestdp.accounting import AccountingWarning, FallBack, quiet
 from honestdp.accounting.calibration import OverBudget, Start, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.accounting.pld import comparing
@@ -26,7 +26,6 @@ from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 from honestdp.selection import Selection, catalogue
 from honestdp.selection.contract import ONE_RUN_LEAVES
-from honestdp.selection.profile import quiet
 
 ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
@@ -48,8 +47,7 @@ class Method:
         return self.selection.shape
 
 
-@dataclass(frozen=True)
-class Crossover:
+class Crossover(NamedTuple):
     """From `candidates` on, `cheaper` costs less than `dearer`."""
 
     cheaper: str
@@ -93,9 +91,7 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
     if other is not None and math.isfinite(epsilon) and not selection.one_run:
         with quiet():
             published = (other.basis, epsilon_of(other, event, delta=delta))
-    basis = (
-        other.basis if other is not None and (fell_back or (published and epsilon == published[1])) else selection.basis
-    )
+    by_other = other is not None and (fell_back or (published is not None and epsilon == published[1]))
     return Statement(
         epsilon=epsilon,
         delta=delta,
@@ -104,7 +100,7 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
         how=selection.how,
         runs=selection.runs,
         leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
-        basis=basis,
+        basis=other.basis if other is not None and by_other else selection.basis,
         published=published,
         notes=(*notes, *selection.notes(event, delta=delta)),
     )
@@ -128,8 +124,7 @@ def plan(
     """Every method at the given noise, or the noise of every method at the given epsilon, and a recommendation.
 
     records, lot, steps: of one run; see `Run`.
-    delta: of the whole search.
-    candidates: how many there are.
+    delta: of the whole search. candidates: how many there are.
     noise, epsilon: one of them: compare epsilons at this noise, or the noises that meet this epsilon.
     coverage: the chance that a given candidate is run at all, for selections that draw them.
     max_runs: the most runs, on average, that can be afforded.
@@ -138,7 +133,6 @@ def plan(
     progress: called with how many methods are done, and of how many.
 
     Returns a Plan: the methods, the recommended one, and why.
-
     Raises OverBudget where no method meets the epsilon, and InvalidArgument.
 
     >>> import honestdp
@@ -156,13 +150,12 @@ def plan(
         raise checks.InvalidArgument("noise", noise, "above 0, since without noise every method's epsilon is infinite")
     budget = None if epsilon is None else Budget(epsilon, delta)
     given = Run(records=records, lot=lot, steps=steps, noise=1.0 if noise is None else noise)
-
-    listed = [("all", catalogue.one_run())]
-    listed += catalogue.variants(
-        candidates=candidates, coverage=coverage, mean_runs=min(candidates, max_runs or math.inf)
-    )
+    limits = _Limits(coverage, max_runs, published)
+    mean_runs = min(candidates, max_runs or math.inf)
+    listed = catalogue.variants(candidates=candidates, coverage=coverage, mean_runs=mean_runs)
     if eligible:
-        listed = [listed[0], *_eligible(listed[1:], candidates, coverage, max_runs, published)]
+        listed = _eligible(listed, candidates, limits)
+    listed.insert(0, ("all", catalogue.one_run()))
     methods: list[Method] = []
     unreachable: list[str] = []
     with quiet():  # what accountants say of one number belongs into its statement, not into a comparison
@@ -179,7 +172,7 @@ def plan(
                 methods.append(Method(selection, selection.coverage(candidates), equal, spent, run.noise))
     progress(len(listed), len(listed))
     one, *methods = methods
-    best, reason = _recommend(methods, coverage, max_runs, published, by_noise=budget is not None)
+    best, reason = _recommend(methods, limits, by_noise=budget is not None)
     if budget is not None:
         with quiet():
             place, (spent, run) = methods.index(best), noises.of(best.equal, best.selection, delta, finely=True)
@@ -213,13 +206,9 @@ class _Noises:
             start.log_noise += self.moved.get(equal, 0.0)
         tried: dict[DpEvent, float] = {}
         with nullcontext() if finely else comparing():
+            lot, steps, remembering = run.lot, run.steps, Remembering(selection, tried)
             run = least_noise(
-                self.budget,
-                records=run.records,
-                lot=run.lot,
-                steps=run.steps,
-                selection=Remembering(selection, tried),
-                start=start,
+                self.budget, records=run.records, lot=lot, steps=steps, selection=remembering, start=start
             )
         self.ends[like] = start
         self.moved[equal] = 0.0 if before is None else start.log_noise - before.log_noise
@@ -248,28 +237,29 @@ def plan_within(budget: Budget, *, records: int, lot: float, steps: int, candida
     for _ in range(ROUNDS):
         noise = least_noise(budget, **run, selection=selection).noise
         compared = plan(**run, candidates=candidates, delta=budget.delta, noise=noise, eligible=True, **limits)
-        settled, selection = compared.recommended.selection == selection, compared.recommended.selection
-        if settled:
+        before, selection = selection, compared.recommended.selection
+        if selection == before:
             break
     return compared
 
 
-def _eligible(
-    listed: list[tuple[str, Selection]], candidates: int, coverage: float, max_runs: float | None, published: bool
-) -> list[tuple[str, Selection]]:
+class _Limits(NamedTuple):  # of what may be recommended; see `plan`
+    coverage: float
+    max_runs: float | None
+    published: bool
+
+
+def _eligible(listed: list[tuple[str, Selection]], candidates: int, limits: _Limits) -> list[tuple[str, Selection]]:
     """What may be recommended, told without any accounting; for one candidate a single run, for there is nothing to choose."""
     if candidates == 1:
         return [("all", catalogue.one_run())]
-    unpriced = [
-        Method(selection, selection.coverage(candidates), equal, math.nan, math.nan) for equal, selection in listed
-    ]
-    return [(method.equal, method.selection) for method in _covering(unpriced, coverage, max_runs, published)[0]]
+    unpriced = [Method(method, method.coverage(candidates), equal, math.nan, math.nan) for equal, method in listed]
+    return [(method.equal, method.selection) for method in _covering(unpriced, limits)[0]]
 
 
-def _covering(
-    methods: list[Method], coverage: float, max_runs: float | None, published: bool
-) -> tuple[list[Method], float]:
+def _covering(methods: list[Method], limits: _Limits) -> tuple[list[Method], float]:
     """The methods that are allowed, affordable and cover enough, or as much as can be had; and the most that can be had."""
+    coverage, max_runs, published = limits
     allowed = [m for m in methods if not published or m.selection.published is None]
     affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
     if not affordable:
@@ -279,12 +269,10 @@ def _covering(
     return [m for m in affordable if m.coverage >= enough], most
 
 
-def _recommend(
-    methods: list[Method], coverage: float, max_runs: float | None, published: bool, *, by_noise: bool
-) -> tuple[Method, str]:
-    covering, most = _covering(methods, coverage, max_runs, published)
-    what = "noise" if by_noise else "epsilon"
-    limit = "" if max_runs is None else f" within {max_runs:g} runs on average"
+def _recommend(methods: list[Method], limits: _Limits, *, by_noise: bool) -> tuple[Method, str]:
+    covering, most = _covering(methods, limits)
+    coverage, what = limits.coverage, "noise" if by_noise else "epsilon"
+    limit = "" if limits.max_runs is None else f" within {limits.max_runs:g} runs on average"
     reason = f"the least {what} of all methods with a coverage of at least {coverage:g}{limit}"
     if most < coverage - 1e-9:
         enough = f"half of the most, {most:.2g}, or more"
@@ -304,19 +292,17 @@ def _recommend(
 
 def crossovers(run: Run, *, delta: float, coverage: float) -> list[Crossover]:
     """From how many candidates on one method costs less than another, at one noise."""
-
-    lines = {line.name: line.make for line in catalogue.series(coverage=coverage)}
-    pairs = [(line.name, dearer) for line in catalogue.series(coverage=coverage) for dearer in line.undercuts]
+    lines = {line.name: line for line in catalogue.series(coverage=coverage)}
 
     @cache
     def epsilon(name: str, candidates: int) -> float:
-        return lines[name](candidates).epsilon(run.event, delta=delta)
+        return lines[name].make(candidates).epsilon(run.event, delta=delta)
 
-    def cheaper_at(cheaper: str, dearer: str, candidates: int) -> bool:
-        return epsilon(cheaper, candidates) < epsilon(dearer, candidates)
+    def crossing(cheaper: str, dearer: str) -> int | None:
+        return _first(lambda candidates: epsilon(cheaper, candidates) < epsilon(dearer, candidates))
 
     with comparing():
-        firsts = [(*names, _first(partial(cheaper_at, *names))) for names in pairs]
+        firsts = [(name, dearer, crossing(name, dearer)) for name in lines for dearer in lines[name].undercuts]
     return [Crossover(cheaper, dearer, first) for cheaper, dearer, first in firsts if first is not None]
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from honestdp import Run, accounting
+from honestdp.accounting import quiet
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
 from honestdp.checks import InvalidArgument
@@ -27,7 +28,6 @@ from honestdp.selection import (
     Winner,
     named,
 )
-from honestdp.selection.profile import quiet
 
 RUN = Run(records=60000, lot=250, steps=500, noise=4.0)
 OTHER = Run(records=60000, lot=500, steps=300, noise=5.0)

@@ -31,7 +31,7 @@ from honestdp.search.design import Design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.lifecycle import Search
 from honestdp.search.result import TuneResult
-from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, random_stopping
+from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, counts
 from honestdp.selection.counts import TruncatedNegativeBinomial
 
 from . import closed_form_search as closed_form
@@ -251,9 +251,7 @@ def _half_the_score_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 def _grid_in_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        random_stopping, "with_replacement", lambda runs, _, candidates: [i % candidates for i in range(runs)]
-    )
+    patch.setattr(counts, "with_replacement", lambda runs, _, candidates: [i % candidates for i in range(runs)])
 
 
 def _mean_number_of_runs(patch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ import pytest
 from scipy import special
 
 from honestdp import Run
-from honestdp.accounting import privacy_loss
+from honestdp.accounting import privacy_loss, quiet
 from honestdp.accounting.discrete import Profile, step_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import Array
 from honestdp.selection import SELECTIONS, Profiles, RandomStopping, named
 from honestdp.selection.counts import Binomial
-from honestdp.selection.profile import BEND, TAIL, at, constant, corners, least, quiet, worst
+from honestdp.selection.profile import BEND, TAIL, at, constant, corners, least, worst
 
 RUN = Run(records=60000, lot=250, steps=500, noise=4.0)
 ONE = Run(records=100, lot=100, steps=1, noise=6.0)

@@ -18,34 +18,17 @@ import warnings
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.events import (
-    DiscreteGaussianDpEvent,
-    PureDpEvent,
-    UnknownEvent,
-    WorstOfDpEvent,
-    steps_of,
-)
+from honestdp.accounting.events import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent, steps_of
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
-from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, is_pure, moments_epsilon, renyi_curve
+from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, moments_epsilon, pure, quiet, renyi_curve
 
 ACCOUNTANTS = ("pld", "rdp", "moments")
 
 __all__ = [
-    "ACCOUNTANTS",
-    "AccountingWarning",
-    "DiscreteGaussianDpEvent",
-    "FallBack",
-    "Pair",
-    "PureDpEvent",
-    "RenyiCurve",
-    "UnknownEvent",
-    "WorstOfDpEvent",
-    "at_once",
-    "epsilon",
-    "privacy_loss",
-    "renyi_curve",
-]
+    "ACCOUNTANTS", "AccountingWarning", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent", "RenyiCurve",
+    "UnknownEvent", "WorstOfDpEvent", "at_once", "epsilon", "privacy_loss", "quiet", "renyi_curve",
+]  # fmt: skip
 
 
 def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
@@ -80,15 +63,11 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     tight = math.inf if pair is None else pair.worst_epsilon(delta)
     if math.isfinite(tight):
         # At losses that end, a bound on rounding does not; the level curve of pure privacy has none of it.
-        return min(tight, renyi_curve(event).epsilon(delta)) if is_pure(event) else tight
-    warnings.warn(
-        f"losses above {LARGEST_LOSS:g} or next to nothing, or a delta below {SMALLEST_DELTA:g}, are beyond the pld accountant's "
-        f"numbers: this is a Renyi bound, sound but looser",
-        FallBack,
-        stacklevel=2,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AccountingWarning)
+        return min(tight, renyi_curve(event).epsilon(delta)) if pure(event) else tight
+    beyond = f"losses above {LARGEST_LOSS:g} or next to nothing, or a delta below {SMALLEST_DELTA:g}, are beyond"
+    text = f"{beyond} the pld accountant's numbers: this is a Renyi bound, sound but looser"
+    warnings.warn(text, FallBack, stacklevel=2)
+    with quiet():
         return min(renyi_curve(event).epsilon(delta), moments_epsilon(event, delta))
 
 

@@ -169,8 +169,5 @@ def _most(allowed: Callable[[int], bool], what: str) -> int:
             return MOST
     while high - low > 1:
         middle = (low + high) // 2
-        if allowed(middle):
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if allowed(middle) else (low, middle)
     return low

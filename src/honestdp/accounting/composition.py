@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import fft, optimize
@@ -27,8 +27,7 @@ OUTSIDE = 1e-15  # the mass that a tilted distribution may have outside the wind
 ROUNDING = 2.0**-50  # what a step may add to the relative error of a Fourier coefficient
 
 
-@dataclass(frozen=True)
-class Quantile:
+class Quantile(NamedTuple):
     """Chernoff's bound P_theta(L >= loss) <= mass, and the tilt beyond theta that gives it."""
 
     loss: float
@@ -57,8 +56,7 @@ def discretise(steps: Sequence[Step], *, grid: float, delta: float) -> list[Step
     return [step.discretised(grid=grid, tail=tail) for step in steps]
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """The losses that a transform covers, and the tilts that it is taken with: R's tail and bulk, P's bulk and tail."""
 
     low: float
@@ -104,14 +102,9 @@ def compose(steps: Sequence[StepMasses], *, grid: float, delta: float) -> Pair:
     # The window leaves out at most OUTSIDE of each tilted mass, which every error already counts.
     p_inf += float(min(slack.above(losses[-1:])[0] for slack in upper))
     r_inf += float(min(slack.above(-losses[:1])[0] for slack in lower))
-    return Pair(losses, p, _untilted(p, losses), p_inf, r_inf, upper=upper, lower=lower)
-
-
-def _untilted(p: Array, losses: Array) -> Array:
-    """r = p e^-loss, by logarithms: e^-loss alone may overflow where p is 0."""
-    with np.errstate(divide="ignore"):
-        r: Array = np.exp(np.log(p) - losses)
-    return r
+    with np.errstate(divide="ignore"):  # by logarithms, for e^-loss alone may overflow where p is 0
+        r = np.exp(np.log(p) - losses)
+    return Pair(losses, p, r, p_inf, r_inf, upper=upper, lower=lower)
 
 
 def _tilted_power(

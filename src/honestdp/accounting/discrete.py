@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from honestdp.accounting.steps import Array, StepMasses, TooFine, grid_over
+from honestdp.accounting.steps import Array, Step, StepMasses, TooFine, grid_over
 
 REACH, BEYOND = 10.5, 1e-24  # in scales, and the mass of a discrete Gaussian that lies beyond
 MOST_ATOMS = 2**17  # beyond, outcomes of a discrete Gaussian are taken together
@@ -23,7 +23,7 @@ MOST_OUTCOMES = 2**27  # beyond, they are not counted
 
 
 @dataclass(frozen=True, eq=False)
-class AtomStep:
+class AtomStep(Step):
     """`count` queries, each dominated by P-masses `p` at increasing `losses`, p_inf at +infinity and R's r_inf at -infinity."""
 
     losses: Array
@@ -32,16 +32,6 @@ class AtomStep:
     r_inf: float = 0.0
     count: int = 1
     lattice: float | None = None
-
-    @property
-    def noiseless(self) -> bool:
-        return False
-
-    def simplified(self) -> AtomStep:
-        return self
-
-    def at_least(self, loss: float, tail: float) -> AtomStep:
-        return self
 
     def loss_range(self, tail: float) -> tuple[float, float]:
         return float(self.losses[0]), float(self.losses[-1])
@@ -57,24 +47,15 @@ class AtomStep:
         losses = (first + np.arange(size, dtype=np.float64)) * grid
         r_grid = np.bincount(at, weights=r - right, minlength=size) + np.bincount(at + 1, weights=right, minlength=size)
         p = r_grid * np.exp(np.minimum(losses, 700.0))  # the last of them may lie beyond every atom
-        return StepMasses(
-            losses, p * ((1 - self.p_inf) / p.sum()), p_inf=self.p_inf, r_inf=self.r_inf, count=self.count
-        )
+        scale = (1 - self.p_inf) / p.sum()
+        return StepMasses(losses, p * scale, p_inf=self.p_inf, r_inf=self.r_inf, count=self.count)
 
 
 @dataclass(frozen=True)
-class OutOfReach:
+class OutOfReach(Step):
     """`count` queries whose losses no array here could hold: the tight accountant leaves them to a Renyi bound."""
 
     count: int
-    lattice: None = None
-    noiseless: bool = False
-
-    def simplified(self) -> OutOfReach:
-        return self
-
-    def at_least(self, loss: float, tail: float) -> OutOfReach:
-        return self
 
     def loss_range(self, tail: float) -> tuple[float, float]:
         return -math.inf, math.inf

@@ -21,7 +21,7 @@ POINTS = 4000  # of the profile between epsilon 0 and its end
 
 
 @dataclass(frozen=True)
-class WorstStep:
+class WorstStep(Step):
     """`count` times one of the alternatives, each a composition of steps."""
 
     alternatives: tuple[tuple[Step, ...], ...]
@@ -30,16 +30,6 @@ class WorstStep:
     @property
     def noiseless(self) -> bool:
         return any(step.noiseless for steps in self.alternatives for step in steps)
-
-    @property
-    def lattice(self) -> None:
-        return None
-
-    def simplified(self) -> WorstStep:
-        return self
-
-    def at_least(self, loss: float, tail: float) -> WorstStep:
-        return self
 
     def loss_range(self, tail: float) -> tuple[float, float]:
         step = _dominating(self.alternatives, tail, self.count)

@@ -84,7 +84,7 @@ def _dominating_pair(steps: tuple[Step, ...], delta: float, tolerance: float) ->
         if lattice is not None and total * lattice < LARGEST_LOSS and all(step.lattice == lattice for step in steps):
             with contextlib.suppress(TooFine):
                 return compose(discretise(steps, grid=lattice, delta=delta), grid=lattice, delta=delta)
-        return _on_a_grid(tuple(steps), total, delta, tolerance)
+        return _on_a_grid(steps, total, delta, tolerance)
     except TooFine:
         return None
 
@@ -122,9 +122,8 @@ def _refined(
             pair = compose(discretise(steps, grid=grid, delta=delta), grid=grid, delta=delta)
         except TooFine as needed:
             attempts += 1
-            if (
-                attempts > ATTEMPTS or grid * needed.factor > LARGEST_LOSS / 2
-            ):  # what a coarser grid adds is more losses to hold: no grid will do
+            # What a coarser grid adds is more losses to hold: beyond some width no grid will do.
+            if attempts > ATTEMPTS or grid * needed.factor > LARGEST_LOSS / 2:
                 raise
             grid = finest = grid * 1.02 * needed.factor
             continue

@@ -40,6 +40,14 @@ class AccountingWarning(UserWarning):
     """A number that is a sound bound, and not the best that could be had."""
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the accountants say of single numbers: for many that are compared, or that make one profile."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccountingWarning)
+        yield
+
+
 class FallBack(AccountingWarning):
     """The number comes from another, published bound, since the one asked for is beyond what floats can hold."""
 
@@ -64,12 +72,8 @@ class RenyiCurve:
         """The least epsilon over the orders, by the improved conversion."""
         with np.errstate(over="ignore"):
             epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, self.values, delta)
-        if (
-            epsilon > 0
-            and math.isfinite(epsilon)
-            and order in (self.orders[0], self.orders[-1])
-            and order < PURE_ORDERS[-1]
-        ):
+        at_edge = order in (self.orders[0], self.orders[-1]) and order < PURE_ORDERS[-1]
+        if 0 < epsilon < math.inf and at_edge:
             _warn_of_edge(order, self.orders[0], self.orders[-1])
         return float(epsilon)
 
@@ -94,13 +98,12 @@ def renyi_curve(event: DpEvent, orders: Sequence[float] | None = None) -> RenyiC
     >>> renyi_curve(dp_accounting.GaussianDpEvent(2.0), [3.0]).values.round(3)  # order / (2 * noise^2)
     array([0.375])
     """
-    chosen = tuple(
-        (*ORDERS, *PURE_ORDERS) if orders is None and is_pure(event) else ORDERS if orders is None else orders
-    )
+    if orders is None:
+        orders = (*ORDERS, *PURE_ORDERS) if pure(event) else ORDERS
     try:
-        return _cached_curve(event, chosen)
+        return _cached_curve(event, tuple(orders))
     except TypeError:  # an event made of a list has no hash
-        return _curve(event, chosen)
+        return _curve(event, tuple(orders))
 
 
 def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
@@ -116,7 +119,7 @@ def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
     theirs = np.full(len(alpha), True) if at_whole is None else ~whole
     if theirs.any():
         accountant = rdp_privacy_accountant.RdpAccountant(alpha[theirs])
-        with _quiet():  # orders that do not converge come back infinite, which is all that matters here
+        with _unlogged():  # orders that do not converge come back infinite, which is all that matters here
             accountant.compose(event)
         values[theirs] = accountant.rdp
     if at_whole is not None:
@@ -195,13 +198,13 @@ def _without_nothing(event: DpEvent) -> DpEvent:
             return event
 
 
-def is_pure(event: DpEvent) -> bool:
+def pure(event: DpEvent) -> bool:
     """Whether every query of it is (epsilon, 0) private."""
     match event:
         case dp_accounting.SelfComposedDpEvent():
-            return is_pure(event.event)
+            return pure(event.event)
         case dp_accounting.ComposedDpEvent() | WorstOfDpEvent():
-            return bool(event.events) and all(is_pure(part) for part in event.events)
+            return bool(event.events) and all(pure(part) for part in event.events)
         case _:
             return isinstance(event, PureDpEvent)
 
@@ -220,7 +223,7 @@ _cached_curve = functools.lru_cache(maxsize=64)(_curve)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _unlogged() -> Iterator[None]:
     level = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.ERROR)
     try:
@@ -253,9 +256,6 @@ def moments_epsilon(event: DpEvent, delta: float) -> float:
 
 
 def _warn_of_edge(order: float, lowest: float, highest: float) -> None:
-    warnings.warn(
-        f"the best Renyi order, {order:g}, lies at the edge of the orders tried, {lowest:g} to {highest:g}: this epsilon is "
-        f"a sound bound but a loose one; the pld accountant is tight here",
-        AccountingWarning,
-        stacklevel=3,
-    )
+    edge = f"the best Renyi order, {order:g}, lies at the edge of the orders tried, {lowest:g} to {highest:g}"
+    text = f"{edge}: this epsilon is a sound bound but a loose one; the pld accountant is tight here"
+    warnings.warn(text, AccountingWarning, stacklevel=3)

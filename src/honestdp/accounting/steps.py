@@ -18,9 +18,9 @@ outside the grid is charged in full: its P-mass as loss +infinity, its R-mass as
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,35 +48,36 @@ def grid_over(low: float, high: float, grid: float) -> tuple[int, int]:
     return first, math.ceil(high / grid) - first + 1
 
 
-class Step(Protocol):
-    """`count` equal queries, as the accountant composes them."""
+class Step(ABC):
+    """`count` equal queries, as the accountant composes them. Subclasses are frozen dataclasses."""
 
-    @property
-    def count(self) -> int: ...
+    count: int
+    lattice: float | None = None  # a grid on which the losses lie as they are, if there is one
 
     @property
     def noiseless(self) -> bool:
         """Whether the answer is given as it is, at an infinite loss."""
+        return False
 
     def simplified(self) -> Step:
         """The same losses by fewer queries, where that is known."""
+        return self
 
     def at_least(self, loss: float, tail: float) -> Step:
         """A step that dominates it and whose losses reach at least about so far."""
+        return self
 
+    @abstractmethod
     def loss_range(self, tail: float) -> tuple[float, float]:
         """The losses outside of which P and R each have at most about `tail` of mass."""
 
-    @property
-    def lattice(self) -> float | None:
-        """A grid on which the losses lie as they are, if there is one."""
-
+    @abstractmethod
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
         """A pair on the losses `grid * i` that dominates one of the queries."""
 
 
 @dataclass(frozen=True)
-class GaussianStep:
+class GaussianStep(Step):
     """`count` Poisson-sampled Gaussian queries of the same rate and noise."""
 
     rate: float
@@ -100,12 +101,7 @@ class GaussianStep:
             step = replace(step, noise=step.noise / 2)
         return step
 
-    @property
-    def lattice(self) -> None:
-        return None
-
     def loss_range(self, tail: float) -> tuple[float, float]:
-        """The losses outside of which P and R each have at most about `tail` of mass."""
         reach = -float(special.ndtri(tail)) * self.noise
         return self._loss(-reach), self._loss(1 + reach)
 
@@ -116,7 +112,6 @@ class GaussianStep:
         return math.log1p(self.rate * math.expm1(exponent))
 
     def discretised(self, *, grid: float, tail: float) -> StepMasses:
-        """The dominating pair on the losses `grid * i`."""
         low, high = self.loss_range(tail)
         first, size = grid_over(low, high, grid)
         loss: Array = (first + np.arange(size, dtype=np.float64)) * grid

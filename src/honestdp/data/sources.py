@@ -81,11 +81,11 @@ def content(dataset: str, source: SourceFile) -> bytes:
     try:
         if file.stat().st_size > source.packed_size:
             raise OSError(f"it has {file.stat().st_size} bytes, and {source.packed_size} are the most")
-        found = unpacked(file.read_bytes(), packed=file.suffix == ".gz", most=source.size)
+        raw = unpacked(file.read_bytes(), packed=file.suffix == ".gz", most=source.size)
     except (OSError, EOFError, zlib.error) as damage:
         raise DatasetUnavailable(f"dataset {dataset}: {file} cannot be read ({damage}); replace it") from damage
-    _check(dataset, source, found, str(file))
-    return found
+    _check(dataset, source, raw, str(file))
+    return raw
 
 
 def _given(dataset: str, source: SourceFile) -> Path:
@@ -146,11 +146,8 @@ def _download(dataset: str, source: SourceFile) -> bytes:
         keep(source.path, raw if same else gzip.compress(found, mtime=0) if source.path.endswith(".gz") else found)
         return found
     folder = data_folder()
-    looked = [
-        "HONESTDP_DATA (not set)" if folder is None else str(folder / source.path),
-        str(cache_folder() / source.path),
-        *troubles,
-    ]
+    own = "HONESTDP_DATA (not set)" if folder is None else str(folder / source.path)
+    looked = [own, str(cache_folder() / source.path), *troubles]
     raise DatasetUnavailable(
         f"dataset {dataset} is not here and could not be downloaded; looked for {source.path} in: {'; '.join(looked)}. Set "
         f"HONESTDP_DATA to a folder that holds {source.path}, or run once with a network"

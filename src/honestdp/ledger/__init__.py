@@ -9,43 +9,14 @@ from __future__ import annotations
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.book import Ledger
 from honestdp.ledger.chain import Entry
-from honestdp.ledger.errors import (
-    BrokenChain,
-    BudgetExceeded,
-    BudgetFixed,
-    KeyEnded,
-    KeyReused,
-    LedgerError,
-    Locked,
-    LookAlike,
-    Misremembered,
-    NoBudget,
-    NoCharge,
-    NoLedger,
-    NotALedger,
-    NotPrivate,
-    ReadOnly,
-    StaleCopy,
-)
+
+from honestdp.ledger.errors import (  # isort: skip
+    BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike, Misremembered,
+    NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, ReadOnly, StaleCopy,
+)  # fmt: skip
 
 __all__ = [
-    "Balance",
-    "BrokenChain",
-    "BudgetExceeded",
-    "BudgetFixed",
-    "Entry",
-    "KeyEnded",
-    "KeyReused",
-    "Ledger",
-    "LedgerError",
-    "Locked",
-    "LookAlike",
-    "Misremembered",
-    "NoBudget",
-    "NoCharge",
-    "NoLedger",
-    "NotALedger",
-    "NotPrivate",
-    "ReadOnly",
-    "StaleCopy",
-]
+    "Balance", "BrokenChain", "BudgetExceeded", "BudgetFixed", "Entry", "KeyEnded", "KeyReused", "Ledger",
+    "LedgerError", "Locked", "LookAlike", "Misremembered", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
+    "NotPrivate", "ReadOnly", "StaleCopy",
+]  # fmt: skip

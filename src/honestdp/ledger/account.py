@@ -42,9 +42,9 @@ class Account:
     @classmethod
     def of(cls, dataset: str, entries: Sequence[Entry]) -> Account:
         """The account that is meant by this name, empty where there is none; `LookAlike` where another could be meant."""
-        found = accounts(entries)
-        name = known_name(dataset, found)
-        return found.get(name, cls(name))
+        known = accounts(entries)
+        name = known_name(dataset, known)
+        return known.get(name, cls(name))
 
     def spendings(self, *, first: int | None = None) -> Counter[Spending]:
         """What was spent and how often, by all charges or the first of them."""
@@ -93,10 +93,10 @@ class Account:
 
 def accounts(entries: Sequence[Entry]) -> dict[str, Account]:
     """The account of every dataset: every entry says something that can be read, and that may follow what is before it."""
-    found: dict[str, Account] = {}
+    by_name: dict[str, Account] = {}
     for entry in entries:
-        found.setdefault(entry.dataset, Account(entry.dataset)).add(entry)
-    return found
+        by_name.setdefault(entry.dataset, Account(entry.dataset)).add(entry)
+    return by_name
 
 
 def resume_key(key: str, count: int) -> str:
@@ -112,9 +112,8 @@ def _read(entry: Entry, reader: Any) -> Any:
     try:
         return reader(entry.content)
     except Exception as error:  # whatever nonsense a content is made of, and however deep
-        raise BrokenChain(
-            f"entry {entry.number} cannot be read, perhaps a newer honestdp wrote it: {error}", entry=entry.number
-        ) from error
+        text = f"entry {entry.number} cannot be read, perhaps a newer honestdp wrote it: {error}"
+        raise BrokenChain(text, entry=entry.number) from error
 
 
 def _broken(entry: Entry, wrong: str) -> BrokenChain:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from honestdp.budget import Budget, number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Balance:
     """Where a dataset stands.
 

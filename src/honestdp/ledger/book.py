@@ -19,31 +19,10 @@ from pathlib import Path
 
 from honestdp import checks
 from honestdp.budget import Budget, rounded_down, rounded_up
-from honestdp.ledger import remembered
-from honestdp.ledger.account import (
-    NOTHING,
-    Account,
-    Charge,
-    accounts,
-    resume_content,
-    resume_key,
-)
+from honestdp.ledger import errors, remembered
+from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
-from honestdp.ledger.errors import (
-    BrokenChain,
-    BudgetExceeded,
-    BudgetFixed,
-    KeyEnded,
-    KeyReused,
-    Misremembered,
-    NoBudget,
-    NoCharge,
-    NoLedger,
-    NotALedger,
-    NotPrivate,
-    StaleCopy,
-)
 from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
 from honestdp.ledger.spending import Spending, counted_epsilon, recomputed_epsilon
 from honestdp.ledger.store import Store
@@ -83,12 +62,12 @@ class Ledger:
             account = Account.of(dataset, transaction.entries())
             known = account.budget
             if known is not None and known != budget:
-                raise BudgetFixed(
+                raise errors.BudgetFixed(
                     f"{account.dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set "
                     f"once: another would change what was promised for it"
                 )
             if known is None:
-                transaction.append(dataset=account.dataset, kind=BUDGET, key="", what="", content=content)
+                transaction.append(dataset=account.dataset, kind=BUDGET, content=content)
         return self.balance(account.dataset)
 
     def charge(self, dataset: str, spending: Spending, *, key: str, what: str = "") -> Balance:
@@ -100,9 +79,8 @@ class Ledger:
         check_name(dataset=dataset, key=key)
         check_text(what=what)
         if not spending.private:
-            raise NotPrivate(
-                "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
-            )
+            text = "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
+            raise errors.NotPrivate(text)
         for attempt in itertools.count():
             entries, account = self._read(dataset)
             budget = self._budget_of(account)
@@ -119,15 +97,8 @@ class Ledger:
                     before, after = _quote(current, budget, spending)
                 content = canonical(spending.as_dict())
                 entry = transaction.append(dataset=account.dataset, kind=CHARGE, key=key, what=what, content=content)
-            return Balance(
-                dataset=account.dataset,
-                budget=budget,
-                before=before,
-                spent=after,
-                charges=len(current.charges) + 1,
-                charged=True,
-                head=entry.hash,
-            )
+            charges = len(current.charges) + 1
+            return Balance(account.dataset, budget, before, after, charges, charged=True, head=entry.hash)
         raise AssertionError
 
     def resume(self, dataset: str, *, key: str, token: str, after: str) -> None:
@@ -148,21 +119,16 @@ class Ledger:
             if token in tokens[-1:]:
                 return
             if after != (tokens[-1] if tokens else ""):
-                raise StaleCopy(
+                raise errors.StaleCopy(
                     f"the search with the key {key} of {dataset} has gone on from another copy since this one was made: go on "
                     f"with the newest copy; this one must not run, and holds secrets: remove it"
                 )
             if token in tokens:
                 raise checks.InvalidArgument("token", token, "new and random for each resume")
             count = len(tokens) + 1
-            transaction.append(
-                dataset=account.dataset,
-                kind=RESUME,
-                key=resume_key(key, count),
-                what="",
-                content=resume_content(key, count, token),
-                time=charge.entry.time,
-            )
+            resume, content = resume_key(key, count), resume_content(key, count, token)
+            time = charge.entry.time
+            transaction.append(dataset=account.dataset, kind=RESUME, key=resume, content=content, time=time)
 
     def end(self, dataset: str, *, key: str) -> None:
         """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
@@ -171,31 +137,22 @@ class Ledger:
         with self._store.writing() as transaction:
             account = Account.of(dataset, transaction.entries(known=entries))
             if key not in account.ended:
-                charge = self._open_charge(account, key)
-                transaction.append(
-                    dataset=account.dataset, kind=OVER, key=key, what="", content=NOTHING, time=charge.entry.time
-                )
+                time = self._open_charge(account, key).entry.time
+                transaction.append(dataset=account.dataset, kind=OVER, key=key, content=NOTHING, time=time)
 
     def balance(self, dataset: str) -> Balance:
         """What a dataset has spent and what is left."""
         entries, account = self._read(dataset)
         budget = self._budget_of(account)
         spent = counted_epsilon(account.spendings(), delta=budget.delta)
-        return Balance(
-            dataset=account.dataset,
-            budget=budget,
-            before=spent,
-            spent=spent,
-            charges=len(account.charges),
-            charged=False,
-            head=entries[-1].hash,
-        )
+        charges = len(account.charges)
+        return Balance(account.dataset, budget, spent, spent, charges, charged=False, head=entries[-1].hash)
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The entries of a dataset, or all of them, verified."""
         entries = self._store.entries()
-        found = accounts(entries)
-        name = None if dataset is None else known_name(dataset, found)
+        known = accounts(entries)
+        name = None if dataset is None else known_name(dataset, known)
         return [entry for entry in entries if name in (None, entry.dataset)]
 
     def charges(self, dataset: str) -> tuple[Charge, ...]:
@@ -216,14 +173,14 @@ class Ledger:
             entries = transaction.entries()
             transaction.check_pages()
         if not entries:
-            raise NotALedger(f"{self.path} is empty: a ledger begins with a budget")
-        found = accounts(entries)
+            raise errors.NotALedger(f"{self.path} is empty: a ledger begins with a budget")
+        known = accounts(entries)
         if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
-            raise BrokenChain(
+            raise errors.BrokenChain(
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
                 entry=len(entries) + 1,
             )
-        for account in found.values() if recompute else ():
+        for account in known.values() if recompute else ():
             _check_remembered(account, self._budget_of(account))
         return entries[-1].hash
 
@@ -234,14 +191,14 @@ class Ledger:
         names = self.datasets() if dataset is None else [dataset]
         return {
             "head": head,
-            "entries": [{**entry.as_dict(), "content": json.loads(entry.content)} for entry in entries],
+            "entries": [{**entry._asdict(), "content": json.loads(entry.content)} for entry in entries],
             "balances": [self.balance(name).as_dict() for name in names],
         }
 
     def _entries(self) -> list[Entry]:
         try:
             return self._store.entries()
-        except NoLedger:
+        except errors.NoLedger:
             return []
 
     def _read(self, dataset: str) -> tuple[list[Entry], Account]:
@@ -252,12 +209,12 @@ class Ledger:
         """The charge of a search that is not over."""
         charge = account.with_key(key)
         if charge is None:
-            raise NoCharge(
+            raise errors.NoCharge(
                 f"nothing was charged to {account.dataset} under the key {key} in {self.path}: name the ledger and the dataset "
                 f"that the search was charged to"
             )
         if key in account.ended:
-            raise KeyEnded(
+            raise errors.KeyEnded(
                 f"the search with the key {key} of {account.dataset} is over, and its winner has left: one charge pays for one "
                 f"search, so begin another under a new key"
             )
@@ -265,7 +222,7 @@ class Ledger:
 
     def _budget_of(self, account: Account) -> Budget:
         if account.budget is None:
-            raise NoBudget(account.dataset, self.path)
+            raise errors.NoBudget(account.dataset, self.path)
         return account.budget
 
 
@@ -276,19 +233,11 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
         return None
     place = account.charges.index(charge)
     if charge.spending != spending:
-        raise KeyReused(
+        raise errors.KeyReused(
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
         )
     before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
-    return Balance(
-        dataset=account.dataset,
-        budget=budget,
-        before=before,
-        spent=after,
-        charges=place + 1,
-        charged=False,
-        head=charge.entry.hash,
-    )
+    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=charge.entry.hash)
 
 
 def _check_remembered(account: Account, budget: Budget) -> None:
@@ -297,7 +246,7 @@ def _check_remembered(account: Account, budget: Budget) -> None:
     usual = counted_epsilon(spent, delta=budget.delta)
     anew = recomputed_epsilon(spent, delta=budget.delta)
     if usual != anew:
-        raise Misremembered(
+        raise errors.Misremembered(
             f"{account.dataset} has spent {rounded_up(anew)}, and {rounded_up(usual)} by what {remembered.folder()} remembers: "
             f"remove that folder, and look into who can write it"
         )
@@ -309,10 +258,10 @@ def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float,
     before = counted_epsilon(spent, delta=budget.delta)
     after = counted_epsilon(spent + Counter([spending]), delta=budget.delta)
     if math.isinf(after):
-        raise NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
+        raise errors.NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
     if not after <= budget.epsilon:
         alone = spending.epsilon(delta=budget.delta)
-        raise BudgetExceeded(
+        raise errors.BudgetExceeded(
             f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {budget.delta:g} and has spent "
             f"{rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
             f"Left is {rounded_down(budget.epsilon - before)}; nothing was charged"

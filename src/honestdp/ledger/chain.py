@@ -56,9 +56,6 @@ class Entry(NamedTuple):
         )
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
-    def as_dict(self) -> dict[str, object]:
-        return self._asdict()
-
 
 COLUMNS = Entry._fields
 

@@ -144,14 +144,13 @@ def merge(one: Block, other: Block, *, delta: float) -> Block:
 
 def power(block: Block, count: int, *, delta: float) -> Block:
     """`count` of the same, by squaring."""
-    found = None
+    total = NOTHING
     while True:
         if count % 2:
-            found = block if found is None else merge(found, block, delta=delta)
+            total = merge(total, block, delta=delta)
         count //= 2
         if count == 0:
-            assert found is not None
-            return found
+            return total
         block = merge(block, block, delta=delta)
 
 
@@ -219,13 +218,12 @@ def of_pair(pair: Pair, *, delta: float) -> Block:
 def of_gaussians(rate: float, noise: float, count: int, *, delta: float) -> Block:
     """`count` Poisson-sampled Gaussian queries."""
     whole, rest = divmod(count, STEPS)
-    parts = [(STEPS, whole)] * (whole > 0) + [(rest, 1)] * (rest > 0)
-    found: Block | None = None
-    for steps, times in parts:
-        part = power(_gaussian(GaussianStep(rate, noise, steps), delta), times, delta=delta)
-        found = part if found is None else merge(found, part, delta=delta)
-    assert found is not None
-    return found
+    total = NOTHING
+    for steps, times in ((STEPS, whole), (rest, 1)):
+        if steps * times:
+            part = power(_gaussian(GaussianStep(rate, noise, steps), delta), times, delta=delta)
+            total = merge(total, part, delta=delta)
+    return total
 
 
 def _gaussian(step: GaussianStep, delta: float) -> Block:

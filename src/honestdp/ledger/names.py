@@ -16,22 +16,16 @@ from honestdp import checks
 from honestdp.ledger.errors import LookAlike
 
 LONGEST = 200
-# Printable by Unicode's categories, and still nothing to see.
+# Printable by Unicode's categories, and still nothing to see: a joiner of letters, fillers of Hangul, Braille without a dot,
+# variation selectors.
 UNSEEN = frozenset(
     chr(code)
     for low, high in (
-        (0x034F, 0x034F),  # joins two letters, and shows neither a mark nor a gap
-        (0x115F, 0x1160),  # fillers of Hangul
-        (0x17B4, 0x17B5),
-        (0x180B, 0x180F),
-        (0x2800, 0x2800),  # Braille without a dot
-        (0x3164, 0x3164),
-        (0xFE00, 0xFE0F),  # variation selectors
-        (0xFFA0, 0xFFA0),
-        (0xE0100, 0xE01EF),
+        (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800), (0x3164, 0x3164),
+        (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF),
     )
     for code in range(low, high + 1)
-)
+)  # fmt: skip
 
 
 def check_name(**names: str) -> None:

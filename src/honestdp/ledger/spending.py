@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -27,7 +26,7 @@ import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent
+from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, quiet
 from honestdp.accounting.discrete import AtomStep, step_of
 from honestdp.accounting.events import steps_of
 from honestdp.accounting.pld import dominating_pair
@@ -36,7 +35,7 @@ from honestdp.ledger import merging, remembered
 from honestdp.ledger.merging import BeyondNumbers, Block, Leaf
 from honestdp.run import Run
 from honestdp.selection import Selection, catalogue
-from honestdp.selection.profile import Profiles, quiet, worst
+from honestdp.selection.profile import Profiles, worst
 
 VERSION = 1
 NOT_PRIVATE = (GaussianStep(1.0, 0.0, 1),)
@@ -132,10 +131,7 @@ class Spending:
         return {
             "version": VERSION,
             "selection": self.selection.as_dict(),
-            "runs": [
-                {"records": run.records, "lot": run.lot, "steps": run.steps, "noise": run.noise, "candidates": count}
-                for run, count in self.runs
-            ],
+            "runs": [{**vars(run), "candidates": count} for run, count in self.runs],
             "score": self.score,
             "choice": self.choice,
             "sensitivity": self.sensitivity,
@@ -149,13 +145,9 @@ class Spending:
         known = {"version", "selection", "runs", "score", "choice", "sensitivity"}
         if set(written) != known:
             raise checks.InvalidArgument("spending", sorted(written), "made of " + ", ".join(sorted(known)))
-        return cls(
-            selection=catalogue.read(written["selection"]),
-            runs=tuple(_read_run(run) for run in written["runs"]),
-            score=written["score"],
-            choice=written["choice"],
-            sensitivity=written["sensitivity"],
-        )
+        runs = tuple(_read_run(run) for run in written["runs"])
+        asked = {name: written[name] for name in ("score", "choice", "sensitivity")}
+        return cls(catalogue.read(written["selection"]), runs, **asked)
 
 
 def total_epsilon(spendings: Iterable[Spending], *, delta: float) -> float:
@@ -188,9 +180,9 @@ def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
         return math.inf
     if _many(spendings):
         with suppress(BeyondNumbers):
-            found = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
-            if math.isfinite(found):
-                return found
+            epsilon = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
+            if math.isfinite(epsilon):
+                return epsilon
     return _at_once(spendings, delta)
 
 
@@ -235,17 +227,15 @@ def _power_of_step(spending: Spending, count: int, delta: float) -> Block:
 
 
 def _at_once(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
-    gaussian, found = _sorted_out(spendings)
-    others = [_repeated(step, count) for spending, count in found for step in spending.steps(delta=delta)]
+    gaussian, profiled = _sorted_out(spendings)
+    others = [_repeated(step, count) for spending, count in profiled for step in spending.steps(delta=delta)]
     steps: list[Step] = [GaussianStep(rate, noise, count) for (rate, noise), count in sorted(gaussian.items())]
     steps += others
     if not steps:
         return 0.0
     if not others:
         events = [SelfComposedDpEvent(spending.training, count) for spending, count in spendings]
-        with warnings.catch_warnings():
-            # Where numbers end, a Renyi bound: sound, and the ledger says no more than a bound.
-            warnings.simplefilter("ignore", accounting.AccountingWarning)
+        with quiet():  # where numbers end, a Renyi bound: sound, and the ledger says no more than a bound
             return accounting.epsilon(ComposedDpEvent(events), delta=delta)
     pair = dominating_pair(tuple(steps), delta=delta)
     return math.inf if pair is None else pair.worst_epsilon(delta)
@@ -272,10 +262,8 @@ def _steps(spending: Spending, delta: float) -> tuple[Step, ...]:
 
 
 def _remembered_step(spending: Spending, delta: float) -> AtomStep:
-    asked = f"profile {delta!r}\n{spending.text}"
-    return remembered.remember(
-        asked, lambda: _profile_step(spending, delta), write=merging.write_atoms, read=merging.read_atoms
-    )
+    asked, make = f"profile {delta!r}\n{spending.text}", functools.partial(_profile_step, spending, delta)
+    return remembered.remember(asked, make, write=merging.write_atoms, read=merging.read_atoms)
 
 
 def _profile_step(spending: Spending, delta: float) -> AtomStep:

@@ -21,6 +21,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from honestdp.files import opened
 from honestdp.ledger.chain import COLUMNS, GENESIS, Entry, verified
 from honestdp.ledger.errors import BrokenChain, LedgerError, Locked, NoLedger, NotALedger, ReadOnly
 
@@ -77,21 +78,16 @@ class Transaction:
             self._read = self._verified(known)
         return self._read
 
-    def append(self, *, dataset: str, kind: str, key: str, what: str, content: str, time: str | None = None) -> Entry:
+    def append(
+        self, *, dataset: str, kind: str, content: str, key: str = "", what: str = "", time: str | None = None
+    ) -> Entry:
         """Adds an entry at the end of the chain, beginning the ledger where there is none. Without a time: now."""
         entries = self.entries()
         if not entries:
             self._begin()
-        entry = Entry(
-            number=len(entries) + 1,
-            time=datetime.now(UTC).isoformat(timespec="seconds") if time is None else time,
-            dataset=dataset,
-            kind=kind,
-            key=key,
-            what=what,
-            content=content,
-            previous=entries[-1].hash if entries else GENESIS,
-        ).sealed()
+        previous = entries[-1].hash if entries else GENESIS
+        time = datetime.now(UTC).isoformat(timespec="seconds") if time is None else time
+        entry = Entry(len(entries) + 1, time, dataset, kind, key, what, content, previous).sealed()
         places = ", ".join("?" * len(COLUMNS))
         self._connection.execute(f"INSERT INTO main.entries ({', '.join(COLUMNS)}) VALUES ({places})", tuple(entry))
         self._check_schema()
@@ -102,8 +98,7 @@ class Transaction:
 
     def check_kept(self, entry: Entry) -> None:
         """The entry is in the file, as it was meant, and counted."""
-        found = self._connection.execute(f"{ROW} WHERE number = ?", (entry.number,)).fetchall()
-        if found != [tuple(entry)] or self._written() < entry.number:
+        if self._row(entry.number) != [tuple(entry)] or self._written() < entry.number:
             raise BrokenChain(
                 f"entry {entry.number} was written to {self._path} and is not there: something else changes the file. Restore it "
                 f"from a backup; nothing counts as charged",
@@ -127,12 +122,13 @@ class Transaction:
         if version != VERSION:
             raise NotALedger(f"{self._path} has version {version}; this honestdp knows version {VERSION}")
         self._check_schema()
-        if known and self._connection.execute(f"{ROW} WHERE number = ?", (len(known),)).fetchall() != [
-            tuple(known[-1])
-        ]:
+        if known and self._row(len(known)) != [tuple(known[-1])]:
             known = ()
         rows = self._connection.execute(f"{ROW} WHERE number > ? ORDER BY number", (len(known) or -(2**63),))
         return verified(rows, written=self._written(), known=known)
+
+    def _row(self, number: int) -> list[tuple[object, ...]]:
+        return self._connection.execute(f"{ROW} WHERE number = ?", (number,)).fetchall()
 
     def _begin(self) -> None:
         for statement in SCHEMA.values():
@@ -213,11 +209,8 @@ class Store:
             return
         except OSError as error:
             raise ReadOnly(f"{self.path} cannot be created: {error.strerror}") from None
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
+        with opened(self.path.parent) as folder:
             os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _check_file(self, *, write: bool = False) -> None:
         try:
@@ -269,9 +262,8 @@ class Store:
     def _translated(self, error: sqlite3.Error) -> LedgerError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return Locked(
-                f"{self.path} was locked by another process for {self.timeout:g} seconds: nothing was charged, try again"
-            )
+            waited = f"{self.path} was locked by another process for {self.timeout:g} seconds"
+            return Locked(f"{waited}: nothing was charged, try again")
         if code == sqlite3.SQLITE_READONLY:
             return ReadOnly(f"{self.path} is read-only: nothing can be charged to it")
         if code == sqlite3.SQLITE_NOTADB:

@@ -22,15 +22,13 @@ def print_balance(balance: Balance) -> None:
         ("left", rounded_down(balance.left)),
         ("head", balance.head),
     ]
-    Console().print(
-        "\n".join(f"{label:<11}{text}" for label, text in rows), markup=False, highlight=False, soft_wrap=True
-    )
+    lines = "\n".join(f"{label:<11}{text}" for label, text in rows)
+    Console().print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
 def _spent(balance: Balance) -> str:
-    spent = (
-        f"{rounded_up(balance.spent)} in {balance.charges} charge{'' if balance.charges == 1 else 's'}, composed by pld"
-    )
+    charges = "1 charge" if balance.charges == 1 else f"{balance.charges} charges"
+    spent = f"{rounded_up(balance.spent)} in {charges}, composed by pld"
     return f"{spent}; {rounded_up(balance.before)} before this one" if balance.charged else spent
 
 

@@ -13,14 +13,7 @@ from honestdp.run import Run
 from honestdp.selection import Series, catalogue
 
 FORMATS = (".png", ".svg")
-ONE_RUN = Series(
-    name="one run",
-    label="one run, no search",
-    make=lambda candidates: catalogue.one_run(),
-    colour="#000000",
-    style=":",
-    undercuts=(),
-)
+ONE_RUN = Series("one run", "one run, no search", lambda candidates: catalogue.one_run(), "#000000", ":", undercuts=())
 
 
 def check(file: Path) -> None:
@@ -54,17 +47,14 @@ def draw(
         progress(done, len(lines))
         values.append([series.make(k).epsilon(run.event, delta=delta) for k in ks])
     if not np.isfinite(values).all():
-        raise checks.InvalidArgument(
-            "noise", run.noise, "above 0 for a chart, since every epsilon is infinite without noise"
-        )
+        wanted = "above 0 for a chart, since every epsilon is infinite without noise"
+        raise checks.InvalidArgument("noise", run.noise, wanted)
     figure, axes = plt.subplots(figsize=(9, 5.4), layout="constrained")
     for series, line in zip(lines, values, strict=True):
         axes.plot(ks, line, color=series.colour, linestyle=series.style, linewidth=1.8, marker="o", markersize=2.5)
     axes.set(xscale="log", yscale="log", xlabel="candidates", ylabel=f"epsilon at delta {delta:g}")
-    axes.set_title(
-        f"What a search costs: {run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}",
-        loc="left",
-    )
+    setting = f"{run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}"
+    axes.set_title(f"What a search costs: {setting}", loc="left")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter("{x:g}")

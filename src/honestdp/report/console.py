@@ -45,7 +45,6 @@ def print_plan(plan: Plan, crossovers: list[Crossover], statement: Statement) ->
 def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:
     by_noise = plan.budget is not None
     value, one = _value(method, by_noise), _value(plan.one_run, by_noise)
-    leaves = "all" if method.selection.all_leave else "winner"
     return (
         name,
         method.selection.accountant,
@@ -54,7 +53,7 @@ def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:
         f"{method.coverage:.2f}" if name != "one run" else "",
         rounded_up(value),
         f"{value / one:.2f}" if one > 0 else "",
-        leaves,
+        "all" if method.selection.all_leave else "winner",
     )
 
 
@@ -63,14 +62,13 @@ def _value(method: Method, by_noise: bool) -> float:
 
 
 def _name(method: Method) -> str:
-    shape = "" if method.shape is None else f", shape {_shape(method)}"
+    shape = "" if method.selection.shape is None else f", shape {_shape(method)}"
     return f"{method.selection.name} ({method.selection.accountant}{shape})"
 
 
 def _shape(method: Method) -> str:
-    if method.shape is None or isinstance(method.shape, str):
-        return method.shape or ""
-    return f"{method.shape:g}"
+    shape = method.selection.shape
+    return shape or "" if shape is None or isinstance(shape, str) else f"{shape:g}"
 
 
 def _setting(plan: Plan) -> str:
@@ -93,7 +91,7 @@ def plan_as_dict(plan: Plan, crossovers: list[Crossover], statement: Statement, 
         "methods": [_as_dict(method) for method in plan.methods],
         "recommended": {**_as_dict(plan.recommended), "reason": plan.reason},
         "unreachable": list(plan.unreachable),
-        "crossovers": [vars(crossing) for crossing in crossovers],
+        "crossovers": [crossing._asdict() for crossing in crossovers],
         "statement": statement.as_dict(),
         "plot": None if plot is None else str(plot),
     }
@@ -103,7 +101,7 @@ def _as_dict(method: Method) -> dict[str, object]:
     return {
         "selection": method.selection.name,
         "accountant": method.selection.accountant,
-        "shape": method.shape,
+        "shape": method.selection.shape,
         "runs": method.selection.runs,
         "coverage": method.coverage,
         "equal": method.equal,

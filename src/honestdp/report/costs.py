@@ -7,12 +7,11 @@ its bounds, and whatever draws its candidates at random with the coverage that t
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
-from honestdp.accounting import AccountingWarning
+from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
@@ -62,8 +61,7 @@ def compare(
     given = {} if noise is None else {selection: noise}
 
     def cost(listed: Selection) -> Cost:
-        with warnings.catch_warnings():  # what is said of one number belongs into its statement, not into a comparison
-            warnings.simplefilter("ignore", AccountingWarning)
+        with quiet():  # what is said of one number belongs into its statement, not into a comparison
             epsilon = epsilon_of(listed, event, delta=delta)
             needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(
@@ -83,8 +81,11 @@ def compare(
     if plan.candidates == 1 and selection.one_run:
         return (cost(selection),)
     one = catalogue.one_run()
-    others = [cost(listed) for listed in (*_representatives(plan, selection), selection) if listed != one]
-    return (cost(one), *sorted(others, key=lambda made: (-made.epsilon, made.method, made.accountant)))
+    like = (selection, plan.recommended.selection)
+    typical = catalogue.typical(candidates=plan.candidates, coverage=plan.coverage, like=like)
+    others = [listed for listed in typical if not listed.one_run and listed.label != selection.label]
+    costs = [cost(listed) for listed in (*others, selection) if listed != one]
+    return (cost(one), *sorted(costs, key=lambda other: (-other.epsilon, other.method, other.accountant)))
 
 
 def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | None:
@@ -99,10 +100,3 @@ def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | N
         return least_noise(budget, records=run.records, lot=run.lot, steps=run.steps, selection=selection).noise
     except OverBudget:
         return None
-
-
-def _representatives(plan: Plan, used: Selection) -> list[Selection]:
-    """Each method once, but for the one that was used."""
-    like = (used, plan.recommended.selection)
-    listed = catalogue.typical(candidates=plan.candidates, coverage=plan.coverage, like=like)
-    return [method for method in listed if not method.one_run and method.label != used.label]

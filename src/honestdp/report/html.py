@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from honestdp.budget import rounded_down, rounded_up
 from honestdp.report import numbers, scale
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "LedgerView", "ScoreView", "SearchView", "render"]
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """Where a number is written along an axis, in per cent, and the side of it that is held there."""
 
     at: float
@@ -33,8 +31,7 @@ class Tick:
     anchor: str
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A row of a chart. length: in per cent. kind: used, other, or none where there is no number to draw."""
 
     cost: Cost
@@ -43,8 +40,7 @@ class Bar:
     kind: str
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(NamedTuple):
     """A chart of methods. mark: the budget's line."""
 
     bars: tuple[Bar, ...]
@@ -53,8 +49,7 @@ class Bars:
     logarithmic: bool
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """The chart of a score: its interval and its value, in per cent."""
 
     low: float
@@ -63,8 +58,7 @@ class Interval:
     ticks: tuple[Tick, ...]
 
 
-@dataclass(frozen=True)
-class Balance:
+class Balance(NamedTuple):
     """The chart of a ledger: what was spent before and by this search, in per cent of the budget.
 
     texts: (kind, name, epsilon) for the rows below it.
@@ -78,21 +72,17 @@ class Balance:
 def render(view: SearchView) -> str:
     """The whole HTML file as text, the same for the same view."""
     needed = _needed(view)
-    return (
-        _templates()
-        .get_template("report.html.j2")
-        .render(
-            view=view,
-            statement=view.statement,
-            spent=_spent(view),
-            needed=needed,
-            interval=None if view.score is None else _interval(view.score),
-            score=None if view.score is None else _score(view.score),
-            balance=None if view.ledger is None else _balance(view.ledger),
-            reason=_reason(view),
-            unreachable=[cost.method for cost in view.costs if cost.noise is None] if needed else [],
-        )
-    )
+    return _templates().get_template("report.html.j2").render(
+        view=view,
+        statement=view.statement,
+        spent=_spent(view),
+        needed=needed,
+        interval=None if view.score is None else _interval(view.score),
+        score=None if view.score is None else _score(view.score),
+        balance=None if view.ledger is None else _balance(view.ledger),
+        reason=_reason(view),
+        unreachable=[cost.method for cost in view.costs if cost.noise is None] if needed else [],
+    )  # fmt: skip
 
 
 @cache
@@ -131,8 +121,7 @@ def _spent(view: SearchView) -> Bars | None:
     if not view.costs:
         return None
     budget = None if view.plan is None or view.plan.budget is None else view.plan.budget.epsilon
-    values = [cost.epsilon for cost in view.costs]
-    return _bars(view.costs, values, mark=budget, mark_text="budget")
+    return _bars(view.costs, [cost.epsilon for cost in view.costs], budget=budget)
 
 
 def _needed(view: SearchView) -> Bars | None:
@@ -145,43 +134,36 @@ def _needed(view: SearchView) -> Bars | None:
 
 
 def _bars(
-    costs: Sequence[Cost],
-    values: Sequence[float],
-    *,
-    mark: float | None = None,
-    mark_text: str = "",
-    missing: str = "infinite",
+    costs: Sequence[Cost], values: Sequence[float], *, budget: float | None = None, missing: str = "infinite"
 ) -> Bars:
-    axis = scale.for_bars([*values] if mark is None else [*values, mark])
+    axis = scale.for_bars([*values] if budget is None else [*values, budget])
     bars = []
     for cost, value, text in zip(costs, values, numbers.aligned(values), strict=True):
         finite = math.isfinite(value)
         kind = ("used" if cost.used else "other") if finite else "none"
         bars.append(Bar(cost, text if finite else missing, axis.at(value), kind))
-    line = None
-    if mark is not None:
-        at = axis.at(mark)
-        line = Tick(at, f"{mark_text} {numbers.short(mark)}", "end" if at > 50 else "start")
-    return Bars(tuple(bars), _ticks(axis), line, axis.logarithmic)
+    mark = None
+    if budget is not None:
+        at = axis.at(budget)
+        mark = Tick(at, f"budget {numbers.short(budget)}", "end" if at > 50 else "start")
+    return Bars(tuple(bars), _ticks(axis), mark, axis.logarithmic)
 
 
 def _ticks(axis: scale.Axis) -> tuple[Tick, ...]:
     """A long number at an end is written inwards, so that it does not leave the page."""
-    found = []
+    ticks = []
     for value in axis.ticks:
         at = axis.at(value)
         text = numbers.short(value)
         end = len(text) > 4 and not 5 < at < 95
-        found.append(Tick(at, text, ("start" if at < 50 else "end") if end else "middle"))
-    return tuple(found)
+        ticks.append(Tick(at, text, ("start" if at < 50 else "end") if end else "middle"))
+    return tuple(ticks)
 
 
 def _interval(score: ScoreView) -> Interval:
     low, high = min(score.low, score.value), max(score.high, score.value)
-    if score.limits is None:
-        axis = scale.linear(low - (high - low) / 2, high + (high - low) / 2)
-    else:
-        axis = scale.linear(min(low, score.limits[0]), max(high, score.limits[1]))
+    limits = score.limits or (low - (high - low) / 2, high + (high - low) / 2)
+    axis = scale.linear(min(low, limits[0]), max(high, limits[1]))
     return Interval(axis.at(score.low), axis.at(score.high), axis.at(score.value), _ticks(axis))
 
 
@@ -214,7 +196,7 @@ def _reason(view: SearchView) -> str:
     used = next((cost for cost in view.costs if cost.used), None)
     if view.plan is None or used is None or view.plan.candidates == 1:
         return ""
-    best = view.plan.recommended
-    if (best.selection.name, best.selection.accountant, best.shape) == (used.selection, used.accountant, used.shape):
-        return f"The planner chose {best.selection.name}: {view.plan.reason}."
-    return f"The search was asked to use {used.method}; the planner would have chosen {best.selection.name}: {view.plan.reason}."
+    best, reason = view.plan.recommended.selection, view.plan.reason
+    if (best.name, best.accountant, best.shape) == (used.selection, used.accountant, used.shape):
+        return f"The planner chose {best.name}: {reason}."
+    return f"The search was asked to use {used.method}; the planner would have chosen {best.name}: {reason}."

@@ -52,12 +52,7 @@ def page(search: FinishedSearch) -> str:
             hyperparameters=search.hyperparameters,
             score=search.score,
             plan=replace(search.plan, budget=search.budget),
-            costs=compare(
-                search.plan,
-                event=search.base,
-                delta=search.budget.delta,
-                selection=search.selection,
-            ),
+            costs=compare(search.plan, event=search.base, delta=search.budget.delta, selection=search.selection),
             ledger=_ledger(search.balance, search.key),
             configuration={k: v for k, v in settings.items() if k not in ("code", "reproduce")}
             | {"run": vars(search.run)},

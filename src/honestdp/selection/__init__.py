@@ -21,25 +21,7 @@ SELECTIONS = names()
 """The names of those that come with the package."""
 
 __all__ = [
-    "BOUNDS",
-    "SELECTIONS",
-    "Binomial",
-    "Compose",
-    "Count",
-    "Drawn",
-    "EachOnce",
-    "LiuTalwar",
-    "Options",
-    "Poisson",
-    "Profiles",
-    "RandomStopping",
-    "Selection",
-    "Series",
-    "TruncatedNegativeBinomial",
-    "Winner",
-    "count_of",
-    "named",
-    "names",
-    "one_run",
-    "register",
-]
+    "BOUNDS", "SELECTIONS", "Binomial", "Compose", "Count", "Drawn", "EachOnce", "LiuTalwar", "Options", "Poisson",
+    "Profiles", "RandomStopping", "Selection", "Series", "TruncatedNegativeBinomial", "Winner", "count_of", "named",
+    "names", "one_run", "register",
+]  # fmt: skip

@@ -84,21 +84,19 @@ def read(written: Mapping[str, Any]) -> Selection:
     """The selection that `as_dict` wrote. A kind that is not in the catalogue is refused."""
     known = next((known for known in CLASSES if known.kind == written.get("kind")), None)
     if known is None:
-        raise checks.InvalidArgument(
-            "kind", written.get("kind"), "one of " + ", ".join(known.kind for known in CLASSES)
-        )
+        wanted = "one of " + ", ".join(known.kind for known in CLASSES)
+        raise checks.InvalidArgument("kind", written.get("kind"), wanted)
     return known.from_dict(written)
 
 
 def variants(*, candidates: int, coverage: float, mean_runs: float) -> list[tuple[str, Selection]]:
     """Every selection worth comparing, with its footing. With one candidate there is nothing to draw from."""
-    listed = [
+    return [
         variant
         for known in CLASSES
         for variant in known.variants(candidates=candidates, coverage=coverage, mean_runs=mean_runs)
         if candidates > 1 or known.each_once
     ]
-    return listed
 
 
 def typical(*, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:

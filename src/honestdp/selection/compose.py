@@ -19,6 +19,7 @@ class Compose(EachOnce):
 
     kind: ClassVar[str] = "compose"
     all_leave: ClassVar[bool] = True
+    composes: ClassVar[bool] = True
     leaves: ClassVar[str] = "every candidate: all models, and everything computed from them"
     basis: ClassVar[str] = "composition of all runs"
 
@@ -46,10 +47,6 @@ class Compose(EachOnce):
         return replace(self, candidates=1)
 
     @property
-    def composes(self) -> bool:
-        return True
-
-    @property
     def by_profile(self) -> Compose:
         return replace(self, accountant="pld")
 
@@ -60,9 +57,8 @@ class Compose(EachOnce):
     @classmethod
     def make(cls, name: str, options: Options) -> Compose:
         options.check(name, once=True)
-        return cls(
-            candidates=options.candidates, accountant="pld" if options.accountant is None else options.accountant
-        )
+        accountant = "pld" if options.accountant is None else options.accountant
+        return cls(candidates=options.candidates, accountant=accountant)
 
     @classmethod
     def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
@@ -77,13 +73,10 @@ class Compose(EachOnce):
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
         def line(accountant: str, style: str) -> Series:
-            return Series(
-                name=f"compose ({accountant})",
-                label=f"compose, {accountant}: all leave",
-                make=lambda candidates: cls(candidates=candidates, accountant=accountant),
-                colour="#b5651d",
-                style=style,
-                undercuts=(),
-            )
+            def make(candidates: int) -> Selection:
+                return cls(candidates=candidates, accountant=accountant)
+
+            name, label = f"compose ({accountant})", f"compose, {accountant}: all leave"
+            return Series(name, label, make, colour="#b5651d", style=style, undercuts=())
 
         return [line("moments", "--"), line("pld", "-")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -20,6 +20,7 @@ from honestdp.accounting import WorstOfDpEvent
 from honestdp.selection.counts import MOST_RUNS, mean_for_coverage
 from honestdp.selection.profile import Profiles
 
+Made = TypeVar("Made", bound="Selection")
 ONE_RUN_LEAVES = "the model of the one run, and everything computed from it"
 
 
@@ -47,14 +48,15 @@ class Options:
         if self.identical and not identical:
             raise checks.InvalidArgument("identical", self.identical, f"left out for {name}: it is for winner")
 
-    def check_accountant(self, selection: Selection) -> None:
-        """Refuse an accountant other than the selection's own, where that leaves no choice."""
+    def checked(self, selection: Made) -> Made:
+        """The selection made; refused with an accountant other than its own, where it leaves no choice."""
         if self.accountant not in (None, selection.accountant):
             wanted = f"{selection.accountant} for {selection.name}, or left out"
             raise checks.InvalidArgument("accountant", self.accountant, wanted)
+        return selection
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Series:
     """A line of epsilon against the number of candidates.
 
@@ -76,12 +78,14 @@ class Selection(ABC):
     kind: names the class in files. names: what users call it, if that is not the kind.
     each_once: every candidate is run once, so that a random search draws its candidates publicly.
     all_leave: every candidate may leave, so that the winner is chosen among public models by a private choice of its own.
+    composes: `event` is all that a record pays, so that it composes query by query with whatever else is paid.
     """
 
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]] = ()
     each_once: ClassVar[bool]
     all_leave: ClassVar[bool] = False
+    composes: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -153,11 +157,6 @@ class Selection(ABC):
     def base(self) -> Selection:
         """What prices `event`."""
         return self
-
-    @property
-    def composes(self) -> bool:
-        """Whether `event` is all that a record pays, so that it composes query by query with whatever else is paid."""
-        return False
 
     @property
     def by_profile(self) -> Selection:
@@ -250,7 +249,7 @@ class Selection(ABC):
             def make(candidates: int) -> Selection:
                 return cls.standard(name, candidates=candidates, coverage=coverage)
 
-            return Series(name=f"{name}{at}", label=f"{name}{at}", make=make)
+            return Series(f"{name}{at}", f"{name}{at}", make)
 
         return [line(name) for name in cls.names or (cls.kind,)]
 
@@ -286,9 +285,7 @@ class EachOnce(Selection):
     @classmethod
     def make(cls, name: str, options: Options) -> Selection:
         options.check(name, once=True)
-        selection = cls(candidates=options.candidates)
-        options.check_accountant(selection)
-        return selection
+        return options.checked(cls(candidates=options.candidates))
 
 
 class Drawn(Selection):

@@ -222,10 +222,8 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, *, start: fl
     above, below = _narrowed(delta_of, delta, low, high)
     while high - low > PRECISION * high:
         middle = (low + high) / 2
-        if middle >= below or (middle > above and delta_of(middle) <= delta):
-            high = middle
-        else:
-            low = middle
+        met = middle >= below or (middle > above and delta_of(middle) <= delta)
+        low, high = (low, middle) if met else (middle, high)
     return high
 
 

@@ -13,7 +13,7 @@ with lambda(s) = [phi'(1-s) - e^{e-c} phi'(1-g)]_+ leaves only the losses above 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,57 +25,26 @@ from honestdp.selection.envelope import Curve, Lines, expected, least_epsilon, t
 CELLS = 2**17  # of tau
 PARTS = (0.6, 1e-3)  # parts of delta tried for what is charged in full; each gives a valid bound
 
+LinesOf = Callable[[float], Lines | None]
+"""The bound's lines where a mass is charged in full; None where there is no such bound."""
+
 
 def different_epsilon(pair: Pair, candidates: int, delta: float) -> float:
     """Theorem 3, in the direction of this pair: the best of several cuts T."""
-    curve = Curve.of(pair)
-    start = pair.epsilon(delta / candidates)
-    best = math.inf
-    for part in PARTS:
-        lines = _grid_lines(curve, candidates, cut=-math.log(part * delta))
-        if lines is not None:
-            best = min(best, _least(pair, lines, delta * (1 - part), start))
-    return best
+    return _best(pair, _different_lines(Curve.of(pair), candidates), candidates, delta, PARTS)
 
 
 def identical_epsilon(pair: Pair, candidates: int, delta: float) -> float:
     """Theorem 2R for candidates of one law, in the direction of this pair."""
-    curve = Curve.of(pair)
-    law = Binomial(candidates, 1.0)
-    slopes, offsets = curve.cells(law)
-    width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
-    start = pair.epsilon(delta / candidates)
-    best = _least(pair, Lines.hull(slopes, offsets), delta, start)  # lambda = 0: Theorem 2
-    for part in PARTS:
-        ratio = _ratio(slopes, offsets, width, part * delta)
-        if math.isfinite(ratio):
-            lines = Lines.hull(np.minimum(slopes, ratio * offsets), offsets)
-            best = min(best, _least(pair, lines, delta * (1 - part), start))
-    return best
+    return _best(pair, _identical_lines(Curve.of(pair), candidates), candidates, delta, (0.0, *PARTS))
 
 
 def winner_delta(pair: Pair, candidates: int, delta: float, *, identical: bool) -> Callable[[float], float]:
     """Theorem 3, or 2R, as a bound on delta at each epsilon: the least over several masses charged in full."""
-    curve = Curve.of(pair)
-    masses = (
-        0.6 * math.sqrt(delta),
-        *(part * delta for part in PARTS),
-        1e-6 * delta,
-    )  # for larger deltas, this one, smaller
-    bounds: list[tuple[float, Lines]] = []
-    if identical:
-        slopes, offsets = curve.cells(Binomial(candidates, 1.0))
-        width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
-        bounds.append((0.0, Lines.hull(slopes, offsets)))
-        for mass in masses:
-            ratio = _ratio(slopes, offsets, width, mass)
-            if math.isfinite(ratio):
-                bounds.append((mass, Lines.hull(np.minimum(slopes, ratio * offsets), offsets)))
-    else:
-        for mass in masses:
-            lines = _grid_lines(curve, candidates, cut=-math.log(mass))
-            if lines is not None:
-                bounds.append((mass, lines))
+    lines_of = (_identical_lines if identical else _different_lines)(Curve.of(pair), candidates)
+    # For larger deltas, this one and smaller ones.
+    masses = (*[0.0] * identical, 0.6 * math.sqrt(delta), *(part * delta for part in PARTS), 1e-6 * delta)
+    bounds = [(mass, lines) for mass in masses if (lines := lines_of(mass)) is not None]
 
     def delta_of(epsilon: float) -> float:
         best = 1.0
@@ -87,23 +56,48 @@ def winner_delta(pair: Pair, candidates: int, delta: float, *, identical: bool) 
     return delta_of
 
 
+def _best(pair: Pair, lines_of: LinesOf, candidates: int, delta: float, parts: Sequence[float]) -> float:
+    """The least epsilon over the parts of delta that may be charged in full."""
+    start = pair.epsilon(delta / candidates)
+    bounds = [(part, lines) for part in parts if (lines := lines_of(part * delta)) is not None]
+    return min((_least(pair, lines, delta * (1 - part), start) for part, lines in bounds), default=math.inf)
+
+
 def _least(pair: Pair, lines: Lines, delta: float, start: float) -> float:
     return least_epsilon(lambda epsilon: expected(pair, lines, epsilon), delta, start=start)
 
 
+def _identical_lines(curve: Curve, candidates: int) -> LinesOf:
+    slopes, offsets = curve.cells(Binomial(candidates, 1.0))
+    width = np.maximum(np.diff(curve.s), -np.diff(curve.x))
+
+    def lines_of(mass: float) -> Lines | None:
+        if mass == 0:  # lambda = 0: Theorem 2
+            return Lines.hull(slopes, offsets)
+        ratio = _ratio(slopes, offsets, width, mass)
+        return Lines.hull(np.minimum(slopes, ratio * offsets), offsets) if math.isfinite(ratio) else None
+
+    return lines_of
+
+
+def _different_lines(curve: Curve, candidates: int) -> LinesOf:
+    return lambda mass: _grid_lines(curve, candidates, cut=-math.log(mass))
+
+
 def _ratio(slopes: Array, offsets: Array, width: Array, mass: float) -> float:
     """The least e^{e-c}, rounded up, for which the integral of lambda(s) = [slope - e^{e-c} offset]_+ is at most `mass`."""
+
+    def over(log_ratio: float) -> bool:
+        return float(np.sum(np.maximum(slopes - math.exp(log_ratio) * offsets, 0.0) * width)) > mass
+
     low, high = 0.0, 1.0
-    while float(np.sum(np.maximum(slopes - math.exp(high) * offsets, 0.0) * width)) > mass:
+    while over(high):
         low, high = high, 2 * high
         if high > 600:
             return math.inf
     for _ in range(40):
         middle = (low + high) / 2
-        if float(np.sum(np.maximum(slopes - math.exp(middle) * offsets, 0.0) * width)) > mass:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if over(middle) else (low, middle)
     return math.exp(high)
 
 

@@ -22,7 +22,7 @@ from honestdp import accounting, checks
 from honestdp.accounting.discrete import Profile
 from honestdp.selection.contract import Drawn, Options, Selection, Series, written
 from honestdp.selection.counts import mean_for_coverage, with_replacement
-from honestdp.selection.profile import BEND, TAIL, Profiles, constant, quiet
+from honestdp.selection.profile import BEND, TAIL, Profiles, constant
 
 DELTA2 = 1e-20
 
@@ -41,9 +41,7 @@ class LiuTalwar(Drawn):
         if not 1 / checks.MOST <= self.gamma <= 1:
             raise checks.InvalidArgument("gamma", self.gamma, f"from {1 / checks.MOST:.0e} to 1")
         if self.accountant not in ("rdp", "moments"):
-            wanted = (
-                "rdp or moments for liu-talwar, whose delta1 near 1e-18 lies below the floor of a Fourier transform"
-            )
+            wanted = "rdp or moments for liu-talwar, whose delta1 near 1e-18 is below the floor of a Fourier transform"
             raise checks.InvalidArgument("accountant", self.accountant, wanted)
 
     @property
@@ -78,7 +76,7 @@ class LiuTalwar(Drawn):
         checks.probability(delta=delta)
         least = max(TAIL * delta, 4 * DELTA2)
         deltas = np.geomspace(0.5, least, 1 + math.ceil(math.log(0.5 / least) / BEND))
-        with quiet():
+        with accounting.quiet():
             epsilons = np.array([self.by_profile.epsilon(event, delta=each) for each in deltas.tolist()])
         reached = np.isfinite(epsilons)
         if not reached.any():
@@ -98,9 +96,10 @@ class LiuTalwar(Drawn):
         if not self.one_run:
             return ()
         alone = accounting.epsilon(event, delta=delta, accountant=self.accountant)
-        return (
-            f"at gamma 1 the search is one run, whose own cost is epsilon {alone:.4g}: the theorem is not tight there",
+        text = (
+            f"at gamma 1 the search is one run, whose own cost is epsilon {alone:.4g}: the theorem is not tight there"
         )
+        return (text,)
 
     @classmethod
     def make(cls, name: str, options: Options) -> LiuTalwar:
@@ -120,12 +119,9 @@ class LiuTalwar(Drawn):
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
         """As in the paper: by moments, with as many runs on average as there are candidates."""
-        return [
-            Series(
-                name="liu-talwar (moments, gamma = 1/candidates)",
-                label="liu-talwar, moments",
-                make=lambda candidates: cls(gamma=1 / candidates, accountant="moments"),
-                colour="#777777",
-                undercuts=("compose (moments)",),
-            )
-        ]
+
+        def make(candidates: int) -> Selection:
+            return cls(gamma=1 / candidates, accountant="moments")
+
+        name, undercuts = "liu-talwar (moments, gamma = 1/candidates)", ("compose (moments)",)
+        return [Series(name, "liu-talwar, moments", make, colour="#777777", undercuts=undercuts)]

@@ -8,15 +8,13 @@ e^e, so that the chord between two points lies above it: fewer points make the p
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting
-from honestdp.accounting import AccountingWarning, RenyiCurve
+from honestdp.accounting import RenyiCurve
 from honestdp.accounting.discrete import Profile
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS
@@ -139,11 +137,3 @@ def at(profile: Profile, epsilons: Array) -> Array:
     hull = profile.hull()
     deltas: Array = np.interp(np.expm1(epsilons), np.expm1(hull.epsilons), hull.deltas)
     return deltas
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without what the accountants say of single numbers: a profile is made of many."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AccountingWarning)
-        yield

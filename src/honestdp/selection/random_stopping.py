@@ -30,12 +30,12 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import AccountingWarning, FallBack, Pair, RenyiCurve
+from honestdp.accounting import FallBack, Pair, RenyiCurve
 from honestdp.selection import counts
 from honestdp.selection.contract import Drawn, Options, Selection, Series, written
 from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of, mean_for_coverage
 from honestdp.selection.envelope import envelope_delta, envelope_epsilon, profile_delta, profile_epsilon
-from honestdp.selection.profile import Profiles, base_pair, constant, of_curve, of_event, quiet, sampled
+from honestdp.selection.profile import Profiles, base_pair, constant, of_curve, of_event, sampled
 
 BOUNDS = ("papernot-steinke", "profile", "envelope")
 SHAPES: tuple[float | str, ...] = (0.0, 0.5, 1.0, 2.0, "poisson")
@@ -110,9 +110,7 @@ class RandomStopping(Drawn):
     def make(cls, name: str, options: Options) -> RandomStopping:
         options.check(name, once=False, shape=True)
         law = count_of(runs=options.mean, shape=1.0 if options.shape is None else options.shape)
-        selection = cls(count=law, bound=name)
-        options.check_accountant(selection)
-        return selection
+        return options.checked(cls(count=law, bound=name))
 
     @classmethod
     def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
@@ -133,13 +131,12 @@ class RandomStopping(Drawn):
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
         def line(bound: str) -> Series:
-            return Series(
-                name=f"{bound} (geometric, coverage {coverage:g})",
-                label=f"{bound}, coverage {coverage:g}",
-                make=lambda candidates: cls.standard(bound, candidates=candidates, coverage=coverage),
-                colour=COLOURS[bound],
-                undercuts=("compose (pld)", "winner") if bound == "envelope" else (),
-            )
+            def make(candidates: int) -> Selection:
+                return cls.standard(bound, candidates=candidates, coverage=coverage)
+
+            name, label = f"{bound} (geometric, coverage {coverage:g})", f"{bound}, coverage {coverage:g}"
+            undercuts = ("compose (pld)", "winner") if bound == "envelope" else ()
+            return Series(name, label, make, colour=COLOURS[bound], undercuts=undercuts)
 
         return [line(bound) for bound in BOUNDS]
 
@@ -159,20 +156,19 @@ class RandomStopping(Drawn):
             return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
         if self.count.always_one:
             return accounting.epsilon(event, delta=delta)
-        published = self._published_epsilon(event, delta)
+        published = math.inf
+        if self.published is not None:
+            with accounting.quiet():
+                published = self.published.epsilon(event, delta=delta)
         pair = self._pair(event, delta)
         theorem = profile_epsilon if self.bound == "profile" else envelope_epsilon
-        found = math.inf
+        own = math.inf
         if pair is not None:
-            found = max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
-        if math.isinf(found):
-            warnings.warn(
-                f"one run's losses are beyond the numbers of the {self.bound} bound: "
-                f"this is the papernot-steinke bound, sound but looser",
-                FallBack,
-                stacklevel=2,
-            )
-        return min(found, published)
+            own = max(theorem(direction, self.count, delta) for direction in (pair, pair.reversed))
+        if math.isinf(own):
+            text = f"one run's losses are beyond the numbers of the {self.bound} bound: "
+            warnings.warn(f"{text}this is the papernot-steinke bound, sound but looser", FallBack, stacklevel=2)
+        return min(own, published)
 
     def profiles(self, event: DpEvent, *, delta: float) -> Profiles:
         checks.probability(delta=delta)
@@ -182,7 +178,7 @@ class RandomStopping(Drawn):
         if self.bound != "papernot-steinke" and self.count.always_one:
             return of_event(event, delta=delta)
         published = None
-        with quiet():
+        with accounting.quiet():
             if not isinstance(self.count, Binomial):
                 published = repeated_curve(accounting.renyi_curve(event), self.count)
             if published is not None and self.bound == "papernot-steinke":
@@ -200,13 +196,6 @@ class RandomStopping(Drawn):
     def _pair(self, event: DpEvent, delta: float) -> Pair | None:
         """Of one run, made for this delta over the mean number of runs."""
         return base_pair(event, delta=delta / max(1.0, self.count.mean), tolerance=4e-5)
-
-    def _published_epsilon(self, event: DpEvent, delta: float) -> float:
-        if self.published is None:
-            return math.inf
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AccountingWarning)
-            return repeated_curve(accounting.renyi_curve(event), self.count).epsilon(delta)
 
 
 def _least(own: Callable[[float], float], published: RenyiCurve | None) -> Callable[[float], float]:
@@ -226,7 +215,6 @@ def repeated_curve(curve: RenyiCurve, count: Count) -> RenyiCurve:
         constant = (1 + count.shape) * min(best, -math.log(count.gamma))
         raised = values + constant + math.log(count.mean) / (orders - 1)
     else:
-        raise checks.InvalidArgument(
-            "count", count, "a truncated negative binomial or Poisson law for papernot-steinke"
-        )
+        wanted = "a truncated negative binomial or Poisson law for papernot-steinke"
+        raise checks.InvalidArgument("count", count, wanted)
     return RenyiCurve(orders, raised)

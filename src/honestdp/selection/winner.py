@@ -49,23 +49,17 @@ class Winner(EachOnce):
     @classmethod
     def make(cls, name: str, options: Options) -> Winner:
         options.check(name, once=True, identical=True)
-        selection = cls(candidates=options.candidates, identical=options.identical)
-        options.check_accountant(selection)
-        return selection
+        return options.checked(cls(candidates=options.candidates, identical=options.identical))
 
     @classmethod
     def series(cls, *, coverage: float) -> list[Series]:
-        return [
-            Series(name=cls.kind, label=cls.kind, make=lambda candidates: cls(candidates=candidates), colour="#8a2be2")
-        ]
+        return [Series(cls.kind, cls.kind, lambda candidates: cls(candidates=candidates), colour="#8a2be2")]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AccountingWarning)
             composed = accounting.epsilon(SelfComposedDpEvent(event, self.candidates), delta=delta)
-        own = math.inf
-        if self.candidates > 1 and 0 < composed < math.inf:
-            own = self._own_epsilon(event, delta)
+        own = self._own_epsilon(event, delta) if self.candidates > 1 and 0 < composed < math.inf else math.inf
         if composed <= own:  # what is said of a number that is not charged is not said
             for warning in caught:
                 warnings.warn(warning.message, stacklevel=2)

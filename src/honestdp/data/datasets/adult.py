@@ -16,19 +16,12 @@ from honestdp.data.named import Array, NamedDataset, split_rows
 from honestdp.data.sources import DatasetUnavailable, SourceFile, content
 
 _BASE = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
-FILES = (
-    SourceFile(
-        "adult/adult.data.gz",
-        "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-        (_BASE + "adult.data",),
-        3_974_305,
-    ),
-    SourceFile(
-        "adult/adult.test.gz",
-        "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-        (_BASE + "adult.test",),
-        2_003_153,
-    ),
+FILES = tuple(
+    SourceFile(f"adult/adult.{part}.gz", digest, (f"{_BASE}adult.{part}",), size)
+    for part, digest, size in (
+        ("data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", 3_974_305),
+        ("test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", 2_003_153),
+    )
 )
 RANGES = {0: (17, 90), 2: (0, 1_500_000), 4: (1, 16), 10: (0, 99_999), 11: (0, 5_000), 12: (1, 99)}
 """Column of the source -> declared least and largest value: age, sampling weight, education, gain, loss, weekly hours."""
@@ -87,19 +80,10 @@ def _columns(rows: list[list[str]]) -> tuple[Array, Array, Array]:
 
 def _dataset(name: str, title: str, x: Array, y: Array) -> NamedDataset:
     train, test = split_rows(len(x))
-    return NamedDataset(
-        name=name,
-        title=title,
-        x=x,
-        y=y,
-        train_rows=train,
-        test_rows=test,
-        classes=2,
-        source="Becker & Kohavi 1996, Adult, UCI Machine Learning Repository",
-        licence="CC BY 4.0",
-        scaling="numbers by declared ranges of the census code book, clipped; categories one-hot",
-        checksums={file.path: str(file.sha256) for file in FILES},
-    )
+    source = "Becker & Kohavi 1996, Adult, UCI Machine Learning Repository"
+    scaling = "numbers by declared ranges of the census code book, clipped; categories one-hot"
+    sums = {file.path: str(file.sha256) for file in FILES}
+    return NamedDataset(name, title, x, y, train, test, 2, source, "CC BY 4.0", scaling, checksums=sums)
 
 
 def plain() -> NamedDataset:

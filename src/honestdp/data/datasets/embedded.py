@@ -10,7 +10,6 @@ import numpy as np
 
 from honestdp.data.named import Array, NamedDataset, split_rows
 
-DIGITS_LARGEST = 16
 _MEAN = (30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1)
 _ERROR = (3, 5, 25, 600, 0.04, 0.15, 0.4, 0.06, 0.08, 0.03)
 _WORST = (40, 50, 260, 4500, 0.25, 1.1, 1.3, 0.3, 0.7, 0.25)
@@ -22,39 +21,23 @@ a sample's nuclei the mean, its standard error, and the mean of the three larges
 def digits() -> NamedDataset:
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    x = (found.data / DIGITS_LARGEST).clip(0, 1).astype(np.float32)
-    return _dataset(
-        "digits", "Digits", x, found.target, classes=10, scaling="counts divided by 16, the largest possible"
-    )
+    digits = load_digits()
+    x = (digits.data / 16).clip(0, 1).astype(np.float32)
+    source = "Alpaydin & Kaynak 1998, Optical Recognition of Handwritten Digits (test part), UCI"
+    return _dataset("digits", "Digits", x, digits.target, 10, source, "counts divided by 16, the largest possible")
 
 
 def breast_cancer() -> NamedDataset:
     from sklearn.datasets import load_breast_cancer
 
-    found = load_breast_cancer()
-    x = (found.data / np.array(CANCER_LARGEST)).clip(0, 1).astype(np.float32)
+    cancer = load_breast_cancer()
+    x = (cancer.data / np.array(CANCER_LARGEST)).clip(0, 1).astype(np.float32)
+    source = "Wolberg, Street & Mangasarian 1995, Breast Cancer Wisconsin (Diagnostic), UCI"
     scaling = "each measurement divided by a declared round number and clipped at 1"
-    return _dataset("breast-cancer", "Breast cancer", x, found.target, classes=2, scaling=scaling)
+    return _dataset("breast-cancer", "Breast cancer", x, cancer.target, 2, source, scaling)
 
 
-def _dataset(name: str, title: str, x: Array, y: Array, *, classes: int, scaling: str) -> NamedDataset:
+def _dataset(name: str, title: str, x: Array, y: Array, classes: int, source: str, scaling: str) -> NamedDataset:
     train, test = split_rows(len(x))
-    return NamedDataset(
-        name=name,
-        title=title,
-        x=x,
-        y=y.astype(np.uint8),
-        train_rows=train,
-        test_rows=test,
-        classes=classes,
-        source=_SOURCES[name] + ", as embedded in scikit-learn",
-        licence="CC BY 4.0",
-        scaling=scaling,
-    )
-
-
-_SOURCES = {
-    "digits": "Alpaydin & Kaynak 1998, Optical Recognition of Handwritten Digits (test part), UCI",
-    "breast-cancer": "Wolberg, Street & Mangasarian 1995, Breast Cancer Wisconsin (Diagnostic), UCI",
-}
+    source += ", as embedded in scikit-learn"
+    return NamedDataset(name, title, x, y.astype(np.uint8), train, test, classes, source, "CC BY 4.0", scaling)

@@ -11,21 +11,18 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 
 from honestdp.data.named import Array, NamedDataset, split_rows
 from honestdp.data.sources import DatasetUnavailable, SourceFile, content, find, keep
 
-ARCHIVE = SourceFile(
-    "enron/enron1.tar.gz",
-    None,
-    (
-        "http://www.aueb.gr/users/ion/data/enron-spam/preprocessed/enron1.tar.gz",
-        "http://nlp.cs.aueb.gr/software_and_datasets/Enron-Spam/preprocessed/enron1.tar.gz",
-    ),
-    64_000_000,
+_URLS = (
+    "http://www.aueb.gr/users/ion/data/enron-spam/preprocessed/enron1.tar.gz",
+    "http://nlp.cs.aueb.gr/software_and_datasets/Enron-Spam/preprocessed/enron1.tar.gz",
 )
+ARCHIVE = SourceFile("enron/enron1.tar.gz", None, _URLS, 64_000_000)
 """Its publisher gives no checksum and no copy was at hand: it is read from HONESTDP_DATA alone, and the counts are checked."""
 COUNTS = "enron/enron1_counts_5512.npz"
 SHAPE = (5172, 5512)
@@ -38,27 +35,18 @@ MOST_BYTES = 64_000_000  # of the parts of the file of word counts, unpacked
 
 
 def enron() -> NamedDataset:
-    counts, y = _read() if find(COUNTS) is not None else _made()
-    train, test = split_rows(len(y))
-    return NamedDataset(
-        name="enron",
-        title="ENRON",
-        x=np.minimum(counts, MOST_COUNT).astype(np.float32) / MOST_COUNT,
-        y=y,
-        train_rows=train,
-        test_rows=test,
-        classes=2,
-        source="Metsis, Androutsopoulos & Paliouras 2006, Enron-Spam, part enron1",
-        licence="public corpus, no licence stated",
-        scaling=f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}",
-        checksums={"the word counts": SHA256, "the labels": LABELS_SHA256},
-    )
-
-
-def _read() -> tuple[Array, Array]:
-    """Counts `[5172, 5512]` and labels (1 is spam) from the file of word counts."""
     file = find(COUNTS)
-    assert file is not None
+    counts, y = _made() if file is None else _read(file)
+    x = np.minimum(counts, MOST_COUNT).astype(np.float32) / MOST_COUNT
+    source = "Metsis, Androutsopoulos & Paliouras 2006, Enron-Spam, part enron1"
+    licence = "public corpus, no licence stated"
+    scaling = f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}"
+    sums = {"the word counts": SHA256, "the labels": LABELS_SHA256}
+    return NamedDataset("enron", "ENRON", x, y, *split_rows(len(y)), 2, source, licence, scaling, checksums=sums)
+
+
+def _read(file: Path) -> tuple[Array, Array]:
+    """Counts `[5172, 5512]` and labels (1 is spam) from the file of word counts."""
     try:
         with zipfile.ZipFile(file) as archive:
             size = sum(part.file_size for part in archive.infolist())
@@ -81,15 +69,12 @@ def _read() -> tuple[Array, Array]:
 def _check(counts: Array, labels: Array, where: str) -> None:
     digest = hashlib.sha256(np.ascontiguousarray(counts, np.dtype("<u2")).tobytes()).hexdigest()
     if counts.shape != SHAPE or digest != SHA256:
-        raise DatasetUnavailable(
-            f"dataset enron: the word counts of {where} have shape {counts.shape} and sha256 {digest}; {SHAPE} and {SHA256} are "
-            "right; replace the file"
-        )
+        wrong = f"word counts of {where} have shape {counts.shape} and sha256 {digest}; {SHAPE} and {SHA256} are"
+        raise DatasetUnavailable(f"dataset enron: the {wrong} right; replace the file")
     digest = hashlib.sha256(np.ascontiguousarray(labels, np.uint8).tobytes()).hexdigest()
     if digest != LABELS_SHA256:
-        raise DatasetUnavailable(
-            f"dataset enron: the labels of {where} have sha256 {digest}; {LABELS_SHA256} is right; replace the file"
-        )
+        wrong = f"labels of {where} have sha256 {digest}; {LABELS_SHA256} is"
+        raise DatasetUnavailable(f"dataset enron: the {wrong} right; replace the file")
 
 
 def _made() -> tuple[Array, Array]:
@@ -116,13 +101,13 @@ def _made() -> tuple[Array, Array]:
 
 def messages(archive: bytes) -> list[tuple[str, str]]:
     """Path and text of each message in the (uncompressed) archive, by path."""
-    found = []
+    texts = []
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
             body = files.extractfile(member) if member.isfile() and member.name.endswith(".txt") else None
             if body is not None and member.name.split("/")[-2:-1] in (["ham"], ["spam"]):
-                found.append((member.name, body.read().decode("latin-1")))
-    return sorted(found)
+                texts.append((member.name, body.read().decode("latin-1")))
+    return sorted(texts)
 
 
 def counted(texts: list[tuple[str, str]]) -> tuple[Array, Array]:

@@ -27,6 +27,7 @@ FILES = tuple(
 )
 """Their publisher gives no checksums and no copy was at hand: they are read from HONESTDP_DATA alone."""
 RECORDS, FEATURES, LARGEST = 6000, 5000, 999
+SOURCE = "Guyon, Gunn, Ben-Hur & Dror 2004, NIPS 2003 feature selection challenge"
 STANDIN = "a stand-in made from MNIST's fours and nines after Gisette's published recipe; not Gisette itself"
 STANDIN_SHA256 = "710a277a1df7d2b5027883aaf07c092f0a06c5305533b07d98c0c9cb7014154c"
 _SIGNAL = 2500
@@ -45,14 +46,10 @@ def real() -> NamedDataset:
             f"dataset gisette: {FILES[0].path} and {FILES[1].path} are not {RECORDS} records of {FEATURES} whole numbers from 0 "
             f"to {LARGEST} with as many labels of 1 as of -1; replace them"
         )
-    return _dataset(
-        "gisette",
-        "Gisette",
-        (values / LARGEST).astype(np.float32).reshape(RECORDS, FEATURES),
-        (labels > 0).astype(np.uint8),
-        standin=None,
-        checksums={},
-    )
+    x = (values / LARGEST).astype(np.float32).reshape(RECORDS, FEATURES)
+    y = (labels > 0).astype(np.uint8)
+    scaling = "values divided by 999, the largest of the published format"
+    return NamedDataset("gisette", "Gisette", x, y, *split_rows(RECORDS), 2, SOURCE, "CC BY 4.0", scaling)
 
 
 def standin() -> NamedDataset:
@@ -60,8 +57,11 @@ def standin() -> NamedDataset:
     digest = hashlib.sha256(x.tobytes()).hexdigest()
     if digest != STANDIN_SHA256:
         raise DatasetUnavailable(f"dataset gisette-standin: made with sha256 {digest}, {STANDIN_SHA256} is right")
-    checksums = {file.path: str(file.sha256) for file in MNIST} | {"the features made": digest}
-    return _dataset("gisette-standin", "Gisette (stand-in)", x, y, standin=STANDIN, checksums=checksums)
+    name, title, source = "gisette-standin", "Gisette (stand-in)", f"{SOURCE}; {STANDIN}"
+    licence, scaling = "as MNIST: none stated by the authors", "bytes divided by 255, the largest byte"
+    sums = {file.path: str(file.sha256) for file in MNIST} | {"the features made": digest}
+    train, test = split_rows(RECORDS)
+    return NamedDataset(name, title, x, y, train, test, 2, source, licence, scaling, standin=STANDIN, checksums=sums)
 
 
 def made(images: Array, labels: Array) -> tuple[Array, Array]:
@@ -76,36 +76,11 @@ def made(images: Array, labels: Array) -> tuple[Array, Array]:
     products = middle[:, first].astype(np.uint16) * middle[:, second] // 255
     signal = np.concatenate([middle, products.astype(np.uint8)], axis=1)
     copied = _picks(_SIGNAL, FEATURES - _SIGNAL, seed=5)
-    probes = np.stack(
-        [signal[shuffled(RECORDS, seed=1000 + place), column] for place, column in enumerate(copied)], axis=1
-    )
-    x = np.concatenate([signal, probes], axis=1)[:, shuffled(FEATURES, seed=6)]
+    probes = [signal[shuffled(RECORDS, seed=1000 + place), column] for place, column in enumerate(copied)]
+    x = np.concatenate([signal, np.stack(probes, axis=1)], axis=1)[:, shuffled(FEATURES, seed=6)]
     return np.ascontiguousarray(x), (labels[rows] == 9).astype(np.uint8)
 
 
 def _picks(below: int, count: int, *, seed: int) -> Array:
     """`count` numbers below `below`, with replacement; the bias of the remainder is below 2^-50."""
     return (np.random.PCG64(seed).random_raw(count) % np.uint64(below)).astype(np.int64)
-
-
-def _dataset(
-    name: str, title: str, x: Array, y: Array, *, standin: str | None, checksums: dict[str, str]
-) -> NamedDataset:
-    train, test = split_rows(len(x))
-    return NamedDataset(
-        name=name,
-        title=title,
-        x=x,
-        y=y,
-        train_rows=train,
-        test_rows=test,
-        classes=2,
-        source="Guyon, Gunn, Ben-Hur & Dror 2004, NIPS 2003 feature selection challenge"
-        + ("" if standin is None else "; " + standin),
-        licence="CC BY 4.0" if standin is None else "as MNIST: none stated by the authors",
-        scaling="values divided by 999, the largest of the published format"
-        if standin is None
-        else "bytes divided by 255, the largest byte",
-        standin=standin,
-        checksums=checksums,
-    )

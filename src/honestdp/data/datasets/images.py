@@ -68,19 +68,10 @@ def read(dataset: str, files: tuple[SourceFile, ...]) -> tuple[Array, Array]:
 
 def _images(name: str, title: str, files: tuple[SourceFile, ...], source: str, licence: str) -> NamedDataset:
     x, y = read(name, files)
-    return NamedDataset(
-        name=name,
-        title=title,
-        x=x,
-        y=y,
-        train_rows=np.arange(60000),
-        test_rows=np.arange(60000, 70000),
-        classes=10,
-        source=source,
-        licence=licence,
-        scaling="bytes divided by 255, the largest byte",
-        checksums={file.path: str(file.sha256) for file in files},
-    )
+    train, test = np.arange(60000), np.arange(60000, 70000)
+    scaling = "bytes divided by 255, the largest byte"
+    sums = {file.path: str(file.sha256) for file in files}
+    return NamedDataset(name, title, x, y, train, test, 10, source, licence, scaling, checksums=sums)
 
 
 def mnist() -> NamedDataset:
