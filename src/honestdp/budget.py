@@ -1,4 +1,4 @@
-"""A budget, and the statement that is printed with every result.
+"""`Budget`, the `Statement` printed with every result, and the safe rounding of the numbers in it.
 
 An epsilon alone guarantees nothing. It stands with delta, the neighbouring relation, the accountant, the selection, what may
 leave and the assumptions; the statement carries all of them, in words and as a plain dictionary.

@@ -1,4 +1,5 @@
-"""Checks of arguments. Each takes keyword arguments, so that the error names the argument, its value and the way out."""
+"""Checks of arguments, and the two base errors `HonestdpError` and `InvalidArgument`. Each takes keyword arguments, so
+that the error names the argument, its value and the way out."""
 
 import math
 from collections.abc import Callable

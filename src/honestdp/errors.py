@@ -1,4 +1,4 @@
-"""Every error and warning of this package that a caller may want to catch, under one roof.
+"""Every error and warning that a caller may want to catch; each is defined beside the code that raises it.
 
 HonestdpError is the base of what a user can mend; its message says how. Each class is defined beside what raises it; those that
 need torch are imported when they are asked for.

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, whenever a process dies, and that no link leads elsewhere."""
+"""Files replaced whole and durably, without following a link in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What falls silent while a search runs: loggers, warnings, and whatever a user's code prints.
+"""Loggers, and their silence while a search runs: what is logged, warned or printed could tell the secret number of
+runs.
 
 How often a line is logged tells how many populations were trained, and a line on memory tells how many runs were in one: under
 random stopping both are secret. So whatever the package logs goes through loggers made here, and a search silences them, together

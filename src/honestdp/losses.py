@@ -1,4 +1,4 @@
-"""Losses per example, chosen by the labels, and what must hold of labels and outputs before anything is released."""
+"""Losses an example at a time (cross-entropy, squared error), and checks of a model's output, its loss and the labels."""
 
 from __future__ import annotations
 

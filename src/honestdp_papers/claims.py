@@ -1,4 +1,5 @@
-"""What a paper says of a figure or table, and whether our numbers agree. Verdicts are computed, never typed."""
+"""The outcome of reproducing a figure or table: claims with computed verdicts, tables, notes. Verdicts are computed,
+never typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test accuracies of a population while it trains: one line a run, one number every so many steps.
+"""Trains populations for the papers' experiments and measures their test accuracy every few steps.
 
 The runs are the product's own (mechanism, rules, population); what is added is a look at the weights between blocks of
 steps. Looking draws nothing from any generator, so the runs are the same as without.

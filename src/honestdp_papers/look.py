@@ -1,4 +1,4 @@
-"""The look of every figure: thin lines, light grid, no box, lines named where they end."""
+"""The common style of all figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many steps as one pair: composition by tilted Fourier transforms.
+"""Composes many steps into one pair, by FFT with exponential tilting.
 
 The P-masses of a sum of independent losses are a convolution, taken as a power of a discrete Fourier transform. Plain
 transforms have a floor: rounding leaves about 1e-16 of the peak everywhere, useless where delta is smaller. So the

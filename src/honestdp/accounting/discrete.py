@@ -1,4 +1,5 @@
-"""Steps with discrete losses: the discrete Gaussian, randomised response, and the pair that has a given privacy profile.
+"""Steps with finitely many privacy losses: discrete Gaussian, pure mechanisms, and any mechanism known by its
+`Profile`.
 
 A mechanism's privacy profile h(t) = sup_S P(S) - t R(S) is convex in t = e^e, falls from h(0) = 1 and determines the pair: h
 is E_R [dP/dR - t]_+, so that R's mass at the likelihood ratio t is the change of h's slope there (Zhu, Dong & Wang 2022). From

@@ -1,4 +1,5 @@
-"""dp-accounting's events, and three of our own, as the steps that the tight accountant composes. The unknown is refused."""
+"""Turns dp-accounting's events, and some of our own, into steps of the accountant; unknown events are refused. The
+unknown is refused."""
 
 from __future__ import annotations
 

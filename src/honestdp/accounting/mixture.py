@@ -1,4 +1,4 @@
-"""A mixture: a query that is one of several by a choice that depends on no record, charged as the worst of them.
+"""The worst of several queries, chosen without the data: the accountant's step for `WorstOfDpEvent`.
 
 A mixture's privacy profile is at most the greatest of its parts' (hockey-stick divergences are jointly convex), at every
 epsilon and in each direction. The pair with that greatest profile dominates every part, and so any choice among them.

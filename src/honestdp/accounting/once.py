@@ -1,4 +1,4 @@
-"""Epsilons that are computed once: within `once`, a selection's epsilon of an event is remembered, with what was warned of it.
+"""A temporary cache of epsilons, so that one search computes each of them once.
 
 A search asks for the same numbers when it calibrates, compares, states and reports. They are functions of public values alone.
 """

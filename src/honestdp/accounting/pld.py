@@ -1,4 +1,4 @@
-"""The tight accountant: the privacy-loss distribution of all steps, on a grid that the program chooses.
+"""The PLD accountant: composes steps into one dominating pair, on a grid chosen so that rounding costs little epsilon.
 
 Moving a loss to the ends of its cell of width h adds theta (theta + 1) h^2 / 12 to log E_P e^{theta L} of a step, on
 average over the cell, so that at the Chernoff tilt theta of the tail above epsilon, T steps add about T (theta + 1) h^2 / 12

@@ -1,4 +1,4 @@
-"""One noisy query as a pair of discrete distributions that dominates it.
+"""The `Step` interface of the PLD accountant, and its main case: the Poisson-sampled Gaussian on a grid of losses.
 
 A step adds N(0, sigma^2) to a sum of sensitivity 1 over a Poisson lot of rate q. For neighbours that differ in one record
 the worst pair is (Zhu, Dong & Wang 2022)

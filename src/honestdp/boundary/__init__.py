@@ -1,1 +1,2 @@
-"""The only package that sees a record. Two doors: `mechanism` for gradients, `scores` for validation."""
+"""The only package that reads records: `mechanism` releases gradients, `scores` releases validation scores. Two doors:
+`mechanism` for gradients, `scores` for validation."""

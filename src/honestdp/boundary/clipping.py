@@ -1,4 +1,4 @@
-"""What each record weighs in a step: every clipping rule is a choice of weights, made from norms alone.
+"""Clipping as weights of records, computed from norms alone, and the split of the noise between two queries of one lot.
 
 A weight w_i keeps |w_i g_i| within the sensitivity of the query, and is 0 for padding and for norms that are not finite.
 

@@ -1,4 +1,4 @@
-"""What a user brings: records behind one name, of which the rest of the package knows nothing but shapes, kinds and their number.
+"""`PrivateData`: a user's records behind one name, their public shapes, and their split into training and validation.
 
 Two sides of the records are chosen by coins that depend on no record. The number of records is public: it is declared, and
 compared with how many there are.

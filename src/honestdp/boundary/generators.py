@@ -1,4 +1,4 @@
-"""The global generators of Python, numpy and torch, which models, factories and Datasets draw from, lent and given back.
+"""The global random states of Python, numpy and torch: seeded for user code, and restored after it.
 
 What they draw serves no privacy, but it must follow from the seed of a training like the noise does: the same noise on two
 different dropout masks, or on two crops of an image, would let whoever sees both results subtract the noise. And a user's own

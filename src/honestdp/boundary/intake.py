@@ -1,4 +1,4 @@
-"""What comes in, for either door: a model, a loss and records, checked against each other before anything is released."""
+"""Checks model, loss and records against each other, then builds the mechanism or the score door over the records."""
 
 from __future__ import annotations
 

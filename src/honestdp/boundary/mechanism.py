@@ -1,4 +1,4 @@
-"""The door of training: weights and state go in with a rule, weights and state come out; records, lots and noise stay inside.
+"""`Mechanism`, the door of training: weights and state go in with a rule, weights and state come out.
 
 The one verb is `Mechanism.steps`: some steps of a population, each the Poisson-sampled Gaussian of `release`. What comes out
 is computed from releases alone, since the rule sees nothing else. How many steps a call makes follows from public constants.

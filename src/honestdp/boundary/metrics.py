@@ -1,4 +1,4 @@
-"""Private validation scores: what one record may count, the noise that is added, and the score in people's words.
+"""Validation metrics of bounded sensitivity, the noise of their scores, and the noisy choice of the best.
 
 A score is a whole number S = sum of u_i over the validation records, one u_i a record, each between -D and D whatever the model,
 the labels or a user's function do: `Metric.units` clips and rounds every record's number by itself and the sum is taken in

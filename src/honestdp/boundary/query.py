@@ -1,4 +1,4 @@
-"""The words that the mechanism and the rules exchange: public constants, what is asked of a step, what leaves it."""
+"""What mechanism and optimizers exchange: `Constants` that are public, a `Query`, its `Release`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rehearsal of the score door: model, loss and metric on made-up records, before anything is charged or read.
+"""Tries model, loss and metric on made-up records, to refuse what cannot be scored; it reads no record's values.
 
 What can go wrong without a record goes wrong here, in words: a metric that raises, gives NaN or more than one number, does not
 fit the labels, or remembers records between its calls; a model that in `eval()` lets the records of a batch, or of an earlier

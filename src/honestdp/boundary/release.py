@@ -1,4 +1,4 @@
-"""One step: from a lot to a release. The mechanism of the privacy argument, as one function.
+"""One step of a population: clip, sum, add noise, release. The mechanism of the privacy argument, as one function.
 
 One step of a run (Abadi et al. 2016, Algorithm 1, with the divisor a constant): draw a Poisson lot of rate q = L/N;
 with n_i the norm of record i's gradient g_i, weigh it by w_i so that |w_i g_i| <= C; release g~ = (sum_i w_i g_i + N(0,

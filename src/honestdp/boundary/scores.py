@@ -1,4 +1,4 @@
-"""The score door: behind it are the validation records, and only whole numbers with noise in them come out.
+"""`ScoreDoor`: scores models on the validation records; only whole numbers with noise in them come out.
 
 Rule 16 is kept by construction. The model sees the records in batches of one public width, the last one filled up with blank
 records, and gives a row for each; this module itself cuts output and labels into one row a record. From there on every record

@@ -1,4 +1,5 @@
-"""The command line. Results go to standard output, progress and notes to standard error, and a bad argument is one line."""
+"""The command line's entry point, and its commands `epsilon`, `noise` and `plan`. Results go to standard output,
+progress and notes to standard error, and a bad argument is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether code reads numbers out of a tensor to choose its way: a branch, a shape, a loop that depends on them.
+"""Detects code whose control flow or shapes depend on the values of tensors.
 
 Such code would choose once for a whole lot, by the numbers of all its examples, so that one example could decide how another
 is computed. Where `Reads` has seen it, every example is shown to the code by itself.

@@ -1,4 +1,5 @@
-"""Models that are refused without a trial: by the classes of their modules, and by where their parameters lie in memory.
+"""Refuses models that need no trial to be ruled out: by the class of a module, by hooks, by parameters that share
+memory.
 
 Privacy rests on three facts about a model. An example's gradient depends on that example alone; a model that mixes
 examples is refused, naming the module. Nothing but the optimizer writes to its parameters. And the norm that the clip sees

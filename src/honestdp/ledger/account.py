@@ -1,4 +1,4 @@
-"""The entries of a ledger, read: budgets, spendings, and how charged searches went on.
+"""Replays the entries of a ledger into one account for each dataset: budget, charges, resumes, ends.
 
 One walk reads them all, whoever asks and whichever dataset is meant: what is broken for `verify` is broken for a charge.
 """

@@ -1,4 +1,4 @@
-"""Where a dataset stands: its budget, what is spent of it and what is left."""
+"""`Balance`: a dataset's budget, what is spent of it and what is left."""
 
 from __future__ import annotations
 

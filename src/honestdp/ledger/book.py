@@ -1,4 +1,4 @@
-"""The ledger: what each dataset may spend, what it has spent, and whether a new charge still fits.
+"""`Ledger`: set budgets, charge, resume, end, verify, export.
 
 A charge is allowed if, and only if, everything charged to the dataset and the new charge together have an epsilon, at the
 budget's delta, of at most the budget's. It is written before any record is read, and never taken back: a crash has spent too.

@@ -1,4 +1,4 @@
-"""The chain of entries: what makes a changed ledger show.
+"""`Entry`, one line of the ledger, and the hash chain that makes tampering visible.
 
 Entry n carries h_n = SHA-256(canonical JSON of its fields and h_{n-1}), with h_0 sixty-four zeros. Whoever changes, removes,
 inserts or reorders entries must therefore recompute every hash that follows. A chain alone cannot see that it was put back to

@@ -1,4 +1,4 @@
-"""Many different queries as one pair of distributions, by merging two at a time: for ledgers with many charges.
+"""Composition of many different charges, two at a time in a tree whose unchanged branches are remembered.
 
 Composing k kinds of queries at once takes k transforms, each of the length of the whole. Here the kinds are the leaves of a
 tree. Each is composed by itself and put on a grid made for its own deviation, and two blocks are merged at a time: a merged
@@ -162,7 +162,7 @@ def _exponent(variance: float) -> int:
 
 
 def _block(losses: Array, p: Array, p_inf: float, r_inf: float, *, delta: float) -> Block:
-    """Masses at any increasing losses, each moved to the two losses of the grid around it (accounting/atoms.py)."""
+    """Masses at any increasing losses, each moved to the two losses of the grid around it (accounting/discrete.py)."""
     mean = float(p @ losses) / float(p.sum())
     variance = float(p @ (losses - mean) ** 2) / float(p.sum())
     widest = max(abs(float(losses[0])), abs(float(losses[-1])))

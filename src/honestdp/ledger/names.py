@@ -1,4 +1,4 @@
-"""Names of datasets: what looks like one name is one name.
+"""Names of datasets: normalised, and look-alikes refused.
 
 A dataset charged under two names is two datasets to a ledger, each with a budget of its own. So a new name is written in one
 form (composed characters, single spaces, none at the ends), what cannot be seen is refused, and so is a name that differs from

@@ -1,4 +1,4 @@
-"""Results that take long to compute, remembered from one process to the next.
+"""A cache of compositions on the disk, private to its user, shared by processes.
 
 What is remembered here decides what a ledger allows, so that whoever could write it could have a budget overspent. It is
 therefore no part of a ledger, which others may be allowed to write: it lies in a folder of the user's own that nobody else can

@@ -1,4 +1,4 @@
-"""What one charge spends: the public description of a search, and its privacy as steps that compose with everything else.
+"""`Spending`, what one charge spends, and the epsilon of any number of spendings composed.
 
 A ledger that kept epsilons could only add them up. It keeps events: a selection, the runs of its candidates, and what was
 asked of validation records. From these the privacy profile delta(e) of the whole search follows, and a profile composes tightly.

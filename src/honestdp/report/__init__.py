@@ -1,1 +1,1 @@
-"""What people see: tables on the console and charts."""
+"""Reports for people: tables of the console, charts, and the HTML page of a search or a training."""

@@ -1,4 +1,4 @@
-"""The report of a search: one HTML file that opens without a network, for people who answer for the data.
+"""Renders a search or a training as one HTML file that needs no other.
 
 It shows a SearchView and nothing else. Charts are drawn as SVG in per cent of their width, so that bars follow the screen while
 text keeps its size; every chart has a title, a description and a table beside it. The file holds no script, refers to nothing

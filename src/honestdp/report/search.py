@@ -1,4 +1,4 @@
-"""The report of a search that was carried out, from plain values: everything in them is public under the guarantee."""
+"""The page of a finished search, from the public values that `tune` hands over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search that is paid for: the records and weights are those that it was begun with."""
+"""Carries out a search that is charged: checks that the records are those it began with, trains, scores."""
 
 from __future__ import annotations
 

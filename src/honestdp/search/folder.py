@@ -1,4 +1,4 @@
-"""The folder of a search: made so that nobody else can write into it, and in the hands of one process at a time.
+"""Makes a search's folder with safe permissions, and locks it to one process.
 
 The lock is the operating system's, on the file `.lock`: it ends with the process, however that ends. Two processes that went
 on with one search would each write its result, and each tell the ledger.

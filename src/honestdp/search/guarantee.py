@@ -1,4 +1,4 @@
-"""What a search guarantees, as a statement: the selection's, with the split, the scores and the choice of the method."""
+"""A search's `Statement`: the guarantee of its selection, with the split, the scores and the assumptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While a search runs: SIGTERM is as Ctrl-C, and a crash leaves no image of the memory, in which all that is secret lies."""
+"""Guards the process while a search runs: SIGTERM acts like Ctrl-C, and a crash writes no memory to the disk."""
 
 from __future__ import annotations
 

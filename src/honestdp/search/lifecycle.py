@@ -1,4 +1,4 @@
-"""The states of a search in its folder: new, begun, charged, over; killed, resumed or refused at any moment.
+"""`Search`: begins, charges, runs, resumes and ends a search in its folder, in the order that privacy needs.
 
 The order is the privacy argument: the draws are on the disk, then the public side, then the charge is durable, and only then is a
 record read. Without the public side nothing was charged; without a result nothing has left.

@@ -1,4 +1,5 @@
-"""What a search tells the ledger: its charge, each resume, its end. One charge pays for one search, however it is interrupted.
+"""A search's entries in the ledger: one charge, a token for each resume, the end. One charge pays for one search,
+however it is interrupted.
 
 Every resume puts a new token into the folder and then into the ledger, where each must follow on the one before. A copy of
 the folder that was made earlier has an older token and is refused; a kill between the two is made good by the next resume.

@@ -1,4 +1,4 @@
-"""How many runs of a search are trained together: decided once, before the charge, and kept in its plan.
+"""How many runs of a search are trained together: measured once before the charge, and kept in its plan.
 
 A population draws its noise as one stream, so that which runs are in it decides what each of them draws. A choice by speed made
 anew in every copy of a folder would make the copies differ. It is measured on made-up records in the shape of the true

@@ -1,4 +1,4 @@
-"""The secret side of a search: every random number of it, drawn before the first run and before a record is read.
+"""All random draws of a search, made before a record is read and kept secret.
 
 How many runs there are, which candidates they try, how the records are split, what noise the scores get: none of it depends on a
 record, and none of it may be known to whoever sees the winner.

@@ -1,4 +1,4 @@
-"""What a search looks through: candidates, by grid or by chance.
+"""The search space: candidates of a grid, or drawn at random.
 
 A space is a plain dictionary from hyperparameters to lists (a grid), to `LogUniform`, `Uniform` or `Choice` (random search), or
 to single values. Besides an optimizer's own hyperparameters it may hold `lot`, `steps` and `width`, the last handed to the

@@ -1,4 +1,4 @@
-"""Where a search stands between two batches. Secret."""
+"""The secret progress of a search between two batches: what is done, the best run, noisy scores. Secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door to a search: tune a model under one budget, and stand behind the epsilon.
+"""`tune`: hyperparameter search and training under one privacy budget.
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
 random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only

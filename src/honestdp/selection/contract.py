@@ -1,4 +1,4 @@
-"""What a selection says of itself: its cost, what may leave, its words, its file form and how it is listed.
+"""`Selection`, the base class of all selections: what each says of itself.
 
 Planner, search, ledger, reports and command line ask a selection through this contract and never what kind it is. A new one
 is a subclass of `EachOnce` or `Drawn` and a line of the catalogue. The defaults are the careful side: only the winner leaves,

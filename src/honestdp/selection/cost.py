@@ -1,4 +1,4 @@
-"""What a run or a whole search costs: its epsilon, and the least noise with which it meets a budget."""
+"""`honestdp.epsilon` and `honestdp.least_noise`: what a run or a search costs, and the noise that meets a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the number of runs K, by their generating function phi(x) = E x^K.
+"""Distributions of the random number of runs K, by their generating functions.
 
 What a selection costs depends on K through phi' alone: phi'(1) = E K is the mean number of runs, phi'(0) = P(K = 1), and the
 chance that one of G candidates, drawn independently with replacement, is ever drawn is 1 - phi(1 - 1/G).

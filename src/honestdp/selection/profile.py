@@ -1,4 +1,4 @@
-"""What a selection spends at every epsilon: its privacy profile, as points on or above it.
+"""Privacy profiles (delta at every epsilon) of pairs, events and selections, sampled so that searches compose.
 
 An epsilon at one delta does not compose with what else was spent; a profile does. Each selection gives two, for the record
 added and the record removed, sampled where the profile bends. Every point is a valid bound, and the true profile is convex in

@@ -1,4 +1,4 @@
-"""Whether code is the code that was: of a model, a loss, a metric, a schedule, a rule.
+"""Digests of users' code (models, losses, metrics, rules), to notice that it changed before a resume.
 
 A search or a training that goes on with other code would put the noise it has drawn on another function of the records, and two
 copies of it would betray the difference without any noise. So what is compared is not a name but what runs: the byte code

@@ -1,4 +1,4 @@
-"""A population on its way from initial weights to final ones: chunks, checkpoints, interruptions, lack of memory.
+"""`Job`: trains a population chunk by chunk, with checkpoints, interruptions and a lack of memory.
 
 What is handled here are releases, weights and public constants; everything private is behind `Intake`.
 """

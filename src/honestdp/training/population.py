@@ -1,4 +1,4 @@
-"""A population between two calls of the mechanism: the weights and the state of runs of one rule, and how far they are."""
+"""`Population`: the weights, the state and the step of runs that are trained together."""
 
 from __future__ import annotations
 
