@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Accuracy
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.losses import cross_entropy
@@ -113,8 +114,8 @@ class FromPool(Execution):
     def _trained(self, number: int, batch: list[int]) -> list[torch.Tensor | None]:
         return [torch.tensor([1.0 if self._kept.finite[self._tried[run]] else math.nan]) for run in batch]
 
-    def _score(self, run: int, weights: torch.Tensor, *noise: int) -> tuple[int, ...]:
-        return tuple(self._kept.total(self._tried[run]) + z for z in noise)
+    def _score(self, run: int, weights: torch.Tensor) -> tuple[int, ...]:
+        return tuple(self._kept.total(self._tried[run]) + z for z in self._secret.noises[run])
 
 
 def product_winner(design: Design, secret: Secret, kept: Kept) -> tuple[int, int]:
@@ -124,7 +125,7 @@ def product_winner(design: Design, secret: Secret, kept: Kept) -> tuple[int, int
     )
     x, y = clouds(40)
     cpu = Setting(model=small, loss=None, schedule="constant", device=torch.device("cpu"), secure=False, workers=0)
-    best = FromPool(design, secret, cpu, (x, y), records=len(x), store=Unkept()).pooled(kept, tried)
+    best = FromPool(design, secret, cpu, PrivateData((x, y)), records=len(x), store=Unkept()).pooled(kept, tried)
     assert best is not None
     return tried[best]
 

@@ -197,8 +197,8 @@ def test_a_charge_after_reading_is_noticed(home: Any, tmp_path: Path, monkeypatc
 
 
 def test_reading_before_the_charge_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tuning.count
-    monkeypatch.setattr(tuning, "count", lambda data: (data[0], real(data))[1])
+    real = tuning.PrivateData
+    monkeypatch.setattr(tuning, "PrivateData", lambda data: (data[0], real(data))[1])
     assert 0 in reads(tmp_path, noting_dataset)
 
 
@@ -257,8 +257,8 @@ def ending(folder: Path, *, tensors: bool, peek: Callable[[Any], Any] | None = N
 
         Ledger.charge = charged  # type: ignore[method-assign]
         if peek is not None:
-            real = tuning.count
-            tuning.count = lambda data: (peek(data), real(data))[1]  # type: ignore[assignment]
+            real = tuning.PrivateData
+            tuning.PrivateData = lambda data: (peek(data), real(data))[1]  # type: ignore[assignment, misc]
         tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), compute=Compute(workers=0))
         code = 0
     except BaseException:

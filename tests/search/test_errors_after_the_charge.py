@@ -297,7 +297,7 @@ def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_gathering_alone_keeps_no_words() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        PrivateData(Records("raises")).gathered(
+        PrivateData(Records("raises"))._gathered(
             dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fresh()
         )
     assert caught.value.__context__ is None

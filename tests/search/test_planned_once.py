@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
     "space": {"lr": [0.1, 0.2, 0.5, 1.0], "clip": [1.0]},
     "lot": 20,
     "steps": 3,
-    "device": "cpu",
+    "compute": honestdp.Compute(device="cpu"),
     "reproduce": "a test",
 }
 
@@ -72,8 +72,8 @@ def test_a_search_plans_once_and_computes_each_epsilon_once(
     result = honestdp.tune(linear, clouds(), selection=selection, out=tmp_path / "out", **SETTINGS)
     assert counted.plans == plans
     assert set(counted.epsilons.values()) == {1}
-    assert result.report is not None
-    assert f"coverage of at least {0.9:g}" in result.report.read_text()
+    assert result.folder is not None
+    assert f"coverage of at least {0.9:g}" in (result.folder / "report.html").read_text()
 
 
 def test_one_candidate_is_compared_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

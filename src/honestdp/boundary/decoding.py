@@ -81,9 +81,12 @@ def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
         return torch.empty(0), torch.empty(0)
     try:
         batches = [part.tolist() for part in torch.split(torch.arange(len(dataset)), 4 * _AHEAD)]  # type: ignore[arg-type]
-        loader = loader_of(dataset, seeded_batches(batches, seed), workers=workers)
-        with deaths_named():
-            parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in loader]
+        decoded = iter(loader_of(dataset, seeded_batches(batches, seed), workers=workers))
+        try:
+            with deaths_named():
+                parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in decoded]
+        finally:
+            _end_workers(decoded)
         x, y = zip(*parts, strict=True)
         return torch.cat(x), torch.cat(y)
     except (WorkerDied, OSError, MemoryError):
@@ -176,9 +179,13 @@ class DatasetRecords(Records):
         """End all workers. What their end raises is not news."""
         iterator, self._coming = self._coming, None
         self._loader._iterator = None
-        with suppress(Exception):
-            if iterator is not None:
-                iterator._shutdown_workers()  # type: ignore[attr-defined]
+        _end_workers(iterator)
+
+
+def _end_workers(iterator: Any) -> None:
+    """Of a DataLoader, now and not when it is collected: one whose Dataset failed would leave its workers behind."""
+    with suppress(Exception):
+        iterator._shutdown_workers()
 
 
 class _Seeded(Dataset[Any]):
