@@ -41,6 +41,13 @@ def noise_of(one: Mechanism) -> Tensor:
     return one._release([], params, Query(clip=torch.ones_like(one.constants.noise))).gradient
 
 
+def differ(one: Tensor, other: Tensor) -> bool:
+    """Whether noises were drawn apart. Rounded to the same grid, two numbers are equal once in 10,000 pairs: of fewer than a
+    hundred, more than five once in 10^15 times.
+    """
+    return int((one == other).sum()) <= 5
+
+
 def members_of(one: Mechanism) -> list[list[int]]:
     one._start(8)
     lots = one._lots()
@@ -50,7 +57,7 @@ def members_of(one: Mechanism) -> list[list[int]]:
 def test_two_unseeded_mechanisms_share_neither_noise_nor_lots() -> None:
     """Each by itself: a constant seed of the one must not hide behind the randomness of the other."""
     first, second = made(), made()
-    assert not (noise_of(first) == noise_of(second)).any()
+    assert differ(noise_of(first), noise_of(second))
     assert members_of(first) != members_of(second)
     again = [made(seed=3), made(seed=3)]
     assert noise_of(again[0]).equal(noise_of(again[1]))
@@ -62,7 +69,7 @@ def test_two_unseeded_trainings_share_neither_noise_nor_lots() -> None:
     for _ in range(2):
         job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 2)
         mechanisms.append(job.population([0, 1])._mechanism)
-    assert not (noise_of(mechanisms[0]) == noise_of(mechanisms[1])).any()
+    assert differ(noise_of(mechanisms[0]), noise_of(mechanisms[1]))
     assert members_of(mechanisms[0]) != members_of(mechanisms[1])
 
 
@@ -70,14 +77,14 @@ def test_two_unseeded_trainings_share_neither_noise_nor_lots() -> None:
 def test_two_chunks_of_one_training_share_neither_noise_nor_lots(seed: int | None) -> None:
     job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 4, noise_seed=seed)
     first, second = (job.population(chunk)._mechanism for chunk in ([0, 1], [2, 3]))
-    assert not (noise_of(first) == noise_of(second)).any()
+    assert differ(noise_of(first), noise_of(second))
     assert members_of(first) != members_of(second)
 
 
 def test_the_runs_of_one_chunk_share_neither_noise_nor_lots() -> None:
     one = made()
     drawn = noise_of(one)
-    assert not (drawn[0] == drawn[1]).any()
+    assert differ(drawn[0], drawn[1])
     one._start(8)
     lots = one._lots()
     assert not lots.indices[:, 0].equal(lots.indices[:, 1])
@@ -113,11 +120,11 @@ def in_a_fixed_world(act: Callable[[], Any]) -> list[Any]:
 
 
 def test_no_global_generator_reaches_lots_noise_or_a_gpu_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lots are unequal by chance, noise differs in all coordinates: false alarms below 1e-9."""
+    """Lots are unequal by chance, and so is noise: false alarms below 1e-9."""
     lots = in_a_fixed_world(lambda: members_of(made()))
     assert lots[0] != lots[1]
     drawn = in_a_fixed_world(lambda: noise_of(made()))
-    assert not (drawn[0] == drawn[1]).any()
+    assert differ(drawn[0], drawn[1])
     jobs = in_a_fixed_world(lambda: assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE]))
     trained = [job.population([0])._mechanism for job in jobs]
     assert members_of(trained[0]) != members_of(trained[1])
