@@ -38,12 +38,13 @@ CASES: dict[str, tuple[Any, Any]] = {
 
 
 def milliseconds(door: ScoreDoor, model: nn.Module) -> float:
-    door.score(0, model)
+    runs = iter(range(10**9))
+    door.score(next(runs), model)
     found = []
     for _ in range(REPEATS):
         begun = time.perf_counter()
         for _ in range(RUNS):
-            door.score(0, model)
+            door.score(next(runs), model)
         found.append((time.perf_counter() - begun) / RUNS * 1e3)
     return min(found)
 
@@ -58,7 +59,7 @@ def main() -> None:
     y = torch.randint(CLASSES, (RECORDS,), generator=generator).to(given.device)
     model = nn.Linear(given.features, CLASSES).to(given.device)
     for name, (loss, metric) in CASES.items():
-        door = ScoreDoor(x, y, loss=loss, metric=metric, noise=[(0,)])
+        door = ScoreDoor(x, y, loss=loss, metric=metric, noise=[(0,)] * (1 + REPEATS * RUNS))
         print(f"{name:<28}{milliseconds(door, model):8.2f} ms")
 
 

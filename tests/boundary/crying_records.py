@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -34,8 +35,16 @@ INSIDE = ("honestdp.boundary", *TOOLS)
 CLOSED = (PrivateData, Intake, Mechanism, ScoreDoor)
 """Objects with records behind them. That they give none out is for the other tests."""
 SHAPES_ONLY = ("new_", "zeros_like", "empty_like", "ones_like", "full_like", "rand_like")
-NUMBERS = frozenset({"item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__array__"})
-"""Ways out of torch."""
+METADATA = frozenset(
+    {
+        "__get__", "__hash__", "__len__", "data_ptr", "dim", "element_size", "get_device", "is_complex", "is_contiguous",
+        "is_floating_point", "is_same_size", "ndimension", "nelement", "numel", "size", "storage_offset", "stride", "type",
+        "untyped_storage",
+    }
+)  # fmt: skip
+"""What tells of a tensor without reading it."""
+SIZES = frozenset({"argwhere", "masked_select", "nonzero", "unique", "unique_consecutive"})
+"""What makes a shape of values."""
 WAYS_OUT = frozenset(
     {
         ("honestdp.boundary.scores", "_noisy"),
@@ -44,7 +53,7 @@ WAYS_OUT = frozenset(
         ("honestdp.boundary.data", "_blocks"),
         ("honestdp.boundary.records", "label_range"),
         ("honestdp.boundary.decoding", "label_range"),
-        ("honestdp.boundary.mechanism", "_examples"),
+        ("honestdp.boundary.mechanism", "_check_classes"),
     }
 )
 """Where a number of Python is made from records: with noise in it, to check labels, or for a secret fingerprint."""
@@ -73,7 +82,7 @@ class Watch(TorchDispatchMode):
         self._marked.pop(tensor.untyped_storage()._cdata, None)
 
     def is_marked(self, thing: Any) -> bool:
-        if not isinstance(thing, Tensor) or not thing.numel():
+        if not isinstance(thing, Tensor):
             return False
         try:
             return thing.untyped_storage()._cdata in self._marked
@@ -114,19 +123,28 @@ class Watch(TorchDispatchMode):
 
 
 class Calls(TorchFunctionMode):
-    """Watches what the dispatcher does not see: tensors that become numbers of Python."""
+    """Watches what the dispatcher does not see: tensors that become something of Python. Denied by default."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
         self._watch = watch
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in NUMBERS and self._watch.is_marked(args[0]):
+        value = func(*args, **(kwargs or {}))
+        if _tells(func, value) and any(self._watch.is_marked(one) for one in tree_leaves((args, kwargs))):
             frame = nearest(sys._getframe(1))
             where = ("", "") if frame is None else (frame.f_globals["__name__"], frame.f_code.co_name)
             if not where[0].startswith(TOOLS) and frame is not None and where not in WAYS_OUT:
                 self._watch.cries.append(f"a record becomes a number in {'.'.join(where)}")
-        return func(*args, **(kwargs or {}))
+        return value
+
+
+def _tells(func: Any, value: Any) -> bool:
+    """Whether a function of torch gives something else than tensors: a number, a text, an array, or a shape of values."""
+    name = getattr(func, "__name__", "")
+    return name in SIZES or (
+        name not in METADATA and any(not isinstance(one, Tensor | None) for one in tree_leaves(value))
+    )
 
 
 def nearest(frame: FrameType | None) -> FrameType | None:
@@ -165,12 +183,26 @@ def crying(*records: Tensor) -> Iterator[Watch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "noisy", declassified)
         _watch_returns(patch, watch)
+        _watch_threads(patch, watch)
         try:
             with watch, Calls(watch):
                 yield watch
         finally:
             if watch.cries:
                 raise CriedOut(watch.cries[0])
+
+
+def _watch_threads(patch: pytest.MonkeyPatch, watch: Watch) -> None:
+    """What torch does in another thread is not watched, so that honestdp may start none while it has records at hand."""
+    start = threading.Thread.start
+
+    def watched(thread: threading.Thread) -> None:
+        caller = sys._getframe(1)
+        if str(caller.f_globals.get("__name__")).startswith(INSIDE):
+            watch.cries.append(f"{caller.f_globals['__name__']} starts a thread")
+        start(thread)
+
+    patch.setattr(threading.Thread, "start", watched)
 
 
 def _watch_returns(patch: pytest.MonkeyPatch, watch: Watch) -> None:

@@ -69,7 +69,8 @@ class Imports:
                     for alias in node.names:
                         top = alias.name.split(".")[0]
                         bound[alias.asname or top] = (alias.name if alias.asname else top, None)
-                elif isinstance(node, ast.ImportFrom) and node.module:
+                elif isinstance(node, ast.ImportFrom):
+                    assert node.module, f"{module}: a relative import"
                     assert not node.level, f"{module}: a relative import"
                     for alias in node.names:
                         bound[alias.asname or alias.name] = (node.module, alias.name)

@@ -18,7 +18,7 @@ from honestdp.boundary.scores import OneByOne, ScoreDoor, right
 from honestdp.gradients import ModelWritten
 from honestdp.losses import cross_entropy, squared_error
 
-NONE = [(0,)]  # the noise of one run, silenced to see the sum
+NONE = [(0,), (0,)]  # the noise of two runs, silenced to see the sum
 WIDTH = 16  # in place of 1024, so that few records are several batches
 
 
@@ -412,7 +412,7 @@ def test_a_sum_of_many_records_is_exact(monkeypatch: pytest.MonkeyPatch) -> None
     assert door.score(0, Given()) == (2**24 + 1,)
     real = ClippedLoss.units
     monkeypatch.setattr(ClippedLoss, "units", lambda self, numbers: real(self, numbers).float())
-    assert door.score(0, Given()) != (2**24 + 1,)
+    assert door.score(1, Given()) != (2**24 + 1,)
 
 
 # ---- Models that write into records
@@ -439,7 +439,7 @@ def test_a_model_that_writes_into_its_input_is_given_copies() -> None:
     x[5, 0] = 7.0
     metric, before = DeclaredMetric(lambda out, y: out.sum(), low=-8, high=8), x.clone()
     door = ScoreDoor(x, y, loss=cross_entropy, metric=metric, width=WIDTH, noise=NONE)
-    first, again = door.score(0, Writes()), door.score(0, Writes())
+    first, again = door.score(0, Writes()), door.score(1, Writes())
     assert first == again
     assert torch.equal(x, before)
     assert moved(x, y, metric=metric, model=Writes()) <= metric.sensitivity
@@ -471,3 +471,12 @@ def test_a_model_that_writes_to_its_weights_while_it_is_scored_stops_the_search(
     x[5, 0] = 77.0
     with pytest.raises(ModelWritten):
         total(x, y, metric=Accuracy(), model=Negates())
+
+
+def test_a_run_is_scored_once() -> None:
+    """Two answers with one noise would tell the exact difference of two models."""
+    x, y = classes(20, 0)
+    door = ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), noise=[(7,)])
+    door.score(0, Given())
+    with pytest.raises(KeyError):
+        door.score(0, Given())

@@ -10,7 +10,6 @@ import pytest
 
 from honestdp.search.source import PACKAGE, UNDECISIVE, deciding_files, source_digest
 
-
 QUESTIONS_ALONE = ("selection/cost.py",)
 """What no search asks: the two functions of the front door that price a run or a search."""
 
@@ -50,7 +49,6 @@ def test_every_file_of_the_packages_that_decide_a_search_is_in_its_digest(copied
         "cli/tune.py",
         "cli/main.py",
         "data/named.py",
-        "planner.py",
     ],
 )
 def test_what_shows_or_plans_is_not(copied: Path, name: str) -> None:

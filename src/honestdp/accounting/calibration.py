@@ -68,7 +68,10 @@ def least_multiplier(
         """log epsilon - log target: decreasing in the noise, clamped where epsilon is infinite or zero."""
         noise = min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
         epsilon = epsilon_of(selection, event_of(noise), delta=budget.delta)
-        return min(max(math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon), -20.0), 20.0)
+        over = math.log(max(epsilon, 1e-300)) - math.log(budget.epsilon)
+        if epsilon > budget.epsilon:  # by less than logarithms can tell, too
+            over = max(over, 1e-15)
+        return min(max(over, -20.0), 20.0)
 
     log_noise = _crossing(excess) if start is None else _near(excess, start)
     return min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)

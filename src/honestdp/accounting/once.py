@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 from dp_accounting import DpEvent
@@ -40,7 +41,7 @@ def epsilon_of(selection: Spender, event: DpEvent, *, delta: float) -> float:
     known = _known.get()
     if known is None:
         return selection.epsilon(event, delta=delta)
-    key = selection, repr(event), delta  # some events hold lists, which have no hash
+    key = _name(selection), repr(event), delta  # some events hold lists, which have no hash
     if key not in known:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AccountingWarning)
@@ -49,3 +50,10 @@ def epsilon_of(selection: Spender, event: DpEvent, *, delta: float) -> float:
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return epsilon
+
+
+def _name(selection: Spender) -> tuple[object, ...]:
+    """By all of its fields and not by its own word for equality, which may leave some out; else by the object itself."""
+    if not is_dataclass(selection) or type(selection).__eq__ is object.__eq__:
+        return (selection,)
+    return type(selection), *(repr(getattr(selection, field.name)) for field in fields(selection))

@@ -124,7 +124,7 @@ def _curve(event: DpEvent, orders: tuple[float, ...]) -> RenyiCurve:
         values[theirs] = accountant.rdp
     if at_whole is not None:
         values[whole] = at_whole
-    return RenyiCurve(alpha, np.maximum(values, 0) + total_steps(event) * ROUNDING / (alpha - 1))
+    return RenyiCurve(alpha, np.maximum(values, 0) * (1 + 1e-15) + total_steps(event) * ROUNDING / (alpha - 1))
 
 
 def _at_whole_orders(event: DpEvent, orders: tuple[float, ...]) -> Array | None:

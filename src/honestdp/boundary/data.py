@@ -76,7 +76,7 @@ class PrivateData:
             return None
         x, y = self._pair
         words = f"{list(x.shape[1:])} {x.dtype}", f"{list(y.shape[1:])} {y.dtype}"
-        return Shapes(as_tensor(_native(x[:0])), as_tensor(_native(y[:0])), words)
+        return Shapes(_empty(x), _empty(y), words)
 
     def decoders(self) -> list[Any]:
         """What decodes the records of a Dataset: its class, and the functions and plain settings that it was made with."""
@@ -148,6 +148,11 @@ class _Rows(Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         return np.array(self._x[index]), np.array(self._y[index])
+
+
+def _empty(part: Any) -> Tensor:
+    """No record, of the shape and kind of these. A view of none of them would still be a way to their memory."""
+    return as_tensor(_native(part[:0])).new_empty(0, *part.shape[1:])
 
 
 def _is_dataset(data: Any) -> bool:

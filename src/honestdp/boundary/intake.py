@@ -126,7 +126,8 @@ def open_door(
     if len(x) == 0:  # the coins put no record here: every score is its noise
         return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
     # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
-    forward = rehearse(metric, module, loss=loss, x=x[:0], y=y[:0], strict=strict)
+    empty_x, empty_y = (part.new_empty(0, *part.shape[1:]) for part in (x, y))
+    forward = rehearse(metric, module, loss=loss, x=empty_x, y=empty_y, strict=strict)
     return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
 
 

@@ -50,6 +50,7 @@ class Mechanism:
         self._noise = noise_source(device, seed.child("noise"), secure=secure)
         self._choice = torch_generator(device, seed.child("lots"))
         self._decoding = seed.child("decoding")
+        self._made = 0
         self._pending: PendingLots | None = None
         self._captured: Captured | None = None
         self._capturable = device.type == "cuda" and records.resident
@@ -71,6 +72,9 @@ class Mechanism:
             self._start(min(self._block, left))
         lots = self._lots()
         count = len(lots.longest)
+        if count > left or self._made + count > self.constants.steps:
+            raise RuntimeError("more steps than were asked for, or than are accounted")
+        self._made += count
         if count < left:
             self._start(min(self._block, left - count))  # while a GPU makes these steps
         for first in range(0, count, UNROLL):
@@ -97,8 +101,9 @@ class Mechanism:
         shared = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
         return [before, shared, *self._noise.state()]
 
-    def restore(self, random_state: list[Tensor]) -> None:
-        """Go on from where `random_state` was taken."""
+    def restore(self, random_state: list[Tensor], *, step: int) -> None:
+        """Go on from where `random_state` was taken, after so many steps."""
+        self._made = step
         self._pending = self._captured = None
         self._choice.set_state(random_state[0])
         device = self.constants.noise.device
@@ -144,7 +149,7 @@ class Mechanism:
     def _examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y, norms = self._records.fetch(indices)
         if self._classes is not None and not self._records.resident and y.numel():
-            check_labels(int(y.min()), int(y.max()), self._classes)
+            _check_classes(y, self._classes)
         return Examples(x, y, present, finite=self._records.finite, norms=norms)
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
@@ -165,6 +170,10 @@ class Mechanism:
             self._captured = Captured(one, rule, params, state, width=self._width, generators=self._noise.generators)
         block = slice(first, first + UNROLL)
         return self._captured.replay(params, state, lots.indices[block], lots.counts[block])
+
+
+def _check_classes(y: Tensor, classes: int) -> None:
+    check_labels(int(y.min()), int(y.max()), classes)
 
 
 def _largest_divisor(of: int, most: int) -> int:

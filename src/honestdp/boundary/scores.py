@@ -64,15 +64,16 @@ class ScoreDoor:
         outputs of a batch `[width, ...]`.
         """
         check_metric(metric)
-        self._metric, self._forward, self._width, self._noise = metric, forward, width, noise
+        self._metric, self._forward, self._width, self._noise = metric, forward, width, dict(enumerate(noise))
         self._numbers = numbers_of(metric, loss)
         pairs = zip(torch.split(x, width), torch.split(y, width), strict=True)
         self._batches = [(self._filled(a), self._filled(b), len(a)) for a, b in pairs if len(a)]
 
     def score(self, run: int, model: nn.Module) -> tuple[int, ...]:
-        """S + z of a run's model, for each z of its noise."""
+        """S + z of a run's model, for each z of its noise. Once a run: two models with one noise would tell their difference."""
+        noise = self._noise.pop(run)
         total = self._total(model)
-        return tuple(_noisy(total, z) for z in self._noise[run])
+        return tuple(_noisy(total, z) for z in noise)
 
     @torch.no_grad()
     def _total(self, model: nn.Module) -> Tensor:

@@ -18,7 +18,7 @@ def products(precision: str, device: torch.device) -> AbstractContextManager[Non
     compared that take the same side of every kink (ReLU, max-pooling).
     """
     before, cast = torch.get_float32_matmul_precision(), torch.is_autocast_enabled(device.type)
-    short = precision == "highest" and device.type == "cuda" and cudnn.allow_tf32
+    short = precision == "highest" and device.type == "cuda" and cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
     return _AS_IS if before == precision and not cast and not short else _changed(precision, before, device, short)
 
 
@@ -26,11 +26,11 @@ def products(precision: str, device: torch.device) -> AbstractContextManager[Non
 def _changed(precision: str, before: str, device: torch.device, short: bool) -> Iterator[None]:
     torch.set_float32_matmul_precision(precision)
     if short:
-        cudnn.allow_tf32 = False
+        cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
     try:
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
         torch.set_float32_matmul_precision(before)
         if short:
-            cudnn.allow_tf32 = True
+            cudnn.conv.fp32_precision = "tf32"  # type: ignore[attr-defined]

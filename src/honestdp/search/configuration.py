@@ -116,6 +116,7 @@ def configuration(
         "the schedule's code": identity(setting.schedule),
         "the optimizers' code": identity(*(BY_NAME[name] for name, _ in request.space.dimensions)),
         "the Dataset's code": identity(*data.decoders()),
+        "the selection's code": identity(request.selection),
     }
     return Configuration(
         request=request,

@@ -74,7 +74,7 @@ def _scores(design: Design) -> str:
         cost = rounded_up(epsilon_of(spending.base, spending.validation, delta=design.budget.delta))
     noise = f"discrete Gaussian noise of {design.multiplier:.4g} times the sensitivity"
     if design.choice is not None:
-        choice = f"the best run by a noisy maximum at epsilon {design.choice:.4g}"
+        choice = f"the best run by a noisy maximum at epsilon {rounded_up(design.choice)}"
         how = f"{choice}, and its {design.metric.name} with {noise}"
     else:
         how = f"{'the' if design.selection.one_run else 'every'} run's {design.metric.name}, with {noise}"

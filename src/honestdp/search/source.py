@@ -1,8 +1,7 @@
 """A digest of the source that a search runs, so that it does not go on with other code.
 
 Imports are read from the source, in functions too, from the front door of a search on: what the search does not reach decides
-nothing in it. Nor do reports, the command line and the named datasets, whatever reaches them, nor the planner: what that
-recommends is compared as a number when a search is resumed.
+nothing in it. Nor do reports, the command line and the named datasets, whatever reaches them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 FRONT_DOOR = "honestdp.search.tune"
-UNDECISIVE = ("report", "cli", "data", "planner")
+UNDECISIVE = ("report", "cli", "data")
 _MENTIONED = re.compile(r"honestdp(?:\.\w+)+")
 _FROM = re.compile(r"^\s*from (honestdp[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 

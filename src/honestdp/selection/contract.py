@@ -294,6 +294,11 @@ class Drawn(Selection):
     each_once: ClassVar[bool] = False
 
     @property
+    def one_run(self) -> bool:
+        """No: one run on average is not one run for sure."""
+        return False
+
+    @property
     def leaves(self) -> str:
         return "the winner alone: its model, its hyperparameters and its noisy score; not how many runs there were"
 

@@ -20,6 +20,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting.discrete import Profile
+from honestdp.budget import rounded_up
 from honestdp.selection.contract import Drawn, Options, Selection, Series, written
 from honestdp.selection.counts import mean_for_coverage, with_replacement
 from honestdp.selection.profile import BEND, TAIL, Profiles, constant
@@ -43,6 +44,10 @@ class LiuTalwar(Drawn):
         if self.accountant not in ("rdp", "moments"):
             wanted = "rdp or moments for liu-talwar, whose delta1 near 1e-18 is below the floor of a Fourier transform"
             raise checks.InvalidArgument("accountant", self.accountant, wanted)
+
+    @property
+    def one_run(self) -> bool:
+        return self.gamma == 1
 
     @property
     def runs(self) -> float:
@@ -96,9 +101,7 @@ class LiuTalwar(Drawn):
         if not self.one_run:
             return ()
         alone = accounting.epsilon(event, delta=delta, accountant=self.accountant)
-        text = (
-            f"at gamma 1 the search is one run, whose own cost is epsilon {alone:.4g}: the theorem is not tight there"
-        )
+        text = f"at gamma 1 the search is one run, whose own cost is epsilon {rounded_up(alone)}: the theorem is not tight there"
         return (text,)
 
     @classmethod

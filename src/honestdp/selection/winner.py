@@ -33,6 +33,11 @@ class Winner(EachOnce):
 
     identical: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.identical, bool):
+            raise checks.InvalidArgument("identical", self.identical, "True or False")
+
     @property
     def basis(self) -> str:
         theorem = "Theorem 2R" if self.identical else "Theorem 3"

@@ -206,7 +206,7 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
             self.see(type(own))
         for one in own.__mro__:
             known = _installed(one.__module__)
-            if known and f"{one.__module__}.{one.__qualname__}" in _LATER_BASES:
+            if known and _installed(own.__module__) and f"{one.__module__}.{one.__qualname__}" in _LATER_BASES:
                 continue
             own_names = {} if known else {n: v for n, v in sorted(vars(one).items()) if f" {n} " not in _OF_EVERY_CLASS}
             self._named(one) if known else self._all(f"class {one.__qualname__}", own_names)

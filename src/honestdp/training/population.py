@@ -38,7 +38,7 @@ class Population:
 
     def restore(self, snapshot: Snapshot) -> None:
         self.step, self.params, self.state = snapshot.step, snapshot.params, dict(snapshot.state)
-        self._mechanism.restore(snapshot.generators)
+        self._mechanism.restore(snapshot.generators, step=snapshot.step)
 
     def block(self, most: int | None = None) -> None:
         """The next block of steps, at most `most`."""
