@@ -150,7 +150,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr(Population, "restore", lambda self, saved: None)
             patch.setattr(
-                Job, "population", lambda self, chunk: (setattr(self, "_seed", Seed.fresh()), honest(self, chunk))[1]
+                Job, "population", lambda self, chunk: (setattr(self, "seed", Seed.fresh()), honest(self, chunk))[1]
             )
             search.carry_out(private(), tmp_path / str(number), resume=True, show=False)
         found.append((tmp_path / str(number) / "model.safetensors").read_bytes())

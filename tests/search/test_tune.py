@@ -63,7 +63,9 @@ def said(selection: str) -> dict:
 @pytest.mark.parametrize("selection", GOLDEN)
 def test_the_statement_reads_as_it_was_agreed(selection: str) -> None:
     """A change of words or of a number is seen by whoever reviews it: `python -m tests.search.test_tune` writes them anew."""
-    golden = json.loads((FOLDER / f"{selection}.json").read_text())
+    file = FOLDER / f"{selection}.json"
+    assert file.exists(), "a new selection: let `python -m tests.search.test_tune` write its statement, and read it"
+    golden = json.loads(file.read_text())
     found = said(selection)
     assert found.keys() == golden.keys()
     for name, value in golden.items():

@@ -11,7 +11,7 @@ import pytest
 from honestdp import Run
 from honestdp.accounting import epsilon
 from honestdp.checks import InvalidArgument
-from honestdp.selection import SELECTIONS, LiuTalwar, Selection, TruncatedNegativeBinomial, named
+from honestdp.selection import BOUNDS, SELECTIONS, LiuTalwar, Selection, TruncatedNegativeBinomial, named
 
 RUN = Run(records=60000, lot=250, steps=2000, noise=4.0)
 ALL: list[tuple[str, dict[str, Any]]] = [
@@ -20,7 +20,7 @@ ALL: list[tuple[str, dict[str, Any]]] = [
     ("compose", {"accountant": "rdp"}),
     ("liu-talwar", {"accountant": "moments"}),
     ("winner", {"identical": True}),
-    *((bound, {"shape": shape}) for bound in SELECTIONS[3:] for shape in (-0.5, 0.0, "poisson")),
+    *((bound, {"shape": shape}) for bound in BOUNDS for shape in (-0.5, 0.0, "poisson")),
 ]
 
 

@@ -15,7 +15,7 @@ from honestdp.accounting import privacy_loss, quiet
 from honestdp.accounting.discrete import Profile, step_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import Array
-from honestdp.selection import SELECTIONS, Profiles, RandomStopping, named
+from honestdp.selection import BOUNDS, SELECTIONS, Profiles, RandomStopping, named
 from honestdp.selection.counts import Binomial
 from honestdp.selection.profile import BEND, TAIL, at, constant, corners, least, worst
 
@@ -27,7 +27,7 @@ ALL: list[tuple[str, dict[str, Any]]] = [
     ("compose", {"accountant": "moments"}),
     ("winner", {"identical": True}),
     ("envelope", {"shape": 0.0}),
-    *((bound, {"shape": "poisson"}) for bound in SELECTIONS[3:]),
+    *((bound, {"shape": "poisson"}) for bound in BOUNDS),
 ]
 each = pytest.mark.parametrize(("name", "options"), ALL, ids=lambda value: str(value))
 

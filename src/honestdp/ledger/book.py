@@ -54,6 +54,8 @@ class Ledger:
     def set_budget(self, dataset: str, budget: Budget) -> Balance:
         """Sets what a dataset may spend, for good. To say the same again is no error, to say another is."""
         check_name(dataset=dataset)
+        if not isinstance(budget, Budget):
+            raise checks.InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
         content = canonical({"version": 1, "epsilon": float(budget.epsilon), "delta": float(budget.delta)})
         if not self.path.exists():
             canonical_name(dataset)  # no file for a name that it would refuse

@@ -13,7 +13,7 @@ from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, Stat
 
 @dataclass(frozen=True)
 class SGD(FixedClip, name="sgd", grid={"lr": RATES, "clip": CLIPS}):
-    """Plain steps against the released gradient."""
+    """Plain steps against the released gradient. lr: step size. clip: threshold C of a record's gradient, or "auto"."""
 
     lr: Number
     clip: Clip

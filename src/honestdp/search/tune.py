@@ -31,6 +31,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import layout_of
+from honestdp.ledger import Ledger
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
@@ -72,7 +73,7 @@ def tune(
     published: bool = False,
     candidates: int | None = None,
     space_seed: int = 0,
-    ledger: str | Path | None = None,
+    ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -102,7 +103,7 @@ def tune(
     metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
     max_runs: the most runs, on average. published: rest on published bounds alone.
     candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
-    ledger, dataset: charge this dataset's budget in that file before any record is read.
+    ledger, dataset: charge this dataset's budget in that ledger, or its file, before any record is read.
     out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
     resume: go on with the search in `out`, with the same arguments; nothing is charged again.
     loss, schedule: see `train_population`.
@@ -143,6 +144,11 @@ def tune(
     if records is not None and records != size:
         wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
         raise InvalidArgument("records", records, wanted)
+    if isinstance(ledger, Ledger):
+        ledger = ledger.path
+    for argument, path in (("ledger", ledger), ("out", out)):
+        if path is not None and not isinstance(path, str | Path):
+            raise InvalidArgument(argument, path, "a path")
     if (ledger is None) != (dataset is None):
         raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
     if ledger is not None and noise_seed is not None:
@@ -189,6 +195,8 @@ def tune(
         over = None if folder is None else look(folder, public, resume=resume)
         if over is not None:
             return over
+        if ledger is not None and not resume:
+            Ledger(ledger).balance(str(dataset))  # nothing is planned for a dataset that has no budget
         with once():
             with spinner("planning") if compute.progress else nullcontext():
                 search = _planned(public, private, ledger)

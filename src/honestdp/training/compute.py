@@ -30,6 +30,7 @@ class Compute:
     Raises InvalidArgument for workers or seconds below 0. A device that torch does not have here, or a checkpoint whose folder is
     missing, is refused when the work begins.
 
+    >>> from honestdp import Compute
     >>> Compute(device="cpu", workers=0)
     Compute(device='cpu', workers=0, progress=False, checkpoint=None, checkpoint_seconds=30.0)
     """
@@ -55,7 +56,7 @@ class Compute:
             place = torch.device(device)
             torch.empty(0, device=place)
         except (RuntimeError, AssertionError) as trouble:  # the latter from a build of torch without that device
-            wanted = "cpu, or a device that torch has here, such as cuda"
+            wanted = "cpu, or another device that torch finds on this machine"
             raise InvalidArgument("device", str(device), wanted) from trouble
         if place.type == "cuda" and place.index is None:
             return torch.device("cuda", torch.cuda.current_device())

@@ -34,6 +34,7 @@ class Outcome(ABC):
         """Write the model's weights as safetensors (never as a pickle, which could run code when read)."""
         from safetensors.torch import save_model
 
+        _check_folder(path)
         save_model(self.model, str(path), {"format": "pt"})
 
     def report(self, path: str | Path) -> Path:
@@ -41,6 +42,7 @@ class Outcome(ABC):
         from honestdp.files import replace_file
 
         path = Path(path)
+        _check_folder(path)
         replace_file(path, self._page().encode(), mode=0o644)
         return path
 
@@ -185,3 +187,8 @@ def _account(runs: list[Run], delta: float | None) -> float:
 
     event = dp_accounting.ComposedDpEvent([run.event for run in runs])
     return accounting.epsilon(event, delta=_needed(delta))
+
+
+def _check_folder(path: str | Path) -> None:
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidArgument("path", str(path), "a file in a folder that exists")
