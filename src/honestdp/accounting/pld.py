@@ -25,7 +25,7 @@ ATTEMPTS = 8  # to find a grid on which all losses together fit
 LARGEST_LOSS = 500.0  # of one step, or of all together by Chernoff's bound: beyond it e^loss is no number to trust
 SMALLEST_LOSS = 1e-13  # below it a loss is no number to trust either
 SMALLEST_DELTA = 1e-100
-COARSE = 8.0  # times the tolerance, for what is only compared
+COARSE = 32.0  # times the tolerance, for what is only compared
 _coarseness: ContextVar[float] = ContextVar("honestdp_coarseness", default=1.0)
 
 
