@@ -148,8 +148,8 @@ def test_two_copies_of_a_search_make_the_same_choice_and_keep_no_score_without_n
 
 
 def test_equal_scores_are_settled_by_a_coin_and_not_by_the_order_of_the_runs(tmp_path: Path) -> None:
-    one = execution(Winner(candidates=len(RATES)), tmp_path)
     for ties in ((0.2, 0.7), (0.7, 0.2)):
+        one = execution(Winner(candidates=len(RATES)), tmp_path)
         one._secret = replace(one._secret, noise=(3, 3), ties=ties)
         one._trained = lambda number, batch: [torch.ones(1) for _ in batch]  # type: ignore[method-assign]
         standing = Standing()

@@ -102,9 +102,8 @@ def test_the_planner_lists_it_and_the_charts_draw_it(toy: type[Basic], tmp_path:
         made = plan(records=400, lot=40, steps=20, delta=DELTA, candidates=4, **known)
         (method,) = [method for method in made.methods if method.selection.name == toy.kind]
         assert method.equal == "all"
-        assert method.epsilon == pytest.approx(
-            toy(candidates=4).epsilon(made.run_of(method).event, delta=DELTA), rel=1e-3
-        )
+        exact = toy(candidates=4).epsilon(made.run_of(method).event, delta=DELTA)
+        assert exact * (1 - 1e-9) <= method.epsilon <= exact * 1.007  # what is only compared is on a wider grid
     crossings = crossovers(RUN, delta=DELTA, coverage=0.9)
     written = console.plan_as_dict(made, crossings, statement(method.selection, RUN, delta=DELTA), None)
     assert toy.kind in json.dumps(written["methods"])

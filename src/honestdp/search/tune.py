@@ -195,8 +195,6 @@ def tune(
         over = None if folder is None else look(folder, public, resume=resume)
         if over is not None:
             return over
-        if ledger is not None and not resume:
-            Ledger(ledger).balance(str(dataset))  # nothing is planned for a dataset that has no budget
         with once():
             with spinner("planning") if compute.progress else nullcontext():
                 search = _planned(public, private, ledger)

@@ -56,7 +56,7 @@ class Compute:
             place = torch.device(device)
             torch.empty(0, device=place)
         except (RuntimeError, AssertionError) as trouble:  # the latter from a build of torch without that device
-            wanted = "cpu, or another device that torch finds on this machine"
+            wanted = "cpu, or a device that torch has here"
             raise InvalidArgument("device", str(device), wanted) from trouble
         if place.type == "cuda" and place.index is None:
             return torch.device("cuda", torch.cuda.current_device())
