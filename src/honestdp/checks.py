@@ -1,4 +1,4 @@
-"""Checks of arguments, and the two base errors `HonestdpError` and `InvalidArgument`. Each takes keyword arguments, so
+"""Checks of arguments, and the two base errors `HonestdpError` and `InvalidArgument`. Each check takes keyword arguments, so
 that the error names the argument, its value and the way out."""
 
 import math

@@ -1,5 +1,4 @@
-"""Turns dp-accounting's events, and some of our own, into steps of the accountant; unknown events are refused. The
-unknown is refused."""
+"""Turns dp-accounting's events, and some of our own, into steps of the accountant; unknown events are refused."""
 
 from __future__ import annotations
 

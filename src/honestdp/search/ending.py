@@ -1,4 +1,4 @@
-"""Ends a search that is finished, failed or undone, and erases its secrets. Whatever is secret goes.
+"""Ends a search that is finished, failed or undone, and erases its secrets.
 
 Each step may be made again, so that a kill between any two of them does no harm.
 """

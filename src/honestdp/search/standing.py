@@ -1,4 +1,4 @@
-"""The secret progress of a search between two batches: what is done, the best run, noisy scores. Secret."""
+"""The secret progress of a search between two batches: what is done, the best run, noisy scores."""
 
 from __future__ import annotations
 

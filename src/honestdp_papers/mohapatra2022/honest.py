@@ -1,5 +1,4 @@
-"""The experiment `honest`: grids of every optimizer, and Horizon, at one budget that covers the whole search. Every
-optimizer's whole grid, and Horizon's single run, at one honest budget.
+"""The experiment `honest`: grids of every optimizer, and Horizon, at one budget that covers the whole search.
 
 The paper compares grids at one noise and prices the searches beside it. Here the price is fixed and all else follows from it:
 the budget covers all runs, all scores and the choice among them; a selection leaves the runs what noise it must; noisy scores of
