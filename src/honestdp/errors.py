@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from honestdp.search.lifecycle import SearchStopped
     from honestdp.search.vault import Unreadable
     from honestdp.training.loop import Interrupted
+    from honestdp.training.watching import StopTraining
 
 _HOMES = {
     name: home
@@ -51,6 +52,7 @@ _HOMES = {
         "search.lifecycle": "SearchStopped",
         "search.vault": "Unreadable",
         "training.loop": "Interrupted",
+        "training.watching": "StopTraining",
     }.items()
     for name in names.split()
 }
@@ -59,7 +61,7 @@ __all__ = [
     "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LedgerError", "Locked",
     "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger",
     "NotALedger", "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "SearchFailed",
-    "SearchStopped", "StaleCopy", "UnknownEvent", "Unreadable", "WorkerDied",
+    "SearchStopped", "StaleCopy", "StopTraining", "UnknownEvent", "Unreadable", "WorkerDied",
 ]  # fmt: skip
 
 

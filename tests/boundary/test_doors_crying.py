@@ -68,7 +68,8 @@ def train(
     x, y = records()
     run = honestdp.Run(records=RECORDS, lot=10, steps=5, noise=0.9)
     with crying(x, y) as watch:
-        honestdp.train_population(model or nn.Linear(4, 3), wrap(x, y), run=run, optimizers=RULES, delta=1e-5, **more)
+        given = {"optimizers": RULES, "delta": 1e-5} | more
+        honestdp.train_population(model or nn.Linear(4, 3), wrap(x, y), run=run, **given)
     return watch.touched
 
 
@@ -100,6 +101,12 @@ def test_a_training_touches_records_inside_the_boundary_alone(model: nn.Module) 
 
 def test_a_strict_training_with_a_checkpoint_does_too(tmp_path: Any) -> None:
     assert train(strict=True, **checkpointed(tmp_path / "kept"))
+
+
+def test_a_training_that_is_watched_does_too() -> None:
+    seen: list[tuple[int, nn.Module]] = []
+    assert train(optimizers=RULES[:1], on_step=lambda step, model: seen.append((step, model)))
+    assert [step for step, _ in seen] == [0, 1, 2, 3, 4, 5]
 
 
 def checkpointed(path: Any) -> dict[str, Any]:
@@ -136,8 +143,8 @@ def test_a_search_touches_records_inside_the_boundary_alone(settings: dict[str, 
 
 def test_a_record_returned_by_the_mechanism_cries(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (
-        "return count, params, state",
-        'return count, params, {**state, "lot": self._records.fetch(lots.indices[0]).x}',
+        "return last - first, params, state",
+        'return last - first, params, {**state, "lot": self._records.fetch(lots.indices[0]).x}',
     )
     planted(monkeypatch, mechanism, mechanism.Mechanism, "steps", before, after)
     with pytest.raises(CriedOut, match=r"steps returns a record to honestdp\.training\.population"):
@@ -149,6 +156,15 @@ def test_a_lot_that_is_handed_to_a_rule_cries(monkeypatch: pytest.MonkeyPatch) -
     planted(monkeypatch, mechanism, mechanism.Mechanism, "_step", before, after)
     with pytest.raises(CriedOut):
         train()
+
+
+def test_a_record_that_is_handed_to_on_step_cries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from honestdp.training import loop
+
+    before, after = "population.weights()[0]", "self.intake._records.fetch(torch.zeros(1, 1).long()).x[0, 0]"
+    planted(monkeypatch, loop, loop.Job, "_seen", before, after)
+    with pytest.raises(CriedOut):
+        train(optimizers=RULES[:1], on_step=lambda step, model: None)
 
 
 def test_a_gradient_without_noise_cries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +230,7 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
     assert public == {
         "PrivateData": {"check_labels", "decoders", "fingerprint", "guarded", "shapes", "split"},
         "Intake": {"bytes_per_run", "decoding", "fingerprint", "mechanism", "rehearsal"},
-        "Mechanism": {"random_state", "restore", "settle", "steps"},
+        "Mechanism": {"between_blocks", "random_state", "restore", "settle", "steps"},
         "ScoreDoor": {"score"},
         "Captured": {"replay"},
     }

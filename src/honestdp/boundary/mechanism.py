@@ -52,6 +52,7 @@ class Mechanism:
         self._decoding = seed.child("decoding")
         self._made = 0
         self._pending: PendingLots | None = None
+        self._begun: tuple[Lots, int] | None = None
         self._captured: Captured | None = None
         self._capturable = device.type == "cuda" and records.resident
         self._block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
@@ -63,31 +64,41 @@ class Mechanism:
         question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
 
     @torch.no_grad()
-    def steps(self, rule: Steps, params: Tensor, state: State, *, left: int) -> tuple[int, Tensor, State]:
+    def steps(
+        self, rule: Steps, params: Tensor, state: State, *, left: int, most: int | None = None
+    ) -> tuple[int, Tensor, State]:
         """Make the next steps of a population, at most `left`: how many, and the weights and the state after them.
 
         params: `[runs, d]`. What is returned is nobody else's: no later call writes to it.
+        most: return within a block, for whoever looks at the weights: after so many steps, on a GPU at the end of their
+            group of eight, whether its lots fit the captured shape or not, for that is secret. The next call goes on
+            with the lots that were drawn, so that looking changes no draw: the same noise on other lots would betray
+            the difference between them.
         """
-        if self._pending is None:
-            self._start(min(self._block, left))
-        lots = self._lots()
+        if self._begun is None:
+            self._begin(left)
+        assert self._begun is not None
+        (lots, first), self._begun = self._begun, None  # what fails in the middle is not made again
         count = len(lots.longest)
-        if count > left or self._made + count > self.constants.steps:
-            raise RuntimeError("more steps than were asked for, or than are accounted")
-        self._made += count
-        if count < left:
-            self._start(min(self._block, left - count))  # while a GPU makes these steps
-        for first in range(0, count, UNROLL):
-            group = range(first, min(first + UNROLL, count))
+        last = count if most is None else first + most
+        last = min(count, -(-last // UNROLL) * UNROLL if self._capturable else last)
+        for at in range(first, last, UNROLL):
+            group = range(at, min(at + UNROLL, last))
             if self._fits(lots, group):
-                params, state = self._replayed(rule, params, state, lots, first)
+                params, state = self._replayed(rule, params, state, lots, at)
             else:
                 for step in group:
                     params, state = self._eager(rule, params, state, lots, step)
+        self._begun = None if last == count else (lots, last)
         if self._captured is not None:  # some of these may be its buffers
             params, state = params.clone(), {name: value.clone() for name, value in state.items()}
         self.settle(wait=False)
-        return count, params, state
+        return last - first, params, state
+
+    @property
+    def between_blocks(self) -> bool:
+        """No lots are drawn of which some steps are still to be made: `random_state` can be taken."""
+        return self._begun is None
 
     def settle(self, *, wait: bool = True) -> None:
         """An error if anything but the optimizer has written to the model; see `Untouched.settle`."""
@@ -95,6 +106,8 @@ class Mechanism:
 
     def random_state(self) -> list[Tensor]:
         """The generators, such that `restore` followed by `steps` draws the pending lots again. Secret."""
+        if self._begun is not None:
+            raise RuntimeError("the state of a block that is not over cannot be taken")
         before = self._choice.get_state() if self._pending is None else self._pending.before
         device = self.constants.noise.device
         # torch's own generator serves a model's dropout and nothing of privacy.
@@ -104,7 +117,7 @@ class Mechanism:
     def restore(self, random_state: list[Tensor], *, step: int) -> None:
         """Go on from where `random_state` was taken, after so many steps."""
         self._made = step
-        self._pending = self._captured = None
+        self._pending = self._begun = self._captured = None
         self._choice.set_state(random_state[0])
         device = self.constants.noise.device
         if device.type == "cuda":
@@ -112,6 +125,19 @@ class Mechanism:
         else:
             torch.set_rng_state(random_state[1])
         self._noise.restore(random_state[2:])
+
+    def _begin(self, left: int) -> None:
+        """The lots of the next block of at most `left` steps; those of the block after it are begun."""
+        if self._pending is None:
+            self._start(min(self._block, left))
+        lots = self._lots()
+        count = len(lots.longest)
+        if count > left or self._made + count > self.constants.steps:
+            raise RuntimeError("more steps than were asked for, or than are accounted")
+        self._made += count
+        if count < left:
+            self._start(min(self._block, left - count))  # while a GPU makes these steps
+        self._begun = lots, 0
 
     def _start(self, steps: int) -> None:
         """Begin drawing the lots of the coming steps."""

@@ -51,6 +51,7 @@ from honestdp.training.models import Model, check_alike
 from honestdp.training.progress import spinner
 from honestdp.training.train import check_rules
 from honestdp.training.trial import try_rule
+from honestdp.training.watching import refuse_watching
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -82,6 +83,7 @@ def tune(
     noise_seed: int | None = None,
     secure: bool = False,
     strict: bool = False,
+    on_step: None = None,
     compute: Compute | None = None,
     reproduce: str = "",
 ) -> TuneResult:
@@ -110,6 +112,7 @@ def tune(
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
     strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
+    on_step: of `train` alone, refused here: of a search nobody may see a run (docs/curves.md).
     compute: device, workers and progress; see `Compute`.
     reproduce: for the report, the command or code that made the search.
 
@@ -135,6 +138,7 @@ def tune(
     (True, True)
     """
     compute = checked(compute)
+    refuse_watching(on_step)
     if compute.checkpoint is not None:
         wanted = "left out for a search, which keeps its progress in the folder `out`"
         raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)

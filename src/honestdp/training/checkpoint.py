@@ -59,6 +59,7 @@ class Progress:
     seed: of the whole training.
     chunks: which runs were trained together, in order. finished: the weights `[runs, d]` of the chunks that are done.
     current: the chunk under way, if it has begun.
+    stopped: the step at which whoever looked at a single run ended it. watched: somebody looked.
     """
 
     identity: dict[str, Any]
@@ -66,6 +67,8 @@ class Progress:
     chunks: list[list[int]]
     finished: list[Tensor] = field(default_factory=list)
     current: Snapshot | None = None
+    stopped: int | None = None
+    watched: bool = False
 
 
 def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
@@ -93,6 +96,8 @@ def save(place: Place, progress: Progress) -> None:
         "seed": progress.seed.key.hex(),
         "chunks": progress.chunks,
         "finished": len(progress.finished),
+        "stopped": progress.stopped,
+        "watched": progress.watched,
     }
     if progress.current is not None:
         tensors["params"] = progress.current.params
@@ -122,6 +127,7 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
         wanted = f"of the same training; the file differs in {', '.join(differing)}"
         raise InvalidArgument("checkpoint", str(place), wanted)
     progress = Progress(identity, seed, about["chunks"])
+    progress.stopped, progress.watched = about.get("stopped"), about.get("watched", False)
     progress.finished = [tensors[f"finished.{i}"].to(device) for i in range(about["finished"])]
     if "step" in about:
         state = {name[6:]: value.to(device) for name, value in tensors.items() if name.startswith("state.")}

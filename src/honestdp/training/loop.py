@@ -20,6 +20,7 @@ from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
 from honestdp.boundary.seed import Seed
+from honestdp.checks import InvalidArgument
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
@@ -29,13 +30,14 @@ from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, qu
 from honestdp.training.identity import identity
 from honestdp.training.population import Population
 from honestdp.training.progress import Advance, bar, unshown
+from honestdp.training.watching import StopTraining, Watch
 
 _log = logger(__name__)
 _REHEARSED_STEPS = 1000
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with a checkpoint kept."""
+    """Ctrl-C in a training. Its words say whether a checkpoint is kept, and how to resume from it."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -44,7 +46,8 @@ class Job:
 
     initial: weights `[runs, d]`. factors: of the learning rate in each step. place, seconds: where a checkpoint is kept, and how
     long may pass between two writings of it. together: the most runs that are trained together. memory: bytes that the runs
-    may take, from which that number follows where it is not given. Where neither is, both are measured.
+    may take, from which that number follows where it is not given. Where neither is, both are measured. watch: who looks at the
+    iterates of a single run. After `work`, stopped: the step at which it was ended; watched: whether anybody saw an iterate.
     """
 
     intake: Intake
@@ -59,6 +62,9 @@ class Job:
     seconds: float
     together: int = 0
     memory: int | None = None
+    watch: Watch | None = None
+    stopped: int | None = field(init=False, default=None)
+    watched: bool = field(init=False, default=False)
     _written: float = field(init=False, default_factory=monotonic)
 
     def work(self, show: bool) -> Tensor:
@@ -69,11 +75,12 @@ class Job:
         if todo is not None and len(todo.finished) == len(todo.chunks):
             _log.info("the training of %s is over; its result is read from there", self.place)
         todo = todo or checkpoints.Progress(about, self.seed, self.chunks())
-        self.seed = todo.seed
+        self.seed, todo.watched = todo.seed, todo.watched or self.watch is not None
         shown = bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext(unshown)
         with shown as advance, lent(), self.intake.decoding():
             while len(todo.finished) < len(todo.chunks):
                 self._finish_chunk(todo, advance)
+        self.stopped, self.watched = todo.stopped, todo.watched
         weights = torch.empty_like(self.initial)
         for chunk, final in zip(todo.chunks, todo.finished, strict=True):
             weights[torch.tensor(chunk, device=weights.device)] = final
@@ -83,12 +90,16 @@ class Job:
         """Train the next chunk, or split it where it does not fit: nothing of it has left, and its halves begin anew."""
         number = len(todo.finished)
         chunk = todo.chunks[number]
+        weights, interrupted = None, False
         try:
             weights = self._train(chunk, todo, advance)
         except torch.OutOfMemoryError:
             if len(chunk) == 1:
                 raise
-            weights = None
+        except KeyboardInterrupt:
+            interrupted = True
+        if interrupted:  # raised here and not there: where in a step it was helps nobody
+            raise self._interrupted(todo)
         todo.current = None
         if weights is not None:
             todo.finished.append(weights)
@@ -108,16 +119,40 @@ class Job:
         population = self.population(chunk)
         if todo.current is not None:
             population.restore(todo.current)
-        try:
-            while population.step < population.total:
+        watch, before = self.watch, population.step
+        while population.step < population.total and todo.stopped is None:
+            if population.between_blocks:
                 todo.current = population.snapshot()
                 self._keep(todo, always=population.step == 0)
                 seed_all(self.seed.child("model", *chunk, population.step).number(63))
-                population.block()
-                advance((population.step - todo.current.step) * len(chunk))
-        except KeyboardInterrupt as stop:
-            raise self._interrupted(todo) from stop
+            population.block(look=None if watch is None else watch.until(population.step))
+            advance((population.step - before) * len(chunk))
+            if watch is not None and watch.due(before, population.step, population.total):
+                todo.stopped = self._seen(watch, population, todo)
+            before = population.step
         return population.weights()
+
+    def _seen(self, watch: Watch, population: Population, todo: checkpoints.Progress) -> int | None:
+        """Show the iterate; the step where `on_step` stops the training here."""
+        try:
+            watch.look(population.step, self.modules[0], self.intake.layout, population.weights()[0])
+        except StopTraining:
+            return population.step
+        except Exception as trouble:
+            self._keep(todo, always=True)
+            trouble.add_note(f"raised by on_step at step {population.step} of {population.total}; {self._kept()}")
+            raise
+        return None
+
+    def first_look(self) -> None:
+        """Show `on_step` the model before its first step, so that what is wrong with it shows before a record is read."""
+        if self.watch is None or (self.place is not None and self.place.read() is not None):
+            return
+        try:
+            self.watch.look(0, self.modules[0], self.intake.layout, self.initial[0])
+        except StopTraining:
+            wanted = "a function that lets the training begin: it raised StopTraining at step 0"
+            raise InvalidArgument("on_step", self.watch.on_step, wanted) from None
 
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""
@@ -130,15 +165,19 @@ class Job:
             checkpoints.save(self.place, todo)
             self._written = monotonic()
 
-    def _interrupted(self, todo: checkpoints.Progress) -> KeyboardInterrupt:
-        if self.place is None:
-            return KeyboardInterrupt("stopped; nothing was kept, since no checkpoint= was given")
-        self._keep(todo, always=True)
+    def _interrupted(self, todo: checkpoints.Progress) -> Interrupted:
         step = 0 if todo.current is None else todo.current.step
-        return Interrupted(
-            f"stopped at step {step} of {self.runs[0].steps}; the checkpoint is kept in {self.place}; to resume, call "
-            f"again with the same arguments and checkpoint={str(self.place)!r}"
-        )
+        if self.place is not None:
+            self._keep(todo, always=True)
+        return Interrupted(f"stopped at step {step} of {self.runs[0].steps}; {self._kept()}")
+
+    def _kept(self) -> str:
+        if self.place is None:
+            return (
+                "nothing was kept, since no checkpoint= was given: compute=honestdp.Compute(checkpoint=PATH) keeps one"
+            )
+        again = f"call again with the same arguments and checkpoint={str(self.place)!r}"
+        return f"the checkpoint is kept in {self.place}; to resume, {again}"
 
     def _constants(self, chunk: list[int]) -> Constants:
         first = self.runs[0]

@@ -40,10 +40,17 @@ class Population:
         self.step, self.params, self.state = snapshot.step, snapshot.params, dict(snapshot.state)
         self._mechanism.restore(snapshot.generators, step=snapshot.step)
 
-    def block(self, most: int | None = None) -> None:
-        """The next block of steps, at most `most`."""
+    @property
+    def between_blocks(self) -> bool:
+        """A snapshot can be taken."""
+        return self._mechanism.between_blocks
+
+    def block(self, most: int | None = None, *, look: int | None = None) -> None:
+        """The next block of steps, at most `most`. look: stop within it after so many, and go on with it in the next call."""
         left = self.total - self.step if most is None else most
-        steps, self.params, self.state = self._mechanism.steps(self._rule, self.params, self.state, left=left)
+        steps, self.params, self.state = self._mechanism.steps(
+            self._rule, self.params, self.state, left=left, most=look
+        )
         self.step += steps
 
     def weights(self) -> Tensor:

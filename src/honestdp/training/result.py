@@ -62,6 +62,7 @@ class Result(Outcome):
     seeded: the noise came from a seed the user fixed.
     siblings: the further runs that left together with it.
     strict: each example was under a map of its own.
+    stopped: the step at which on_step ended the run, whose weights these are. watched: on_step saw iterates of it.
 
     An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
 
@@ -82,6 +83,8 @@ class Result(Outcome):
     seeded: bool = False
     siblings: tuple[Run, ...] = ()
     strict: bool = False
+    stopped: int | None = None
+    watched: bool = False
 
     @cached_property
     def epsilon(self) -> float:
@@ -112,6 +115,8 @@ class Result(Outcome):
         if self.siblings:
             alone = rounded_up(self.epsilon_alone)
             notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
+        if self.stopped is not None:
+            notes.append(f"stopped at step {self.stopped}; all {self.run.steps} steps that were planned are in epsilon")
         return Statement(
             epsilon=self.epsilon,
             delta=_needed(self.delta) if 0 < self.epsilon < math.inf else self.delta or 0.0,
@@ -119,12 +124,17 @@ class Result(Outcome):
             selection="compose",
             how="one run, no tuning" if count == 1 else f"{count} runs trained together, every one of them charged",
             runs=count,
-            leaves="the final weights" if count == 1 else f"the final weights of all {count} runs",
+            leaves=self._leaves(),
             basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
             assumptions=(*ASSUMPTIONS, independence(strict=self.strict)),
             notes=tuple(notes),
             not_private=tuple(reasons),
         )
+
+    def _leaves(self) -> str:
+        if self.siblings:
+            return f"the final weights of all {len(self.siblings) + 1} runs"
+        return "the weights after every step" if self.watched else "the final weights"
 
     def at(self, delta: float) -> Result:
         """The same result with its guarantee stated at this delta."""

@@ -33,6 +33,7 @@ from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.result import Result
 from honestdp.training.trial import try_rule
+from honestdp.training.watching import OnStep, watch_of
 
 __all__ = ["Interrupted", "Result", "assemble", "train", "train_population"]
 
@@ -50,11 +51,17 @@ def train(
     schedule: str | Schedule = "constant",
     budget: Budget | None = None,
     strict: bool = False,
+    on_step: OnStep | None = None,
+    every: int | None = None,
     compute: Compute | None = None,
 ) -> Result:
     """Train one model under differential privacy.
 
     optimizer: a rule of honestdp.optimizers or of your own; a name or a class where it needs no numbers, such as "horizon".
+    on_step: called as on_step(step, model) with a copy of the model at that step, in eval mode: 0 before a record is read, then
+        every so many steps, and after the last. Free, for all iterates are in the guarantee; evaluate on public records alone.
+        It changes nothing of the training, but may end it by raising honestdp.errors.StopTraining, at the price of all steps.
+    every: steps between two calls, by default a hundredth of all; a GPU, which makes eight steps at once, rounds up to those.
     The other arguments are those of `train_population`, for one run.
 
     Returns a Result: the trained copy of the model, and the statement of what is guaranteed.
@@ -81,6 +88,8 @@ def train(
         schedule=schedule,
         budget=budget,
         strict=strict,
+        on_step=on_step,
+        every=every,
         compute=compute,
     )
     return results[0]
@@ -99,6 +108,8 @@ def train_population(
     schedule: str | Schedule = "constant",
     budget: Budget | None = None,
     strict: bool = False,
+    on_step: OnStep | None = None,
+    every: int | None = None,
     compute: Compute | None = None,
 ) -> list[Result]:
     """Train one run for each optimizer, as few batched programs, all of which are charged.
@@ -116,6 +127,7 @@ def train_population(
     budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
     strict: each example goes through model and loss under a map of its own (torch.func), so that none can depend on
         another, whatever they do; slower. Without it their independence is tried on made-up inputs.
+    on_step, every: for one run alone; see `train`.
     compute: device, workers, progress and checkpoint; see `Compute`.
 
     Returns the results in the order of the optimizers. The epsilon of each is that of all runs together.
@@ -150,13 +162,25 @@ def train_population(
         strict=strict,
         compute=compute,
     )
+    job.watch = watch_of(on_step, every, runs=len(rules), steps=job.runs[0].steps)
     if budget is not None and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
+    job.first_look()
     weights = job.work(compute.progress)
     delta = budget.delta if budget is not None else delta
     siblings = [tuple(other for j, other in enumerate(job.runs) if j != i) for i in range(len(job.runs))]
     return [
-        Result(load_row(module, job.intake.layout, row), each, rule, delta, noise_seed is not None, rest, strict)
+        Result(
+            load_row(module, job.intake.layout, row),
+            each,
+            rule,
+            delta,
+            noise_seed is not None,
+            rest,
+            strict,
+            stopped=job.stopped,
+            watched=job.watched,
+        )
         for module, row, each, rule, rest in zip(job.modules, weights, job.runs, rules, siblings, strict=True)
     ]
 
