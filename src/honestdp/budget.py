@@ -15,6 +15,8 @@ from typing import Any
 from honestdp import checks
 
 RELATION = "add or remove one record"
+LEDGER_VARIABLE = "HONESTDP_LEDGER"
+"""Of the environment: the ledger where none is named."""
 ASSUMPTIONS = (
     "the number of records, the lot, the steps and the noise are public constants, not read off the data",
     "preprocessing, and every choice made before the search, used no private record or was charged elsewhere",

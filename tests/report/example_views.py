@@ -95,6 +95,7 @@ SEARCH = SearchView(
         left=4.4487,
         entry=3,
         key="9f2c41d07be3a86655c0e7f4b1d2a3987c6e5f40b1a29384756e0f1d2c3b4a59",
+        head="6632e88e55ae8f23e6e5773db4a8f4e73dbe6b0a73c52bba09534c7a45a607cc",
     ),
     configuration={
         "optimizer": "adam-wosm",

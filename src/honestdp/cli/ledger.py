@@ -85,6 +85,7 @@ def spend(
     noise: option.Noise,
     ledger: LedgerFile = DEFAULT,
     what: Annotated[str, Option(help="What it is spent on, for people to read. It is public.")] = "",
+    note: Annotated[str, Option(help="Whatever else people should know of this entry. It is public.")] = "",
     key: Annotated[str | None, Option(help="Your own name for this charge: one key is charged once.")] = None,
     candidates: option.Candidates = 1,
     selection: option.SelectionName = "compose",
@@ -111,7 +112,7 @@ def spend(
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     spending = Spending(chosen, ((run, candidates),), score=score, choice=choice)
     book = Ledger(ledger)
-    balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what)
+    balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what, note=note)
     if not balance.charged:
         balance = book.balance(dataset)  # as it is now, and not as it was then
     if as_json:

@@ -32,7 +32,7 @@ _SPACE = (
 )
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "validation", "max_runs", "published", "candidates", "ledger", "strict",
-    "noise_seed",
+    "noise_seed", "note",
 )  # fmt: skip
 
 
@@ -56,6 +56,9 @@ def tune(
     candidates: Annotated[int | None, Option(help="Of a random search: how many draws it amounts to.")] = None,
     ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help="Charge this ledger first.")] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger, if it has another one there.")] = None,
+    note: Annotated[
+        str, Option(help="For the ledger's entry: what people should know of this search. It is public.")
+    ] = "",
     out: Annotated[Path | None, Option(help="A new folder for model, statement, result and report.")] = None,
     resume: Annotated[Path | None, Option(help="Go on with the search in this folder; needs nothing else.")] = None,
     device: Annotated[str | None, Option(help="cpu or cuda; a GPU if there is one.")] = None,

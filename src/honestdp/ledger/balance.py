@@ -12,7 +12,9 @@ class Balance:
     """Where a dataset stands.
 
     before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
-    charges: how many there are, this one included. head: the hash of the last entry, which shows later if the ledger was cut off.
+    charges: how many there are, this one included. entry: the number of this charge in the ledger, which counts every entry of
+        every dataset; of the last entry, where there was no charge. None where an earlier version wrote no number.
+    head: the hash of that entry, which shows later if the ledger was cut off.
     charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
         as it was then.
     """
@@ -24,6 +26,7 @@ class Balance:
     charges: int
     charged: bool
     head: str
+    entry: int | None = None
 
     @property
     def left(self) -> float:
@@ -40,4 +43,5 @@ class Balance:
             "charges": self.charges,
             "charged": self.charged,
             "head": self.head,
+            "entry": self.entry,
         }

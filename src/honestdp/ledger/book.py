@@ -18,8 +18,8 @@ from collections import Counter
 from pathlib import Path
 
 from honestdp import checks
-from honestdp.budget import Budget, rounded_down, rounded_up
-from honestdp.ledger import errors, remembered
+from honestdp.budget import LEDGER_VARIABLE, Budget, rounded_down, rounded_up
+from honestdp.ledger import describe, errors, remembered
 from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
@@ -34,10 +34,11 @@ PATIENCE = 5  # races that a charge may lose before it computes under the lock, 
 class Ledger:
     """A ledger in a file. `set_budget` creates the file; everything else asks that it is there.
 
-    path: of the file. timeout: seconds to wait for other processes.
+    path: of the file; by default the one that the environment variable HONESTDP_LEDGER names.
+    timeout: seconds to wait for other processes.
 
-    Raises errors that derive from LedgerError, none of which has charged anything: NoLedger, NoBudget, BudgetFixed,
-    BudgetExceeded, BrokenChain and others.
+    Raises errors that derive from LedgerError: NoLedger, NoBudget, BudgetFixed, BudgetExceeded, BrokenChain and others. A refusal
+    has charged nothing; see honestdp.ledger.errors for what an error of the file may have.
 
     >>> import tempfile, honestdp
     >>> ledger = honestdp.Ledger(f"{tempfile.mkdtemp()}/ledger.db")
@@ -46,8 +47,11 @@ class Ledger:
     3.0
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, timeout: float = TIMEOUT) -> None:
         checks.non_negative(timeout=timeout)
+        path = os.environ.get(LEDGER_VARIABLE) if path is None else path
+        if not path or not isinstance(path, str | os.PathLike):
+            raise checks.InvalidArgument("path", path, f"the path of a ledger, or left out with {LEDGER_VARIABLE} set")
         self.path = Path(path)
         self._store = Store(self.path, timeout=timeout)
 
@@ -69,17 +73,24 @@ class Ledger:
                     f"once: another would change what was promised for it"
                 )
             if known is None:
-                transaction.append(dataset=account.dataset, kind=BUDGET, content=content)
+                what = describe.line("budget", who=describe.user())
+                transaction.append(dataset=account.dataset, kind=BUDGET, content=content, what=what)
         return self.balance(account.dataset)
 
-    def charge(self, dataset: str, spending: Spending, *, key: str, what: str = "") -> Balance:
-        """Charges the spending, durably, before it returns; or raises, and has charged nothing.
+    def charge(
+        self, dataset: str, spending: Spending, *, key: str, what: str = "", note: str = "", who: str | None = None
+    ) -> Balance:
+        """Charges the spending, durably, before it returns. A refusal has charged nothing; where the file fails when the entry is
+        read back, the error says so, and the same key finds out.
 
         key: the same key charges once. With the same spending again, nothing is charged and `charged` is false.
-        what: for people, what it was spent on. It is public.
+        what, note: for people, what it was spent on, and whatever else they should know. who: charges it; by default the name of
+        this process's user, "" for nobody. All of it is public.
         """
+        who = describe.user() if who is None else who
         check_name(dataset=dataset, key=key)
-        check_text(what=what)
+        check_text(what=what, note=note, who=who)
+        described = describe.line(what, who=who, note=note)
         if not spending.private:
             text = "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
             raise errors.NotPrivate(text)
@@ -98,9 +109,13 @@ class Ledger:
                         continue
                     before, after = _quote(current, budget, spending)
                 content = canonical(spending.as_dict())
-                entry = transaction.append(dataset=account.dataset, kind=CHARGE, key=key, what=what, content=content)
+                entry = transaction.append(
+                    dataset=account.dataset, kind=CHARGE, key=key, what=described, content=content
+                )
             charges = len(current.charges) + 1
-            return Balance(account.dataset, budget, before, after, charges, charged=True, head=entry.hash)
+            return Balance(
+                account.dataset, budget, before, after, charges, charged=True, head=entry.hash, entry=entry.number
+            )
         raise AssertionError
 
     def resume(self, dataset: str, *, key: str, token: str, after: str) -> None:
@@ -122,8 +137,8 @@ class Ledger:
                 return
             if after != (tokens[-1] if tokens else ""):
                 raise errors.StaleCopy(
-                    f"the search with the key {key} of {dataset} has gone on from another copy since this one was made: go on "
-                    f"with the newest copy; this one must not run, and holds secrets: remove it"
+                    f"what was charged to {dataset} under the key {key} has gone on from another copy since this was made: go "
+                    f"on with the newest copy; this one must not run, and holds secrets: remove it"
                 )
             if token in tokens:
                 raise checks.InvalidArgument("token", token, "new and random for each resume")
@@ -148,7 +163,8 @@ class Ledger:
         budget = self._budget_of(account)
         spent = counted_epsilon(account.spendings(), delta=budget.delta)
         charges = len(account.charges)
-        return Balance(account.dataset, budget, spent, spent, charges, charged=False, head=entries[-1].hash)
+        last = entries[-1]
+        return Balance(account.dataset, budget, spent, spent, charges, charged=False, head=last.hash, entry=last.number)
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The entries of a dataset, or all of them, verified."""
@@ -213,12 +229,12 @@ class Ledger:
         if charge is None:
             raise errors.NoCharge(
                 f"nothing was charged to {account.dataset} under the key {key} in {self.path}: name the ledger and the dataset "
-                f"that the search was charged to"
+                f"that it was charged to"
             )
         if key in account.ended:
             raise errors.KeyEnded(
-                f"the search with the key {key} of {account.dataset} is over, and its winner has left: one charge pays for one "
-                f"search, so begin another under a new key"
+                f"what was charged to {account.dataset} under the key {key} is over, and its result has left: one charge pays "
+                f"for one search or training, so begin another under a new key"
             )
         return charge
 
@@ -239,7 +255,8 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
         )
     before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
-    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=charge.entry.hash)
+    head, number = charge.entry.hash, charge.entry.number
+    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=head, entry=number)
 
 
 def _check_remembered(account: Account, budget: Budget) -> None:

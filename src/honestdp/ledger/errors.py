@@ -1,4 +1,8 @@
-"""What can go wrong with a ledger. Each message is one line that says what to do; none of them has charged anything."""
+"""What can go wrong with a ledger. Each message is one line that says what to do, and whether anything was charged.
+
+Refusals by the ledger's rules come before anything is written. Only an error of the file itself may come after: an entry that was
+written and could not be read back (Locked, ReadOnly, BrokenChain) may be in it, and the same key then finds it there.
+"""
 
 from __future__ import annotations
 

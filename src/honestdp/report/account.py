@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from honestdp.budget import RELATION, number, rounded_down, rounded_up
 from honestdp.ledger.account import Charge
 from honestdp.ledger.balance import Balance
+from honestdp.ledger.describe import parts
+
+SHORT = 8  # characters of a key in a table; `--json` has all of them
+HEADINGS = ("entry", "time", "key", "selection", "candidates", "runs", "alone")
+NUMBERS = ("entry", "candidates", "runs", "alone")
 
 
 def print_balance(balance: Balance) -> None:
@@ -33,30 +36,44 @@ def _spent(balance: Balance) -> str:
 
 
 def print_account(balance: Balance, charges: Sequence[Charge]) -> None:
-    """Where a dataset stands, and every charge with what it would cost by itself."""
+    """Where a dataset stands, and every charge: what it would cost by itself, and below it what it was for and whose."""
     print_balance(balance)
+    lines = [""]
     if charges:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for heading in ("entry", "time", "selection", "runs", "alone", "what"):
-            table.add_column(heading, justify="right" if heading in ("entry", "runs", "alone") else "left")
-        for charge in charges:
-            table.add_row(*_row(charge, balance.budget.delta))
-        console = Console()
-        console.print()
-        console.print(table, markup=False, highlight=False)
-    Console().print()
+        rows = [HEADINGS, *(_row(charge, balance.budget.delta) for charge in charges)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        said = ["", *(_said(charge) for charge in charges)]
+        for row, text in zip(rows, said, strict=True):
+            cells = zip(row, widths, HEADINGS, strict=True)
+            lines.append("  ".join(c.rjust(w) if name in NUMBERS else c.ljust(w) for c, w, name in cells).rstrip())
+            lines += [" " * (widths[0] + 2) + text] if text else []
+        lines.append("")
+    Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
-def _row(charge: Charge, delta: float) -> tuple[str | Text, ...]:
-    selection = charge.spending.selection
+def _row(charge: Charge, delta: float) -> tuple[str, ...]:
+    selection, key = charge.spending.selection, charge.entry.key
     return (
         str(charge.entry.number),
         charge.entry.time.replace("+00:00", "Z"),
+        key if len(key) <= SHORT else f"{key[:SHORT]}…",
         selection.name,
+        _candidates(charge),
         f"{selection.runs:.5g}",
         rounded_up(charge.spending.epsilon(delta=delta)),
-        Text(charge.entry.what),
     )
+
+
+def _said(charge: Charge) -> str:
+    """What people have said of a charge."""
+    what, who, note = parts(charge.entry.what)
+    return "; ".join(part for part in (what, who and f"by {who}", note) if part)
+
+
+def _candidates(charge: Charge) -> str:
+    """Empty where every run drew its own."""
+    count = sum(count for _, count in charge.spending.runs)
+    return str(count) if count > 1 or charge.spending.selection.each_once else ""
 
 
 def as_dict(balance: Balance, charges: Sequence[Charge]) -> dict[str, object]:
@@ -69,7 +86,7 @@ def _as_dict(charge: Charge, delta: float) -> dict[str, object]:
         "number": charge.entry.number,
         "time": charge.entry.time,
         "key": charge.entry.key,
-        "what": charge.entry.what,
+        **parts(charge.entry.what)._asdict(),
         "alone": number(charge.spending.epsilon(delta=delta)),
         "spending": charge.spending.as_dict(),
     }

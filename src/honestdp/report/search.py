@@ -72,6 +72,7 @@ def _ledger(balance: Balance | None, key: str) -> LedgerView | None:
         before=balance.before,
         after=balance.spent,
         left=balance.left,
-        entry=balance.charges,
+        entry=balance.entry,
         key=key,
+        head=balance.head,
     )

@@ -43,7 +43,7 @@ class LedgerView:
     """A dataset's balance around the charge of this search.
 
     budget, before, after, left: epsilons at `delta`, each of everything spent so far, composed.
-    entry: the number of the charge in the ledger; key: what names it there.
+    entry: the number of the charge in the ledger, as `honestdp ledger show` has it; key: what names it there; head: its hash.
     """
 
     dataset: str
@@ -52,8 +52,9 @@ class LedgerView:
     before: float
     after: float
     left: float
-    entry: int
+    entry: int | None
     key: str
+    head: str
 
 
 @dataclass(frozen=True, kw_only=True)

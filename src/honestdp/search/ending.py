@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from honestdp.ledger import LedgerError
+from honestdp.ledger.paying import Account
 from honestdp.search import result, vault
 from honestdp.search.folder import LOCK
-from honestdp.search.paying import Account
 
 
 def end(folder: Path, account: Account | None) -> None:

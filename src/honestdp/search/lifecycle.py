@@ -23,6 +23,7 @@ from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError
+from honestdp.ledger.paying import Account
 from honestdp.logs import silence
 from honestdp.search import ending, secret, vault
 from honestdp.search import result as leaving
@@ -32,7 +33,6 @@ from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, make, unwritable
 from honestdp.search.guard import guarded
-from honestdp.search.paying import Account
 from honestdp.search.planning import planned
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import MACHINE, Execution
@@ -42,6 +42,7 @@ from honestdp.training.progress import spinner
 
 _LATER = {"selection", "candidates"}  # settings that earlier versions did not write
 _OWN = (vault.FOLDER, LOCK)
+RESUMES = "resumes"  # the last token among the secrets
 _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
 
@@ -86,6 +87,7 @@ class Search:
     """A search whose public side is fixed.
 
     classes: how many outputs a label may name, where that is known. report: makes the report of a result and its charge's key.
+    note: for people, in the ledger's entry.
     """
 
     design: Design
@@ -94,6 +96,7 @@ class Search:
     report: Callable[[TuneResult, str], str]
     classes: int | None = None
     ledger: str | Path | None = None
+    note: str = ""
 
     def carry_out(self, data: PrivateData, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
         """folder: None for a search that keeps nothing on a disk and cannot be resumed."""
@@ -162,16 +165,18 @@ class Search:
         account = self._account(begun.key)
         if account is None:
             return None
-        what = f"honestdp tune, {self.design.selection.name}"
+        count = self.design.count
+        what = f"honestdp tune, {'1 candidate' if count == 1 else f'{count} candidates'}"
         balance = account.charge(self.design.spending, what=what, read=begun.store.read(DATA) is not None)
         if not begun.new:
-            account.resume(begun.store)
+            last = json.loads(begun.store.read(RESUMES) or b'{"token": "", "after": ""}')
+            account.resume(last, lambda mine: begun.store.write(RESUMES, json.dumps(mine).encode()))
         return balance
 
     def _account(self, key: str) -> Account | None:
         if self.ledger is None:
             return None
-        return Account(Ledger(self.ledger), str(self.configuration.dataset), key)
+        return Account(Ledger(self.ledger), str(self.configuration.dataset), key, self.note)
 
     def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
         design, plan, store = self.design, begun.plan, begun.store

@@ -207,7 +207,8 @@ def read(folder: Path, model: Any, space: Space) -> TuneResult:
         score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
     if ledger is not None:
         names = ("dataset", "before", "spent", "charges", "charged", "head")
-        ledger = Balance(budget=Budget(**ledger["budget"]), **{name: ledger[name] for name in names})
+        numbers = {name: ledger[name] for name in names}
+        ledger = Balance(budget=Budget(**ledger["budget"]), **numbers, entry=ledger.get("entry"))
 
     def trained(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
         width = hyperparameters.get("width") if hyperparameters else first_width(space)

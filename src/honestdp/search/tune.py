@@ -1,7 +1,7 @@
 """`tune`: hyperparameter search and training under one privacy budget.
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
-random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`search.paying`). Only
+random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`ledger.paying`). Only
 then is a record read, split by its coin, and trained on or scored (`search.after_charge`, `search.runs`). At the end the winner
 and the statement leave (`search.result`) and what was secret is erased (`search.ending`). `search.lifecycle` keeps that order.
 """
@@ -32,6 +32,7 @@ from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import layout_of
 from honestdp.ledger import Ledger
+from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
@@ -76,6 +77,7 @@ def tune(
     space_seed: int = 0,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
+    note: str = "",
     out: str | Path | None = None,
     resume: bool = False,
     loss: Loss | None = None,
@@ -105,7 +107,9 @@ def tune(
     metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
     max_runs: the most runs, on average. published: rest on published bounds alone.
     candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
-    ledger, dataset: charge this dataset's budget in that ledger, or its file, before any record is read.
+    ledger, dataset: charge this dataset's budget in that ledger, or its file, before any record is read. With a dataset alone
+        the ledger is that of the environment variable HONESTDP_LEDGER; without a dataset nothing is charged.
+    note: for people, kept in the ledger's entry with who charged it and when. It is public.
     out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
     resume: go on with the search in `out`, with the same arguments; nothing is charged again.
     loss, schedule: see `train_population`.
@@ -148,16 +152,9 @@ def tune(
     if records is not None and records != size:
         wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
         raise InvalidArgument("records", records, wanted)
-    if isinstance(ledger, Ledger):
-        ledger = ledger.path
-    for argument, path in (("ledger", ledger), ("out", out)):
-        if path is not None and not isinstance(path, str | Path):
-            raise InvalidArgument(argument, path, "a path")
-    if (ledger is None) != (dataset is None):
-        raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
-    if ledger is not None and noise_seed is not None:
-        wanted = "left out with a ledger: a fixed seed is not private at any price"
-        raise InvalidArgument("noise_seed", noise_seed, wanted)
+    books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
+    if out is not None and not isinstance(out, str | Path):
+        raise InvalidArgument("out", out, "a path")
     if resume and out is None:
         raise InvalidArgument("out", out, "the folder of the search to resume")
     if noise_seed is not None:
@@ -201,11 +198,11 @@ def tune(
             return over
         with once():
             with spinner("planning") if compute.progress else nullcontext():
-                search = _planned(public, private, ledger)
+                search = _planned(public, private, books)
             return search.carry_out(private, folder, resume=resume, show=compute.progress)
 
 
-def _planned(public: Configuration, data: PrivateData, ledger: str | Path | None) -> Search:
+def _planned(public: Configuration, data: PrivateData, books: Books | None) -> Search:
     """The search with everything fixed that is public: its design, its statement, what its report will compare."""
     made = design(public.request)
     statement = guarantee(
@@ -222,7 +219,8 @@ def _planned(public: Configuration, data: PrivateData, ledger: str | Path | None
         statement=statement,
         report=partial(_report, made, public),
         classes=_rehearsed(made, public.setting, data),
-        ledger=ledger,
+        ledger=None if books is None else books.ledger,
+        note="" if books is None else books.note,
     )
 
 

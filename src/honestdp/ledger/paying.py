@@ -1,0 +1,106 @@
+"""The entries of one search or training in the ledger: one charge, a token for each resume, the end. One charge pays for one
+search or training, however it is interrupted.
+
+Every resume puts a new token into the files of what is resumed and then into the ledger, where each must follow on the one
+before. A copy of the files that was made earlier has an older token and is refused; a kill between the two is made good by the
+next resume. When all that leaves is on the disk the key is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from honestdp.budget import LEDGER_VARIABLE as VARIABLE
+from honestdp.checks import InvalidArgument
+from honestdp.ledger import Balance, Ledger, LedgerError, errors
+from honestdp.ledger.names import check_text
+from honestdp.ledger.spending import Spending
+
+_REFUSED = (errors.BudgetExceeded, errors.KeyReused, errors.LookAlike, errors.NoBudget, errors.NotPrivate)
+"""Refusals by the ledger's rules, which are read before anything is written."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """The ledger and the dataset in it that something is charged to. note: for people, in the entry; it is public."""
+
+    ledger: Path
+    dataset: str
+    note: str = ""
+
+
+def books_of(ledger: Any, dataset: Any, *, noise_seed: object = None, note: Any = "") -> Books | None:
+    """The books that the arguments of `train` or `tune` name; None where nothing is to be charged.
+
+    With a dataset and no ledger it is that of the environment. A dataset is never guessed: without one nothing is charged.
+    """
+    if isinstance(ledger, Ledger):
+        ledger = ledger.path
+    if ledger is not None and not isinstance(ledger, str | Path):
+        raise InvalidArgument("ledger", ledger, "a path")
+    check_text(note=note)
+    if ledger is not None and dataset is None:
+        raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
+    if dataset is None:
+        if note:
+            raise InvalidArgument("note", note, "left out without a ledger: it is for the entry there")
+        return None
+    if ledger is None and not os.environ.get(VARIABLE):
+        wanted = f"given together with ledger, the file that it is charged in (or set {VARIABLE})"
+        raise InvalidArgument("dataset", dataset, wanted)
+    if noise_seed is not None:
+        wanted = "left out with a ledger: a fixed seed is not private at any price"
+        raise InvalidArgument("noise_seed", noise_seed, wanted)
+    return Books(Path(ledger or os.environ[VARIABLE]), dataset, note)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The charge of the search or training with this key."""
+
+    ledger: Ledger
+    dataset: str
+    key: str
+    note: str = ""
+
+    @classmethod
+    def of(cls, books: Books, key: str) -> Account:
+        return cls(Ledger(books.ledger), books.dataset, key, books.note)
+
+    def charge(self, spending: Spending, *, what: str, read: bool) -> Balance:
+        """Once, however often it is resumed. read: whether records have been read, so that there must be a charge."""
+        if read and not self._is_charged():
+            wanted = "the one that this was charged to when it was begun: in this one the charge is missing"
+            raise InvalidArgument("ledger", str(self.ledger.path), wanted)
+        balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
+        return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
+
+    def surely_unpaid(self, refusal: LedgerError) -> bool:
+        """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
+        back, locked or out of reach. What was begun must then stay, and its key with it, or the charge pays for nothing.
+        """
+        if isinstance(refusal, errors.ReadOnly | errors.Locked):
+            with suppress(LedgerError):
+                return not self._is_charged()
+        return isinstance(refusal, _REFUSED)
+
+    def _is_charged(self) -> bool:
+        return any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset))
+
+    def end(self) -> None:
+        """No copy can go on from here."""
+        self.ledger.end(self.dataset, key=self.key)
+
+    def resume(self, last: Mapping[str, str], keep: Callable[[dict[str, str]], None]) -> None:
+        """last: the token of the resume before and the one before that, both empty at first. keep: writes this one's, durably."""
+        if last["token"]:
+            self.ledger.resume(self.dataset, key=self.key, token=last["token"], after=last["after"])
+        mine = {"token": secrets.token_hex(16), "after": last["token"]}
+        keep(mine)
+        self.ledger.resume(self.dataset, key=self.key, **mine)
