@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from honestdp.training.compute import Compute
     from honestdp.training.result import Result
     from honestdp.training.train import train, train_population
+    from honestdp.training.writers import JsonLines, TensorBoard
 
 __version__ = "0.1.0"
 _HOMES = {
@@ -41,13 +42,15 @@ _HOMES = {
         "training.compute": "Compute",
         "training.result": "Result",
         "training.train": "train train_population",
+        "training.writers": "JsonLines TensorBoard",
     }.items()
     for name in names.split()
 }
 __all__ = [
-    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "Ledger", "LogUniform", "Result",
-    "Run", "Statement", "TuneResult", "Uniform", "accounting", "epsilon", "errors", "gradients", "least_noise",
-    "load_dataset", "optimizers", "plan", "selection", "train", "train_population", "tune",
+    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "JsonLines", "Ledger", "LogUniform",
+    "Result", "Run", "Statement", "TensorBoard", "TuneResult", "Uniform", "accounting", "epsilon", "errors",
+    "gradients", "least_noise", "load_dataset", "optimizers", "plan", "selection", "train", "train_population",
+    "tune",
 ]  # fmt: skip
 
 
