@@ -18,7 +18,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/query.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py", "boundary/clipping.py",
         "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",
     ),
-    "What comes in": ("boundary/data.py", "boundary/records.py", "boundary/decoding.py", "boundary/intake.py"),
+    "What comes in": (
+        "boundary/data.py", "boundary/layouts.py", "boundary/records.py", "boundary/decoding.py", "boundary/intake.py",
+    ),
     "The door of scores": ("boundary/metrics.py", "boundary/scores.py"),
     "Secrecy of a search": ("search/secret.py", "search/vault.py"),
     "Trials and draws that see no record": ("boundary/rehearsal.py", "boundary/generators.py"),

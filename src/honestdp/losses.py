@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from honestdp.checks import InvalidArgument
@@ -14,8 +14,36 @@ from honestdp.checks import InvalidArgument
 Loss = Callable[[Any, Tensor], Tensor]
 
 
-def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+def prediction(output: Any) -> Tensor:
+    """What of a model's output is its prediction, for honestdp's own losses and metrics.
+
+    A tensor is. Otherwise what is called logits, as an attribute or a key (`output.logits`, `output["logits"]`); the first tensor
+    of a tuple or a list; the one tensor of a dict that has no other.
+
+    >>> prediction((torch.ones(2), torch.zeros(2)))
+    tensor([1., 1.])
+    """
+    if isinstance(output, Tensor):
+        return output
+    by_name = isinstance(output, Mapping)
+    named = output.get("logits") if by_name else getattr(output, "logits", None)
+    if isinstance(named, Tensor):
+        return named
+    parts = list(output.values()) if by_name else list(output) if isinstance(output, tuple | list) else []
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    if not tensors or (by_name and len(tensors) > 1):
+        keys = f" with the keys {list(output)}" if by_name else ""
+        wanted = (
+            "a tensor, a tuple whose first tensor is the prediction, or one with .logits or ['logits']; for any other, give a "
+            "loss of your own, loss(output, y), and a metric of your own (honestdp.DeclaredMetric), which get the whole output"
+        )
+        raise InvalidArgument("the model's output", f"{type(output).__name__}{keys}", wanted)
+    return tensors[0]
+
+
+def cross_entropy(output: Any, y: Tensor) -> Tensor:
     """output `[examples, classes, ...]`, y `[examples, ...]` -> `[examples]`, summed over further dimensions."""
+    output = prediction(output)
     if output.dim() == 2 and not output.is_cuda:
         # With few classes a CPU takes a softmax over the long dimension five times faster than over the short one.
         logs = functional.log_softmax(output.mT.contiguous(), dim=0)
@@ -30,12 +58,13 @@ def _cross_entropy_slope(output: Tensor, y: Tensor) -> Tensor:
     return slope.scatter_add_(0, y.long()[None], slope.new_full((1, 1), -1).expand(1, len(y))).mT
 
 
-def squared_error(output: Tensor, y: Tensor) -> Tensor:
+def squared_error(output: Any, y: Tensor) -> Tensor:
     """output and y of as many numbers per example -> `[examples]`, summed over an example's numbers."""
-    if output.numel() != y.numel():
+    found = prediction(output)
+    if found.numel() != y.numel():
         wanted = f"as many numbers per example as the labels, {tuple(y.shape[1:])}"
-        raise InvalidArgument("the model's output shape", tuple(output.shape[1:]), wanted)
-    return (output.reshape(len(y), -1) - y.reshape(len(y), -1).to(output.dtype)).square().sum(dim=1)
+        raise InvalidArgument("the model's output shape", tuple(found.shape[1:]), wanted)
+    return (found.reshape(len(y), -1) - y.reshape(len(y), -1).to(found.dtype)).square().sum(dim=1)
 
 
 def default_loss(y_dtype: torch.dtype) -> Loss:
@@ -60,34 +89,6 @@ def slope_of(loss: Loss, output: object) -> Callable[[Tensor, Tensor], Tensor] |
     if loss is cross_entropy and isinstance(output, Tensor) and output.dim() == 2 and not output.is_cuda:
         return _cross_entropy_slope
     return None
-
-
-@torch.no_grad()
-def check_output(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> int | None:
-    """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
-
-    x `[2, ...]`, y `[2, ...]` are zeros of the records' shapes: no record is needed to find a wrong shape.
-    """
-    output = model(x)
-    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(x):
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        wanted = f"a tensor of one row per example: two examples of shape {tuple(x.shape[1:])} went in"
-        raise InvalidArgument("the model's output", shape, wanted)
-    classes = None
-    if loss is cross_entropy:
-        if output.dim() != y.dim() + 1 or output.shape[2:] != y.shape[1:]:
-            shape = tuple(y.shape[1:])
-            wanted = f"[examples, classes, ...] with the dimensions of the labels, {shape}, after the classes"
-            raise InvalidArgument("the model's output shape", tuple(output.shape), wanted)
-        classes = output.shape[1]
-    losses = loss(output, y)
-    if losses.shape != (len(x),):
-        wanted = (
-            "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
-            "over the lot would mix the records"
-        )
-        raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
-    return classes
 
 
 def check_labels(lowest: int, highest: int, classes: int) -> None:

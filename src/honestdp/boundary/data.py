@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, Subset
 
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
+from honestdp.boundary.layouts import in_memory, inputs_of
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.losses import check_labels
 
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
@@ -31,7 +34,7 @@ Coins = np.ndarray[Any, np.dtype[np.bool_]]
 class Shapes:
     """What is known of records in memory without reading one: arrays of no record, `[0, ...]`, for inputs and labels."""
 
-    x: Tensor
+    x: Inputs
     y: Tensor
     words: tuple[str, str]
     """Shape and kind of inputs and labels, for people and for comparison."""
@@ -39,35 +42,42 @@ class Shapes:
     def blanks(self, module: nn.Module) -> Pair:
         """Two made-up examples, as the module reads them."""
         parameter = next(module.parameters())
-        return two_blanks(self.x.to(parameter.device), self.y.to(parameter.device), parameter.dtype)
+        x, y = _moved(self.x, parameter.device), _moved(self.y, parameter.device)
+        return two_blanks(module, x, y, parameter.dtype)
 
     def made_up(self) -> PrivateData:
         """Two records of zeros in these shapes."""
-        x, y = (part.new_zeros(2, *part.shape[1:]) for part in (self.x, self.y))
+        x, y = (inputs.each(lambda part: part.new_zeros(2, *part.shape[1:]), parts) for parts in (self.x, self.y))
         return PrivateData((x, y))
 
 
 class PrivateData:
-    """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs."""
+    """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
+
+    x may also be a tuple or a dict of them, for models of several inputs (`several_inputs` says what is understood).
+    """
 
     def __init__(self, data: Any) -> None:
         if isinstance(data, PrivateData):
             data = data._data
-        if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-            data = data.tensors
+        data = in_memory(data)
         self._pair: tuple[Any, Any] | None = None
         if isinstance(data, tuple | list) and len(data) == 2:
-            x, y = _numbers("data[0]", data[0]), _numbers("data[1]", data[1])
-            if len(x) != len(y):
-                raise InvalidArgument("data", f"{len(x)} inputs and {len(y)} labels", "one label for each input")
+            y = _numbers("data[1]", data[1])
+            x = inputs_of(data[0], len(y), _numbers)
+            for part in inputs.leaves(x):
+                if len(part) != len(y):
+                    raise InvalidArgument("data", f"{len(part)} inputs and {len(y)} labels", "one label for each input")
             data = self._pair = x, y
         elif not _is_dataset(data):
-            wanted = "a pair (x, y) of tensors or arrays, or a map-style Dataset"
+            wanted = (
+                "a pair (x, y) of tensors or arrays, x one of them or a tuple or a dict of them, or a map-style Dataset"
+            )
             raise InvalidArgument("data", type(data).__name__, wanted)
         self._data: Any = data
 
     def __len__(self) -> int:
-        return len(self._data if self._pair is None else self._pair[0])
+        return len(self._data if self._pair is None else self._pair[1])
 
     @property
     def shapes(self) -> Shapes | None:
@@ -75,8 +85,7 @@ class PrivateData:
         if self._pair is None:
             return None
         x, y = self._pair
-        words = f"{list(x.shape[1:])} {x.dtype}", f"{list(y.shape[1:])} {y.dtype}"
-        return Shapes(_empty(x), _empty(y), words)
+        return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)))
 
     def decoders(self) -> list[Any]:
         """What decodes the records of a Dataset: its class, and the functions and plain settings that it was made with."""
@@ -86,18 +95,18 @@ class PrivateData:
         """As the mechanism reads them, by number."""
         if self._pair is None:
             return DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
-        x, y = (_native(part) for part in self._pair)
-        if isinstance(x, np.memmap) or _too_large(x, device):
+        x, y = (inputs.each(_native, part) for part in self._pair)
+        if _on_disk(x) or _too_large(x, device):
             return HostRecords(x, y, device=device, dtype=dtype)
-        return DeviceRecords(as_tensor(x), as_tensor(y), device=device, dtype=dtype)
+        return DeviceRecords(inputs.each(as_tensor, x), as_tensor(y), device=device, dtype=dtype)
 
     def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
         """All of them as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
         if self._pair is None:
             x, y = decoded_once(self._data, workers=workers, seed=seed)
         else:
-            x, y = (as_tensor(_native(part)) for part in self._pair)
-        return as_read(x.to(device), y.to(device), dtype)
+            x, y = (inputs.each(lambda part: as_tensor(_native(part)), parts) for parts in self._pair)
+        return as_read(_moved(x, device), _moved(y, device), dtype)
 
     def check_labels(self, classes: int) -> None:
         """An error where a label of records in memory is none of the classes. Its words are for the records' owner alone."""
@@ -107,7 +116,10 @@ class PrivateData:
     def fingerprint(self) -> str:
         """A hash of records in memory, so that nothing goes on with others. As secret as the records."""
         digest = hashlib.sha256(str(len(self)).encode())
-        for part in self._pair or ():
+        x, y = self._pair or ((), ())
+        if inputs.several(x):
+            digest.update(_words(x).encode())
+        for part in (*inputs.leaves(x), *inputs.leaves(y)):
             if not isinstance(part, np.memmap):  # on a disk, and too large to read for this
                 for block in _blocks(part):
                     digest.update(block)
@@ -123,12 +135,13 @@ class PrivateData:
         return training, validation
 
     def _part(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
-        if self._pair is None or isinstance(self._pair[0], np.memmap):
+        if self._pair is None or _on_disk(self._pair[0]):
             return PrivateData(Subset(self._data if self._pair is None else _Rows(*self._pair), numbers.tolist()))
-        x, y = (
-            part[torch.from_numpy(numbers).to(part.device) if isinstance(part, Tensor) else numbers]
-            for part in self._pair
-        )
+
+        def some(part: Any) -> Any:
+            return part[torch.from_numpy(numbers).to(part.device) if isinstance(part, Tensor) else numbers]
+
+        x, y = (inputs.each(some, part) for part in self._pair)
         return PrivateData((x, y))
 
 
@@ -144,10 +157,26 @@ class _Rows(Dataset[Any]):
         self._x, self._y = x, y
 
     def __len__(self) -> int:
-        return len(self._x)
+        return len(self._y)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return np.array(self._x[index]), np.array(self._y[index])
+        return inputs.each(lambda part: np.array(part[index]), self._x), np.array(self._y[index])
+
+
+def _moved(x: Any, device: torch.device) -> Any:
+    return inputs.each(lambda part: part.to(device), x)
+
+
+def _on_disk(x: Any) -> bool:
+    return any(isinstance(part, np.memmap) for part in inputs.leaves(x))
+
+
+def _words(x: Any) -> str:
+    """Shape and kind of what one record has."""
+    if inputs.several(x):
+        named = x.items() if isinstance(x, dict) else enumerate(x)
+        return ", ".join(f"{name!r} {_words(part)}" for name, part in named)
+    return f"{list(x.shape[1:])} {x.dtype}"
 
 
 def _empty(part: Any) -> Tensor:
@@ -183,7 +212,8 @@ def _native(array: Any) -> Any:
 
 def _too_large(x: Any, device: torch.device) -> bool:
     """More than half of a GPU's free memory stays on the host."""
-    return device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(device)[0] // 2
+    bytes_of_all = sum(part.nbytes for part in inputs.leaves(x))
+    return device.type == "cuda" and bytes_of_all > torch.cuda.mem_get_info(device)[0] // 2
 
 
 def _blocks(values: Any) -> Iterator[bytes]:

@@ -13,13 +13,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from honestdp.boundary.generators import lent, seed_all
-from honestdp.boundary.records import Fetched, Pair, Records, as_tensor, shaped, two_blanks
+from honestdp.boundary.layouts import as_pair, described, together
+from honestdp.boundary.records import Fetched, Pair, Records, shaped, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.gradients import inputs
 
 _AHEAD = 64  # records that a worker decodes together when all are read once
 _PATIENCE = 1.0  # seconds in which a worker whose connection broke is found dead
@@ -84,11 +86,10 @@ def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
         decoded = iter(loader_of(dataset, seeded_batches(batches, seed), workers=workers))
         try:
             with deaths_named():
-                parts = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in decoded]
+                parts = [together(x, y) for x, y in decoded]
         finally:
             _end_workers(decoded)
-        x, y = zip(*parts, strict=True)
-        return torch.cat(x), torch.cat(y)
+        return inputs.joined([x for x, _ in parts]), torch.cat([y for _, y in parts])
     except (WorkerDied, OSError, MemoryError):
         raise
     except Exception:
@@ -114,8 +115,11 @@ class DatasetRecords(Records):
         self._coming = self._asked(lambda: iter(self._loader))
 
     def fetch(self, indices: Tensor) -> Fetched:
-        x, y = self._next()
-        return shaped(torch.as_tensor(x).to(self._device), torch.as_tensor(y).to(self._device), indices, self._dtype)
+        x, y = together(*self._next())
+        return shaped(inputs.each(self._moved, x), self._moved(y), indices, self._dtype)
+
+    def _moved(self, part: Tensor) -> Tensor:
+        return part.to(self._device)
 
     def _next(self) -> Any:
         coming = self._coming
@@ -123,19 +127,9 @@ class DatasetRecords(Records):
             raise RuntimeError("a fetch from a Dataset must be announced with expect()")
         return self._asked(lambda: next(coming))
 
-    def blank(self) -> Pair:
-        first = self._dataset[0]
-        if not isinstance(first, tuple | list) or len(first) != 2:
-            size = f" of {len(first)}" if isinstance(first, tuple | list) else ""
-            wanted = "a Dataset whose records are pairs (x, y)"
-            raise InvalidArgument("data", f"a Dataset of {type(first).__name__}{size}", wanted)
-        try:
-            x, y = (as_tensor(part)[None][:0].to(self._device) for part in first)
-        except (TypeError, ValueError, RuntimeError) as trouble:
-            kinds = " and ".join(type(part).__name__ for part in first)
-            wanted = "a Dataset whose records are pairs of tensors, arrays or numbers"
-            raise InvalidArgument("data", f"a Dataset of pairs of {kinds}", wanted) from trouble
-        return two_blanks(x, y, self._dtype)
+    def blank(self, model: nn.Module) -> Pair:
+        x, y = described(self._dataset[0])
+        return two_blanks(model, inputs.each(self._moved, x), self._moved(y), self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
         every = torch.split(torch.arange(len(self)), _AHEAD)
@@ -202,8 +196,9 @@ class _Seeded(Dataset[Any]):
         seed, *numbers = batch
         with lent():
             seed_all(seed)
-            together = getattr(self._dataset, "__getitems__", None)
-            return list(together(numbers)) if together else [self._dataset[number] for number in numbers]
+            at_once = getattr(self._dataset, "__getitems__", None)
+            records = list(at_once(numbers)) if at_once else [self._dataset[number] for number in numbers]
+            return [as_pair(record) for record in records]
 
 
 def seeded_batches(batches: list[list[int]], seed: Seed) -> list[list[int]]:

@@ -21,9 +21,12 @@ from honestdp.boundary.release import Question, width_of
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout, layout_of
+from honestdp.gradients.outputs import check_output
 from honestdp.gradients.vetting import refuse_by_name
-from honestdp.losses import Loss, check_labels, check_output, default_loss
+from honestdp.losses import Loss, check_labels, default_loss
 from honestdp.run import Run
 
 
@@ -54,13 +57,15 @@ class Intake:
 
     def bytes_per_run(self, run: Run) -> int:
         """A rough count of what one run of a population holds: weights, state and noise, and the lot as it passes."""
-        x, _ = self._records.blank()
-        passing = 2 * run.lot * (x[0].numel() + self.layout.total**0.5) * x.element_size()
-        return int(10 * self.layout.total * x.element_size() + 3 * passing) + 1
+        x, _ = self._records.blank(self.question.model)
+        size = max(part.element_size() for part in inputs.leaves(x))
+        passing = 2 * run.lot * (inputs.numbers(x) + self.layout.total**0.5) * size
+        return int(10 * self.layout.total * size + 3 * passing) + 1
 
     def rehearsal(self, constants: Constants) -> Mechanism:
         """A mechanism over made-up records, for timing."""
-        return Mechanism(self.question, BlankRecords(self._records, constants.records), constants, seed=Seed.fresh())
+        blanks = BlankRecords(self._records, self.question.model, constants.records)
+        return Mechanism(self.question, blanks, constants, seed=Seed.fresh())
 
 
 def take_in(
@@ -93,7 +98,7 @@ def take_in(
         )
         raise InvalidArgument("records", records, wanted)
     working = copy.deepcopy(module).to(device)
-    x, y = source.blank()
+    x, y = source.blank(working)
     loss = loss or default_loss(y.dtype)
     width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot)
     classes = try_out(working, loss, x, y, examples=width, strict=strict)
@@ -123,22 +128,23 @@ def open_door(
     parameter = next(module.parameters())
     x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
     loss = loss or default_loss(y.dtype)
-    if len(x) == 0:  # the coins put no record here: every score is its noise
+    if len(y) == 0:  # the coins put no record here: every score is its noise
         return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
     # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
-    empty_x, empty_y = (part.new_empty(0, *part.shape[1:]) for part in (x, y))
-    forward = rehearse(metric, module, loss=loss, x=empty_x, y=empty_y, strict=strict)
-    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward)
+    none = [inputs.each(lambda part: part.new_empty(0, *part.shape[1:]), parts) for parts in (x, y)]
+    forward = rehearse(metric, module, loss=loss, x=none[0], y=none[1], strict=strict)
+    blank = inputs.blank(module, none[0], 1)
+    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward, blank=blank)
 
 
-def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool) -> int | None:
+def try_out(module: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool) -> int | None:
     """Model and loss on made-up examples, so many at once; the number of classes where there are such.
 
     x, y: two of them. No record is needed for it.
     """
     layout = layout_of(module)
     try:
-        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
             classes = check_output(copy.deepcopy(module), loss, x, y)
             Question(module, loss, strict).vet(layout, x, y, runs=1, width=examples)
             return classes
@@ -146,6 +152,6 @@ def try_out(module: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: in
         raise
     except (RuntimeError, TypeError, IndexError, ValueError) as trouble:
         why = " ".join(str(trouble).split())
-        given = f"{x.dtype} records of shape {list(x.shape[1:])} and {y.dtype} labels of shape {list(y.shape[1:])}"
+        given = f"{inputs.in_words(x)} and {y.dtype} labels of shape {list(y.shape[1:])}"
         wanted = f"one that with its loss takes {given} ({why})"
         raise InvalidArgument("model", type(module).__name__, wanted) from trouble

@@ -59,7 +59,7 @@ class Mechanism:
         if pause is not None:
             # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.
             self._block = pause if device.type == "cuda" else _largest_divisor(pause, self._block)
-        x, y = records.blank()
+        x, y = records.blank(question.model)
         self._width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
         question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
 

@@ -4,8 +4,10 @@ Three homes for records: on the device (tensors and arrays that fit), in host me
 and behind a map-style Dataset decoded by worker processes (decoding.py). Whatever the home, the numbers to fetch were
 drawn by the sampler; nothing here chooses, orders or counts records.
 
-Images kept as uint8 stay uint8 until a lot is gathered and are then scaled to [0, 1]; floating data takes the model's
-precision; other integers (token numbers) pass unchanged.
+The inputs x of a record are one tensor, or several in a tuple or a dict (`gradients/inputs.py`). One tensor of images kept as
+uint8 stays uint8 until a lot is gathered and is then scaled to [0, 1], and one of bools becomes floating; of several inputs
+whole numbers and bools (token numbers, masks) pass unchanged, since each of them may mean another thing. Floating data takes the
+model's precision, and other integers pass unchanged, always.
 """
 
 from __future__ import annotations
@@ -14,25 +16,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from honestdp import kernels
 from honestdp.boundary.seed import Seed
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 
-Pair = tuple[Tensor, Tensor]
+Pair = tuple[Inputs, Tensor]
 PIXEL = 1 / 255
 
 
 class Fetched(NamedTuple):
     """x, y: `[runs, lot, ...]`. norms: `[runs, lot]`, the norm of each x, where it came free with the fetch."""
 
-    x: Tensor
+    x: Inputs
     y: Tensor
     norms: Tensor | None = None
 
 
 class Records:
-    """N records that can be fetched by number: here two arrays or tensors, in memory or in a file."""
+    """N records that can be fetched by number: here arrays or tensors, in memory or in a file."""
 
     resident = False
     """True where a fetch is device work alone, so that it can be captured."""
@@ -43,16 +47,19 @@ class Records:
         self._x, self._y, self._device, self._dtype = x, y, device, dtype
 
     def __len__(self) -> int:
-        return len(self._x)
+        return len(self._y)
 
     def fetch(self, indices: Tensor) -> Fetched:
         """indices `[runs, lot]` -> the records, on the device."""
         raise NotImplementedError
 
-    def blank(self) -> Pair:
-        """Two made-up examples of the records' shapes and kinds: zeros, on the device."""
-        x, y = (as_tensor(part[:0]).to(self._device) for part in (self._x, self._y))
-        return two_blanks(x, y, self._dtype)
+    def blank(self, model: nn.Module) -> Pair:
+        """Two made-up examples for the model of the records' shapes and kinds, on the device."""
+        x, y = (inputs.each(self._none, part) for part in (self._x, self._y))
+        return two_blanks(model, x, y, self._dtype)
+
+    def _none(self, part: Any) -> Tensor:
+        return as_tensor(part[:0]).to(self._device)
 
     def label_range(self) -> tuple[int, int] | None:
         """The lowest and the highest of labels that are classes, or None where there is none. It may read every record."""
@@ -65,8 +72,11 @@ class Records:
         """End the worker processes, if there are any. What is asked for later starts new ones."""
 
 
-def prepared(x: Tensor, dtype: torch.dtype) -> Tensor:
+def prepared(x: Inputs, dtype: torch.dtype) -> Inputs:
     """Inputs as a model of precision `dtype` reads them."""
+    if not isinstance(x, Tensor):
+        several: Inputs = inputs.each(lambda part: part.to(dtype) if part.dtype.is_floating_point else part, x)
+        return several
     if x.dtype == torch.uint8:
         # One kernel on a GPU where the product already has the model's precision; on a CPU two passes are faster.
         one_pass = x.is_cuda and dtype == torch.get_default_dtype()
@@ -80,7 +90,7 @@ def prepared_labels(y: Tensor, dtype: torch.dtype) -> Tensor:
     return y.to(dtype) if y.dtype.is_floating_point else y.long()
 
 
-def as_read(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
+def as_read(x: Inputs, y: Tensor, dtype: torch.dtype) -> Pair:
     """Inputs and labels as a model of precision `dtype` reads them."""
     return prepared(x, dtype), prepared_labels(y, dtype)
 
@@ -90,17 +100,19 @@ class DeviceRecords(Records):
 
     resident = True
 
-    def __init__(self, x: Tensor, y: Tensor, *, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(x.to(device).contiguous(), y.to(device).contiguous(), device=device, dtype=dtype)
-        self.finite = not x.dtype.is_floating_point
-        known = dtype == torch.float32 and x.dtype in (torch.uint8, torch.float16, torch.float32)
-        known = known and y.dim() == 1 and y.dtype != torch.bool and x[:1].numel() > 0
-        self._kernels = kernels.on(self._x.device) if known else None
+    def __init__(self, x: Inputs, y: Tensor, *, device: torch.device, dtype: torch.dtype) -> None:
+        x = inputs.each(lambda part: part.to(device).contiguous(), x)
+        super().__init__(x, y.to(device).contiguous(), device=device, dtype=dtype)
+        self.finite = not any(part.dtype.is_floating_point for part in inputs.leaves(x))
+        known = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.float16, torch.float32) and x[:1].numel() > 0
+        known = known and dtype == torch.float32 and y.dim() == 1 and y.dtype != torch.bool
+        self._kernels = kernels.on(self._y.device) if known else None
 
     def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1)
         if self._kernels is None:
-            return shaped(self._x.index_select(0, flat), self._y.index_select(0, flat), indices, self._dtype)
+            x = inputs.each(lambda part: part.index_select(0, flat), self._x)
+            return shaped(x, self._y.index_select(0, flat), indices, self._dtype)
         scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
         x, y, norms = self._kernels.gather(self._x.flatten(1), self._y, flat, scale)
         x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
@@ -111,14 +123,16 @@ class HostRecords(Records):
     """Records in host memory or in a memory-mapped file; only the lot travels."""
 
     def __init__(self, x: Any, y: Any, *, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(_array(x), _array(y), device=device, dtype=dtype)
-        self.finite = self._x.dtype.kind in "biu"
+        super().__init__(inputs.each(_array, x), _array(y), device=device, dtype=dtype)
+        self.finite = all(part.dtype.kind in "biu" for part in inputs.leaves(self._x))
 
     def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1).cpu().numpy()
-        rows = (np.ascontiguousarray(part[flat]) for part in (self._x, self._y))
-        x, y = (torch.from_numpy(part).to(self._device) for part in rows)
-        return shaped(x, y, indices, self._dtype)
+
+        def rows(part: Any) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(part[flat])).to(self._device)
+
+        return shaped(inputs.each(rows, self._x), rows(self._y), indices, self._dtype)
 
 
 def _lots(rows: Tensor, indices: Tensor) -> Tensor:
@@ -126,9 +140,10 @@ def _lots(rows: Tensor, indices: Tensor) -> Tensor:
     return rows.view(*indices.shape, *rows.shape[1:])
 
 
-def shaped(x: Tensor, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
+def shaped(x: Inputs, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
     """Fetched rows `[runs * lot, ...]` as the model reads them."""
-    return Fetched(*as_read(_lots(x, indices), _lots(y, indices), dtype))
+    lots: Inputs = inputs.each(lambda rows: _lots(rows, indices), x)
+    return Fetched(*as_read(lots, _lots(y, indices), dtype))
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:
@@ -143,26 +158,28 @@ def as_tensor(values: Any) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
 
 
-def two_blanks(x: Tensor, y: Tensor, dtype: torch.dtype) -> Pair:
-    """Zeros in the shape of two examples of x `[0, ...]` and y `[0, ...]`."""
-    return as_read(x.new_zeros(2, *x.shape[1:]), y.new_zeros(2, *y.shape[1:]), dtype)
+def two_blanks(model: nn.Module, x: Inputs, y: Tensor, dtype: torch.dtype) -> Pair:
+    """Two made-up examples for the model in the shape of those of x `[0, ...]` and y `[0, ...]`: zeros, and masks of ones."""
+    return as_read(inputs.blank(model, x, 2), y.new_zeros(2, *y.shape[1:]), dtype)
 
 
 class BlankRecords(Records):
-    """Made-up records for timing: zeros of the true ones' shapes, so that no record is read."""
+    """Made-up records for timing, of the true ones' shapes, so that no record is read."""
 
     resident = True
 
-    def __init__(self, like: Records, count: int) -> None:
+    def __init__(self, like: Records, model: nn.Module, count: int) -> None:
         """count: how many there are to be, the declared number."""
-        self._count, (self._x, self._y), self.finite = count, like.blank(), like.finite
+        self._count, (self._x, self._y), self.finite = count, like.blank(model), like.finite
 
     def __len__(self) -> int:
         return self._count
 
     def fetch(self, indices: Tensor) -> Fetched:
-        x, y = (part[0].expand(*indices.shape, *part.shape[1:]).contiguous() for part in (self._x, self._y))
-        return Fetched(x, y)
+        def alike(part: Tensor) -> Tensor:
+            return part[0].expand(*indices.shape, *part.shape[1:]).contiguous()
 
-    def blank(self) -> Pair:
+        return Fetched(inputs.each(alike, self._x), alike(self._y))
+
+    def blank(self, model: nn.Module) -> Pair:
         return self._x, self._y

@@ -12,40 +12,44 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
-from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one, rows
+from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import mapped_outputs, vet_forward
+from honestdp.gradients import inputs, mapped_outputs, vet_forward
+from honestdp.gradients.inputs import Inputs
+from honestdp.gradients.outputs import each_tensor, main, row, tensors_in, with_rows
 from honestdp.gradients.probe import made_up_inputs, made_up_labels
-from honestdp.losses import Loss
+from honestdp.losses import Loss, prediction
 
 _SEED = 20261115
 _CALLS = 32  # records that a user's function is tried on, three times each
 _LOGITS = (-3.0, -0.3, 0.3, 3.0)
 
 
-def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Tensor, y: Tensor, strict: bool = False) -> Forward:
+def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Tensor, strict: bool = False) -> Forward:
     """Refuse what cannot score; how the model is to make its outputs of a batch of records.
 
     x, y: some records, of which only shapes and kinds are read. strict: each record under a map of its own.
     """
-    blanks = [part.new_zeros(2, *part.shape[1:]) for part in (x, y)]
+    blanks = inputs.blank(module, x, 2), y.new_zeros(2, *y.shape[1:])
     # Warnings and torch's generators stay as before: what is tried here leaves no trace.
-    with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), warnings.catch_warnings(), torch.no_grad():
+    with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         with _blamed_on(module):
             together = vet_forward(copy.deepcopy(module).eval(), loss, *blanks, examples=BATCH, strict=strict)
             forward = mapped_outputs if strict else batched if together > 1 else one_by_one
-            inputs = made_up_inputs(module, x, (BATCH, *x.shape[1:]), torch.Generator().manual_seed(_SEED))
-            output = rows(forward(copy.deepcopy(module).eval(), inputs), BATCH)
+            made = made_up_inputs(module, x, (BATCH,), torch.Generator().manual_seed(_SEED))
+            output = with_rows(forward(copy.deepcopy(module).eval(), made), BATCH)
         labels = _labels(y, output)
         if isinstance(metric, Accuracy):
-            aligned(output, labels)
-            if output.dim() == 1 or output.shape[1] == 1:
+            predicted = prediction(output)
+            aligned(predicted, labels)
+            if predicted.dim() == 1 or predicted.shape[1] == 1:
                 _check_logit(loss, output, labels)
             return forward
         numbers = numbers_of(metric, loss)
@@ -66,22 +70,25 @@ def _blamed_on(module: nn.Module) -> Iterator[None]:
         raise InvalidArgument("model", type(module).__name__, wanted) from trouble
 
 
-def _labels(y: Tensor, output: Tensor) -> Tensor:
+def _labels(y: Tensor, output: Any) -> Tensor:
     """A label for each row: whole numbers counted through the classes, or through two; others within 0 and 1."""
-    several = output.shape[1] if output.dim() == max(2, y.dim() + 1) else 2
+    first = main(output)
+    several = first.shape[1] if first.dim() == max(2, y.dim() + 1) else 2
     classes = None if y.is_floating_point() else max(2, several)
-    return made_up_labels(y, (len(output), *y.shape[1:]), torch.Generator().manual_seed(_SEED), classes=classes)
+    return made_up_labels(y, (len(first), *y.shape[1:]), torch.Generator().manual_seed(_SEED), classes=classes)
 
 
-def _check_logit(loss: Loss, output: Tensor, y: Tensor) -> None:
+def _check_logit(loss: Loss, output: Any, y: Tensor) -> None:
     """That one output is a logit to the loss, too: label 1 has the smaller loss above 0, label 0 below."""
-    one, label = output[:1], y[:1]
+    predicted, label = prediction(output), y[:1]
+
+    def at(logit: float) -> Any:
+        """The first example's output with this prediction."""
+        return each_tensor(lambda part: torch.full_like(part[:1], logit) if part is predicted else part[:1], output)
+
     try:
-        losses = [
-            [float(loss(torch.full_like(one, at), torch.full_like(label, value)).sum()) for value in (0, 1)]
-            for at in _LOGITS
-        ]
-        agree = all((second < first) == (at > 0) for at, (first, second) in zip(_LOGITS, losses, strict=True))
+        losses = [[float(loss(at(one), torch.full_like(label, value)).sum()) for value in (0, 1)] for one in _LOGITS]
+        agree = all((second < first) == (one > 0) for one, (first, second) in zip(_LOGITS, losses, strict=True))
     except MACHINE:
         raise
     except Exception:
@@ -96,14 +103,16 @@ def _check_logit(loss: Loss, output: Tensor, y: Tensor) -> None:
         raise InvalidArgument("metric", "accuracy", wanted)
 
 
-def _check_function(metric: Metric, numbers: OneByOne, output: Tensor, y: Tensor) -> None:
+def _check_function(metric: Metric, numbers: OneByOne, output: Any, y: Tensor) -> None:
     """That a user's function gives a record one number, and the same one whatever it was called with before."""
-    forth = list(range(min(_CALLS, len(output))))
+    forth = list(range(min(_CALLS, len(y))))
     alone: dict[int, Tensor] = {}
     try:
         for i in [*forth, *reversed(forth), *forth]:
-            number = numbers.alone(output[i].clone(), y[i].clone())
-            if bool(torch.isfinite(output[i]).all()) and not bool(torch.isfinite(number)):
+            number = numbers.alone(each_tensor(torch.clone, row(output, i)), y[i].clone())
+            if all(bool(torch.isfinite(part[i]).all()) for part in tensors_in(output)[0]) and not bool(
+                torch.isfinite(number)
+            ):
                 raise _unfit(metric, f"one that gives finite numbers; of a made-up record it is {float(number)}")
             if not torch.allclose(alone.setdefault(i, number), number, rtol=1e-5, atol=0, equal_nan=True):
                 raise _unfit(metric, _MEMORY)
@@ -111,7 +120,8 @@ def _check_function(metric: Metric, numbers: OneByOne, output: Tensor, y: Tensor
     except (InvalidArgument, *MACHINE):
         raise
     except Exception as trouble:
-        given = f"an output of shape {list(output.shape[1:])} and a {y.dtype} label of shape {list(y.shape[1:])}"
+        shapes = ", ".join(str(list(part.shape[1:])) for part in tensors_in(output)[0])
+        given = f"an output of shape {shapes} and a {y.dtype} label of shape {list(y.shape[1:])}"
         wanted = f"one that makes a number of one record, {given} ({_line(trouble)})"
         raise _unfit(metric, wanted) from trouble
     if not torch.allclose(together, torch.stack([alone[i] for i in forth]), rtol=1e-3, atol=1e-6, equal_nan=True):

@@ -32,7 +32,8 @@ from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import PerExample, Prepared, Untouched
+from honestdp.gradients import PerExample, Prepared, Untouched, inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout
 from honestdp.gradients.norms import SHORT
 from honestdp.gradients.precision import products
@@ -55,7 +56,7 @@ class Examples(NamedTuple):
     finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
     """
 
-    x: Tensor
+    x: Inputs
     y: Tensor
     present: Tensor
     finite: bool = False
@@ -78,11 +79,11 @@ class Question:
     def untouched(self) -> Untouched:
         return Untouched(self.model)
 
-    def vet(self, layout: Layout, x: Tensor, y: Tensor, *, runs: int, width: int) -> None:
+    def vet(self, layout: Layout, x: Inputs, y: Tensor, *, runs: int, width: int) -> None:
         """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
         dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
-        views = layout.views(torch.empty(1, layout.width, dtype=dtype, device=x.device).expand(runs, -1))
-        x, y = (part.expand(runs, *part.shape) for part in (x, y))
+        views = layout.views(torch.empty(1, layout.width, dtype=dtype, device=y.device).expand(runs, -1))
+        x, y = (inputs.each(lambda part: part.expand(runs, *part.shape), parts) for parts in (x, y))
         with torch.no_grad():
             self.gradients.vet(views, x, y, examples=runs * width)
 
@@ -111,7 +112,7 @@ def release(
     with question.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
         for examples in lot:
-            if examples.x.shape[1] > width:
+            if any(part.shape[1] > width for part in inputs.leaves(examples.x)):
                 raise RuntimeError("a piece of a lot is wider than was declared")
             with products("high" if params.is_cuda else "highest", params.device):
                 found = question.gradients(
@@ -199,10 +200,10 @@ def _within_bounds(query: Query, runs: int) -> Query:
     return Query(clip, query.automatic, query.extra, query.extra_noise)
 
 
-def width_of(x: Tensor, *, runs: int, records: int, lot: float) -> int:
+def width_of(x: Inputs, *, runs: int, records: int, lot: float) -> int:
     """How many examples of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
 
     Model and loss are tried at this width, and no piece of a lot is wider.
     """
-    bound = max(1, _EXAMPLES_BYTES // (runs * max(1, x[0].numel()) * x.element_size()))
+    bound = max(1, _EXAMPLES_BYTES // (runs * inputs.bytes_each(x)))
     return min(bound, PIECE, expected_width(records=records, rate=lot / records, deviations=_USUAL))

@@ -26,24 +26,27 @@ from torch import Tensor, nn
 
 from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric, check_metric
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs, outputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
-from honestdp.losses import Loss, cross_entropy, squared_error
+from honestdp.losses import Loss, cross_entropy, prediction, squared_error
 
-Forward = Callable[[nn.Module, Tensor], Any]
-Numbers = Callable[[Tensor, Tensor], Tensor]
-"""output `[n, ...]` and y `[n, ...]` -> one number a record, `[n]`."""
+Forward = Callable[[nn.Module, Inputs], Any]
+Numbers = Callable[[Any, Tensor], Tensor]
+"""output, of n rows, and y `[n, ...]` -> one number a record, `[n]`."""
 MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
 """What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
 
 
-def batched(model: nn.Module, x: Tensor) -> Any:
+def batched(model: nn.Module, x: Inputs) -> Any:
     """The usual forward pass: all records of a batch together."""
-    return model(x)
+    return inputs.call(model, x)
 
 
-def one_by_one(model: nn.Module, x: Tensor) -> Tensor:
+def one_by_one(model: nn.Module, x: Inputs) -> Any:
     """Each record by itself, for a model that reads numbers to choose its way: it would choose for a whole batch together."""
-    return torch.cat([rows(model(x[i : i + 1]), 1) for i in range(len(x))])
+    each = (inputs.rows(x, slice(i, i + 1)) for i in range(len(inputs.first(x))))
+    return outputs.joined([outputs.with_rows(inputs.call(model, one), 1) for one in each])
 
 
 class ScoreDoor:
@@ -51,7 +54,7 @@ class ScoreDoor:
 
     def __init__(
         self,
-        x: Tensor,
+        x: Inputs,
         y: Tensor,
         *,
         loss: Loss,
@@ -59,15 +62,17 @@ class ScoreDoor:
         noise: Sequence[tuple[int, ...]],
         forward: Forward = batched,
         width: int = BATCH,
+        blank: Inputs | None = None,
     ) -> None:
         """noise: for each run the numbers that are drawn for it, one for each question about it. forward: how a model makes its
-        outputs of a batch `[width, ...]`.
+        outputs of a batch `[width, ...]`. blank: `[1, ...]`, what a batch is filled up with; zeros where it is not given.
         """
         check_metric(metric)
         self._metric, self._forward, self._width, self._noise = metric, forward, width, dict(enumerate(noise))
         self._numbers = numbers_of(metric, loss)
-        pairs = zip(torch.split(x, width), torch.split(y, width), strict=True)
-        self._batches = [(self._filled(a), self._filled(b), len(a)) for a, b in pairs if len(a)]
+        self._blank = inputs.each(lambda part: part.new_zeros(1, *part.shape[1:]), x) if blank is None else blank
+        cuts = [slice(first, first + width) for first in range(0, len(y), width)]
+        self._batches = [(inputs.rows(x, cut), y[cut]) for cut in cuts]
 
     def score(self, run: int, model: nn.Module) -> tuple[int, ...]:
         """S + z of a run's model, for each z of its noise. Once a run: two models with one noise would tell their difference."""
@@ -81,45 +86,44 @@ class ScoreDoor:
         model.eval()
         tensors = tensors_of(model)
         before, versions = TensorSnapshot(tensors), versions_of(tensors)
-        numbers = [self._one_each(model, x, y)[:count] for x, y, count in self._batches]
+        numbers = [self._one_each(model, x, y) for x, y in self._batches]
         if before.written(tensors_of(model), versions) is not None:
             raise ModelWritten
         return self._metric.units(torch.cat(numbers)).sum() if numbers else torch.zeros((), dtype=torch.int64)
 
-    def _one_each(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def _one_each(self, model: nn.Module, x: Inputs, y: Tensor) -> Tensor:
         """One number a record, NaN for those that fail. x, y: at most `width` records."""
         try:
             # A copy: a model may write into its input, and a record must be the same for every run, and if it is tried again.
-            output = rows(self._forward(model, self._filled(x).clone()), self._width)
-            found = self._numbers(output, self._filled(y))
+            filled = inputs.each(torch.clone, self._filled(x))
+            output = outputs.with_rows(self._forward(model, filled), self._width)
+            found = self._numbers(output, _filled(y, torch.zeros_like(y[:1]), self._width))
             if found.shape == (self._width,):
-                return found[: len(x)]
+                return found[: len(y)]
         except MACHINE:
             raise
         except Exception:  # its words may be a record's
             pass
-        if len(x) == 1:
-            return torch.full((1,), torch.nan, dtype=torch.float64, device=x.device)
-        half = len(x) // 2
-        return torch.cat([self._one_each(model, x[:half], y[:half]), self._one_each(model, x[half:], y[half:])])
+        if len(y) == 1:
+            return torch.full((1,), torch.nan, dtype=torch.float64, device=y.device)
+        halves = slice(len(y) // 2), slice(len(y) // 2, None)
+        return torch.cat([self._one_each(model, inputs.rows(x, half), y[half]) for half in halves])
 
-    def _filled(self, part: Tensor) -> Tensor:
+    def _filled(self, x: Inputs) -> Inputs:
         """As many records as the width, blank ones after those that are given."""
-        missing = self._width - len(part)
-        return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
+        pairs = zip(inputs.leaves(x), inputs.leaves(self._blank), strict=True)
+        filled: Inputs = inputs.like(x, [_filled(part, blank, self._width) for part, blank in pairs])
+        return filled
+
+
+def _filled(part: Tensor, blank: Tensor, width: int) -> Tensor:
+    missing = width - len(part)
+    return torch.cat([part, blank.expand(missing, *part.shape[1:])]) if missing else part
 
 
 def _noisy(total: Tensor, noise: int) -> int:
     """The one way out."""
     return int(total) + noise
-
-
-def rows(output: Any, examples: int) -> Tensor:
-    """The output of a model, once it is sure that it is a row for each example."""
-    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != examples:
-        shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise InvalidArgument("the model's output", shape, f"a tensor of one row an example, {examples} here")
-    return output
 
 
 def numbers_of(metric: Metric, loss: Loss) -> Numbers:
@@ -130,7 +134,11 @@ def numbers_of(metric: Metric, loss: Loss) -> Numbers:
         return OneByOne(metric.function)
     if loss is cross_entropy:
         return _cross_entropy
-    return squared_error if loss is squared_error else OneByOne(lambda output, y: loss(output[None], y[None]))
+    return (
+        squared_error
+        if loss is squared_error
+        else OneByOne(lambda output, y: loss(outputs.each_tensor(lambda row: row[None], output), y[None]))
+    )
 
 
 def asks_user(metric: Metric | None, loss: Loss | None) -> bool:
@@ -158,18 +166,19 @@ def aligned(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return output, y
 
 
-def right(output: Tensor, y: Tensor) -> Tensor:
+def right(output: Any, y: Tensor) -> Tensor:
     """`[n]`: whether a record is classified right, at every position of it. NaN is wrong."""
-    output, y = aligned(output, y)
-    highest, place = output.max(dim=1)  # NaN is the highest of all
+    scores, y = aligned(prediction(output), y)
+    highest, place = scores.max(dim=1)  # NaN is the highest of all
     # One output is a logit. Labels of two classes are 0 and 1, sometimes -1 and 1: above one half is the second class.
-    found = (highest > 0) == (y > 0.5) if output.shape[1] == 1 else place == y
+    found = (highest > 0) == (y > 0.5) if scores.shape[1] == 1 else place == y
     found &= highest == highest
     return found if found.dim() == 1 else found.flatten(1).all(dim=1)
 
 
-def _cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+def _cross_entropy(output: Any, y: Tensor) -> Tensor:
     """Cross-entropy, and NaN for a label that is none of the classes: with it the loss would fail for the whole batch."""
+    output = prediction(output)
     fits = (y >= 0) & (y < output.shape[1])
     losses = cross_entropy(output, torch.where(fits, y, 0)).double()
     return torch.where(fits.reshape(len(y), -1).all(dim=1), losses, torch.nan)
@@ -182,29 +191,37 @@ class OneByOne:
     call with copies. Shape and number of what comes back are forced: one number a record.
     """
 
-    def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
+    def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
         self._function = function
         self._mapped: bool | None = None
 
-    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+    def __call__(self, output: Any, y: Tensor) -> Tensor:
         if self._mapped is None:
-            self._mapped = self._can_be_mapped(torch.zeros_like(output[:2]), torch.zeros_like(y[:2]))
+            zeros = outputs.each_tensor(lambda rows: torch.zeros_like(rows[:2]), output)
+            self._mapped = self._can_be_mapped(zeros, torch.zeros_like(y[:2]))
         if self._mapped:
-            return self._map(output.clone(), y.clone())
-        return torch.stack([self._alone_or_nan(*one) for one in zip(output, y, strict=True)])
+            return self._map(output, y)
+        return torch.stack([self._alone_or_nan(outputs.row(output, i), y[i]) for i in range(len(y))])
 
-    def alone(self, output: Tensor, y: Tensor) -> Tensor:
+    def alone(self, output: Any, y: Tensor) -> Tensor:
         """The number of one record."""
-        found = torch.as_tensor(self._function(output, y), device=output.device)
+        found = torch.as_tensor(self._function(output, y), device=y.device)
         if found.numel() != 1:
             raise InvalidArgument("metric", f"a result of shape {list(found.shape)}", "one number for one record")
         return found.reshape(()).double()
 
-    def _map(self, output: Tensor, y: Tensor) -> Tensor:
-        mapped: Tensor = torch.func.vmap(self.alone, randomness="different")(output, y)
+    def _map(self, output: Any, y: Tensor) -> Tensor:
+        """Over copies: a function may write into what it gets."""
+        tensors, rebuild = outputs.tensors_in(output)
+
+        def alone(rows: list[Tensor], label: Tensor) -> Tensor:
+            return self.alone(rebuild(rows), label)
+
+        copies = [tensor.clone() for tensor in tensors]
+        mapped: Tensor = torch.func.vmap(alone, randomness="different")(copies, y.clone())
         return mapped
 
-    def _can_be_mapped(self, output: Tensor, y: Tensor) -> bool:
+    def _can_be_mapped(self, output: Any, y: Tensor) -> bool:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a map is slow
@@ -215,10 +232,10 @@ class OneByOne:
             return False
         return True
 
-    def _alone_or_nan(self, output: Tensor, y: Tensor) -> Tensor:
+    def _alone_or_nan(self, output: Any, y: Tensor) -> Tensor:
         try:
-            return self.alone(output.clone(), y.clone())
+            return self.alone(outputs.each_tensor(torch.clone, output), y.clone())
         except MACHINE:
             raise
         except Exception:
-            return torch.full((), torch.nan, dtype=torch.float64, device=output.device)
+            return torch.full((), torch.nan, dtype=torch.float64, device=y.device)

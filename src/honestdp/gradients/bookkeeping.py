@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from honestdp.gradients import inputs
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.by_formula import ByFormula, Link
 from honestdp.gradients.forms import (
@@ -30,6 +31,7 @@ from honestdp.gradients.forms import (
     is_counted,
     joint_norms,
 )
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.ruled import Names, Ruled
 from honestdp.losses import Loss
 
@@ -64,18 +66,18 @@ class BookKeeping(PerExample):
 
 
 class Input(NamedTuple):
-    """x `[runs, lot, ...]`, and what is known of it before it is read.
+    """x `[runs, lot, ...]`, and what is known of it before it is read. Of several inputs nothing is.
 
     finite: it holds finite numbers only. norms: `[runs, lot]`, the norm of every example.
     """
 
-    x: Tensor
+    x: Inputs
     finite: bool = False
     norms: Tensor | None = None
 
     def inform(self, form: Form) -> Form:
         """`form` with what is known, if its right factor is x itself and not something computed from it."""
-        if not isinstance(form, Product | Outer):
+        if not isinstance(form, Product | Outer) or not isinstance(self.x, Tensor):
             return form
         right = form.right
         if right.untyped_storage().data_ptr() != self.x.untyped_storage().data_ptr():
@@ -105,16 +107,21 @@ def _merged(uses: list[tuple[Names, Form]]) -> dict[Names, Form]:
 
 def per_example(model: nn.Module, loss: Loss, layers: Layers, params: Params, known: Input, y: Tensor) -> BookKeeping:
     """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`."""
-    x, version = known.x, known.x._version
-    runs, lot = x.shape[:2]
+    x, first = known.x, inputs.first(known.x)
+    version = first._version
+    runs, lot = y.shape[:2]
     labels = y.flatten(0, 1)
-    forward = ByAutograd(model, layers.ruled, params, x) if layers.chain is None else ByFormula(layers.chain, params, x)
+    forward: ByAutograd | ByFormula
+    if layers.chain is None or not isinstance(x, Tensor):
+        forward = ByAutograd(model, layers.ruled, params, x)
+    else:
+        forward = ByFormula(layers.chain, params, x)
     uses: list[tuple[Names, Form]] = []
     for call, grad in zip(forward.calls, forward.output_gradients(loss, labels), strict=True):
         if grad is not None:
             for names, form in call.gradients(grad, runs=runs):
                 # A model that writes into its input has made what is known of it untrue.
-                uses.append((names, known.inform(form) if x._version == version else form))
+                uses.append((names, known.inform(form) if first._version == version else form))
     forms = _merged(uses)
     norms = joint_norms(forms.values()) if forms else next(iter(params.values())).new_zeros(runs, lot)
     return BookKeeping(norms, forms, params)

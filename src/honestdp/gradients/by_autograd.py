@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from honestdp.gradients import inputs
 from honestdp.gradients.forms import Params
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.ruled import Call, Ruled
 from honestdp.gradients.rules import Unruled
 from honestdp.losses import Loss, one_each, slope_of
@@ -27,15 +29,16 @@ _unsafe_view = torch.ops.aten._unsafe_view.default
 class ByAutograd:
     """The model run once on x `[runs, lot, ...]`. output: of all runs * lot examples; calls: the uses of its layers, in order."""
 
-    def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Params, x: Tensor) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Params, x: Inputs) -> None:
         self.calls: list[Call] = []
         self._edges: list[GradientEdge] = []
         modules = [ruled.layer for ruled in layers]
+        runs, lot = inputs.first(x).shape[:2]
         with _STANDING_IN, torch.enable_grad():
             try:
                 for module, ruled in zip(modules, layers, strict=True):
-                    module.__dict__["forward"] = self._stand_in(ruled, params, x.shape[0], x.shape[1])
-                self.output: Any = model(x.flatten(0, 1))
+                    module.__dict__["forward"] = self._stand_in(ruled, params, runs, lot)
+                self.output: Any = inputs.call(model, inputs.flat_runs(x))
             finally:
                 for module in modules:
                     module.__dict__.pop("forward", None)

@@ -94,7 +94,7 @@ class Expected:
 
     @staticmethod
     def of(probe: Probe) -> Expected:
-        x = probe.x.flatten(0, 1)
+        x = probe.examples
         output = flat(probe.output(x))
         again = flat(probe.output(x, seed=1))
         cotangents = probe.normal(probe.runs, LOT, output.shape[1])
@@ -108,7 +108,7 @@ class Expected:
 
 def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:
     with Reads() as reads:
-        probe.output(probe.x.flatten(0, 1))
+        probe.output(probe.examples)
     if reads.seen:
         raise Unruled("it reads numbers to choose its way, which must not be those of a whole lot")
     if not expected.comparable:
@@ -134,7 +134,9 @@ def _rules_agree(probe: Probe, expected: Expected, layers: Layers, *, larger: fl
         return True  # only where examples that are alike give NaN; the usual ones have agreed
     # The norms of the input are passed on, so that a model which changes its input unseen does not agree.
     x = probe.x
-    known = Input(x, norms=torch.linalg.vector_norm(x.flatten(2), dim=2) if x.is_floating_point() else None)
+    known = Input(x)
+    if isinstance(x, Tensor) and x.is_floating_point():
+        known = Input(x, norms=torch.linalg.vector_norm(x.flatten(2), dim=2))
     result = bookkeeping.per_example(probe.model, project, layers, probe.params, known, expected.cotangents)
     return _agrees(result, expected, probe, larger=larger)
 

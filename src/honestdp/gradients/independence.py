@@ -15,14 +15,17 @@ A trial proves nothing: what it cannot see is said in docs/training.md, and `str
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
+from honestdp.gradients.unusual import unusual_pools
 from honestdp.gradients.vetting import RefusedModel, described
 from honestdp.gradients.write_guard import WAY_OUT, TensorSnapshot, versions_of
 
@@ -39,8 +42,19 @@ class Asked:
     """A model in one mode, asked about some of a pool of made-up examples: by a fresh copy, at its first call."""
 
     probe: Probe
-    pool: Tensor
+    pool: Inputs
+    usual: int
+    """How many of the pool are usual examples, its first ones."""
     training: bool
+
+    @property
+    def everyone(self) -> Tensor:
+        """The rows of the usual examples."""
+        return torch.arange(self.usual, device=inputs.first(self.pool).device)
+
+    @property
+    def extras(self) -> range:
+        return range(self.usual, len(inputs.first(self.pool)))
 
     def __call__(self, rows: Tensor, *, after: Tensor | None = None, seed: int = 0) -> Tensor:
         """The outputs `[examples, size]` for these rows of the pool; after: a lot that goes before them."""
@@ -48,8 +62,8 @@ class Asked:
         versions = versions_of(fresh.tensors)
         with without_dropout(fresh.model):
             if after is not None:
-                fresh.output(self.pool[after])
-            outputs = flat(fresh.output(self.pool[rows], seed=seed))
+                fresh.output(inputs.rows(self.pool, after))
+            outputs = flat(fresh.output(inputs.rows(self.pool, rows), seed=seed))
         _refuse_written(fresh, self.probe.before, versions)
         return with_rows(outputs, len(rows))
 
@@ -91,10 +105,10 @@ class Asked:
 
         with without_dropout(fresh.model):
             if after is not None:
-                fresh.output(self.pool[after])
+                fresh.output(inputs.rows(self.pool, after))
             for path, _ in self.probe.model.named_modules():
                 watch(path)
-            fresh.output(self.pool[rows])
+            fresh.output(inputs.rows(self.pool, rows))
         return seen
 
 
@@ -124,12 +138,13 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
     """
     few = probe.runs * LOT
     trains = any(module.training for module in probe.model.modules())
-    _refuse_unusual(Asked(probe, probe.pool(few), True), few)
-    pool = probe.pool(max(few, examples))
-    _refuse_mixing(Asked(probe, pool, True))
+    _refuse_unusual(Asked(probe, probe.pool(few), few, True))
+    wide = max(few, examples)
+    pool = probe.pool(wide)
+    _refuse_mixing(Asked(probe, pool, wide, True))
     if trains:
         try:
-            _refuse_mixing(Asked(probe, pool, False))
+            _refuse_mixing(Asked(probe, pool, wide, False))
         except (RefusedModel, torch.OutOfMemoryError, MemoryError):
             raise
         except Exception:  # a training does not run the model in eval() mode; where it fails, nothing leaves
@@ -138,15 +153,14 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
 
 def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
     """The same for a model that is only run forward, in eval() mode."""
-    _refuse_mixing(Asked(probe, probe.pool(max(probe.runs * LOT, examples)), False))
+    wide = max(probe.runs * LOT, examples)
+    _refuse_mixing(Asked(probe, probe.pool(wide), wide, False))
 
 
 def _refuse_mixing(ask: Asked) -> None:
-    """ask: of a pool of n examples and three more."""
-    n = len(ask.pool) - 3
-    everyone = torch.arange(n, device=ask.pool.device)
+    n, everyone = ask.usual, ask.everyone
     base = ask(everyone)
-    for extra in range(n, n + 3):
+    for extra in ask.extras:
         _refuse_moving(ask, base, everyone, extra)
     _refuse_moving(ask, base, everyone, n + 1, first=False)
     moved = _with(everyone, 0, n)
@@ -183,47 +197,20 @@ def _refuse_size(ask: Asked, base: Tensor, rows: Tensor, others: Tensor, at: sli
         raise ask.refusal(why, rows, others, at, others_at)
 
 
-def _refuse_unusual(ask: Asked, few: int) -> None:
+def _refuse_unusual(ask: Asked) -> None:
     """Refuse a model that looks at the others only where something is unusual: numbers that are missing, infinite or huge,
-    examples that are longer than the others.
+    examples that are longer than the others, or masked as a whole.
     """
-    everyone, x = torch.arange(few, device=ask.pool.device), ask.pool
-    tables = [m.padding_idx for m in ask.probe.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-    padding = next((number for number in tables if number is not None), 0)
-    for pool in (_holed(x), _short(x, padding=padding)):
-        if pool is None:
-            continue
-        unusual = Asked(ask.probe, pool, ask.training)
+    for pool in unusual_pools(ask.probe.model, ask.pool, ask.usual):
+        unusual = replace(ask, pool=pool)
         try:
-            base = unusual(everyone)
-            for extra in range(few, len(pool)):
-                _refuse_moving(unusual, base, everyone, extra)
+            base = unusual(ask.everyone)
+            for extra in unusual.extras:
+                _refuse_moving(unusual, base, ask.everyone, extra)
         except RefusedModel:
             raise
         except Exception:
             continue  # a model may well fail on NaN
-
-
-def _holed(x: Tensor) -> Tensor | None:
-    """Every third number of the first examples is missing; then as before, and examples of NaN and of infinity."""
-    if not x.is_floating_point():
-        return None
-    place = torch.arange(x[:-3].numel(), device=x.device).view(x[:-3].shape)
-    holed = torch.where(place % 3 == 1, torch.nan, x[:-3])
-    strange = torch.stack([torch.full_like(x[0], value) for value in (torch.nan, torch.inf)])
-    return torch.cat([holed, x[-3:], strange])
-
-
-def _short(x: Tensor, *, padding: int) -> Tensor | None:
-    """The first examples end in padding; the next does not."""
-    if x.dim() < 2 or x.shape[1] < 2:
-        return None
-    short = x[:-2].clone()
-    tail = -(-2 * x.shape[1] // 3)
-    short[:-1, tail:] = 0 if x.is_floating_point() else padding
-    if not x.is_floating_point():
-        short[-1] = torch.where(short[-1] == padding, x[x != padding][:1], short[-1])
-    return short
 
 
 def same(first: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:

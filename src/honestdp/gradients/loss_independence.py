@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.independence import same, with_rows
+from honestdp.gradients.outputs import main
 from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
 from honestdp.losses import Loss, one_each
 
@@ -30,8 +33,8 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
     for scale, whole in ((1, False), (30, True)):
         x, fresh = probe.pool(n, huge=30), probe.fresh()
         with without_dropout(fresh.model):
-            output = fresh.output(x * scale if x.is_floating_point() else x)
-        with_rows(flat(output), n + 3)
+            output = fresh.output(inputs.each(partial(_scaled, by=scale), x))
+        with_rows(flat(output), len(inputs.first(x)))
         labels = accepted(loss, output, probe, y, whole=whole or not y.is_floating_point())
         if not all(same(*parts) for pair in _pairs(loss, output, labels, n) for parts in zip(*pair, strict=True)):
             wanted = (
@@ -45,12 +48,16 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
     return choosing
 
 
+def _scaled(x: Tensor, *, by: int) -> Tensor:
+    return x * by if x.is_floating_point() else x
+
+
 def _pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """What the loss says of the same examples in two lots."""
     everyone = torch.arange(n, device=labels.device)
     base = _answer(_fresh(loss), output, labels, everyone)
     one_each(base[0], n)
-    for extra in range(n, n + 3):
+    for extra in range(n, len(labels)):
         moved = torch.cat([everyone.new_tensor([extra]), everyone[1:]])
         asked = _fresh(loss)
         yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
@@ -91,7 +98,7 @@ def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor) -> list[Te
 
 def accepted(loss: Loss, output: object, probe: Probe, y: Tensor, *, whole: bool) -> Tensor:
     """Labels that the loss takes: of several classes if it can be, else zeros; or numbers within 0 and 1."""
-    leaf = next(leaf for leaf in pytree.tree_leaves(output) if floating(leaf))
+    leaf = main(output)
     several = 2 if y.is_floating_point() or leaf.dim() == 1 else leaf.shape[1]
     kinds = (several, 1) if whole else (None,)
     tries = [probe.labels(y, classes=classes, examples=len(leaf)) for classes in kinds]

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
+from honestdp.gradients import inputs
 from honestdp.gradients.forms import Dense, Params, PerExample, check_weights, is_counted, joint_norms
+from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")
@@ -81,17 +83,21 @@ class Batch:
     model: nn.Module
     loss: Loss
     params: Params
-    x: Tensor
+    x: Inputs
     y: Tensor
     mapped: str = WAYS[0]
     strict: bool = False
+
+    @property
+    def lot(self) -> int:
+        return self.y.shape[1]
 
     def gradients(self, first: int, last: int) -> Gradients:
         """The gradients `[runs, last - first, ...]` of the examples `first` to `last`."""
         model = throwaway(self.model) if self.strict else self.model
 
-        def loss_of(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            output = functional_call(model, params, (x.unsqueeze(0),))
+        def loss_of(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
+            output = inputs.call_with(model, params, inputs.alone(x))
             return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
 
         lot: Callable[..., Gradients] = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
@@ -100,7 +106,8 @@ class Batch:
         runs = vmap(lot, randomness="different") if self.mapped == WAYS[0] else _run_by_run(lot)
         with mappable(model):
             # A copy: a model may write into its input, and gradients can be made twice.
-            return runs(dict(self.params), self.x[:, first:last].clone(), self.y[:, first:last])
+            x = inputs.each(lambda leaf: leaf[:, first:last].clone(), self.x)
+            return runs(dict(self.params), x, self.y[:, first:last])
 
 
 def _stacked(gradients: list[Gradients]) -> Gradients:
@@ -110,7 +117,7 @@ def _stacked(gradients: list[Gradients]) -> Gradients:
 def _one_by_one(loss_of: Callable[..., Tensor]) -> Callable[..., Gradients]:
     """The gradients by plain autograd, which takes whatever can be trained at all."""
 
-    def example(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Gradients:
+    def example(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Gradients:
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         with torch.enable_grad():
             loss = loss_of(leaves, x, y)
@@ -118,13 +125,13 @@ def _one_by_one(loss_of: Callable[..., Tensor]) -> Callable[..., Gradients]:
         dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients)
         return dict(zip(leaves, dense, strict=True))
 
-    return lambda params, x, y: _stacked([example(params, *each) for each in zip(x, y, strict=True)])
+    return lambda params, x, y: _stacked([example(params, inputs.rows(x, place), y[place]) for place in range(len(y))])
 
 
 def _run_by_run(lot: Callable[..., Gradients]) -> Callable[..., Gradients]:
-    def runs(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Gradients:
-        of_each = ({name: value[run] for name, value in params.items()} for run in range(len(x)))
-        return _stacked([lot(*each) for each in zip(of_each, x, y, strict=True)])
+    def runs(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Gradients:
+        of_each = ({name: value[run] for name, value in params.items()} for run in range(len(y)))
+        return _stacked([lot(own, inputs.rows(x, run), y[run]) for run, own in enumerate(of_each)])
 
     return runs
 
@@ -134,7 +141,7 @@ class Materialised(PerExample):
 
     def __init__(self, batch: Batch, chunk: int) -> None:
         self.batch, self.params, self.chunk = batch, batch.params, chunk
-        self._states = _random_states(batch.x.device) if self._chunks > 1 else None
+        self._states = _random_states(batch.y.device) if self._chunks > 1 else None
         norms = []
         for gradients in self._by_chunk():
             norms.append(_norms(gradients))
@@ -143,10 +150,10 @@ class Materialised(PerExample):
 
     @property
     def _chunks(self) -> int:
-        return -(-self.batch.x.shape[1] // self.chunk)
+        return -(-self.batch.lot // self.chunk)
 
     def _by_chunk(self) -> Iterator[Gradients]:
-        for first in range(0, self.batch.x.shape[1], self.chunk):
+        for first in range(0, self.batch.lot, self.chunk):
             yield self.batch.gradients(first, first + self.chunk)
 
     def add_weighted_sum(self, totals: Mapping[str, Tensor], weights: Tensor) -> None:
@@ -154,7 +161,7 @@ class Materialised(PerExample):
         if self._whole is not None:
             _add(totals, self._whole, weights)
             return
-        with _replayed(self._states, self.batch.x.device):
+        with _replayed(self._states, self.batch.y.device):
             for number, gradients in enumerate(self._by_chunk()):
                 part = slice(number * self.chunk, (number + 1) * self.chunk)
                 # Whatever a model draws outside torch, what is summed is no longer than what the weights were made for.
@@ -197,5 +204,5 @@ def per_example(batch: Batch, *, bytes_per_example: int, memory: int) -> Materia
 
     bytes_per_example: what the gradient of one example in one run holds while it is made.
     """
-    chunk = max(1, memory // max(1, bytes_per_example * len(batch.x)))
-    return Materialised(batch, min(chunk, batch.x.shape[1]))
+    chunk = max(1, memory // max(1, bytes_per_example * len(batch.y)))
+    return Materialised(batch, min(chunk, batch.lot))

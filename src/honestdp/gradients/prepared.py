@@ -16,13 +16,14 @@ from torch.nn.parameter import is_lazy
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import bookkeeping, materialised
+from honestdp.gradients import bookkeeping, inputs, materialised
 from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import hooked
 from honestdp.gradients.choice import Choice, choose
 from honestdp.gradients.forms import Params, PerExample
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.loss_independence import refuse_mixing_loss
 from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, flat
@@ -37,7 +38,7 @@ def per_example(
     model: nn.Module,
     loss: Loss,
     params: Mapping[str, Tensor],
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     *,
     memory: int = MEMORY,
@@ -51,7 +52,8 @@ def per_example(
     loss: called as `loss(output, y)` on examples of all runs in one batch, the first dimension the examples; gives one
         number an example.
     params: name -> `[runs, ...]`, for every parameter of the model with requires_grad.
-    x, y: `[runs, lot, ...]`; not to be changed in place until the result has been used.
+    x: `[runs, lot, ...]`, or a tuple (`model(*x)`) or a dict (`model(**x)`) of such tensors.
+    y: `[runs, lot, ...]`. Neither is to be changed in place until the result has been used.
     finite_input: a promise that x holds finite numbers only, which spares a pass over it.
     input_norms: `[runs, lot]`, the norm of every example's x where the caller knows it, which spares another.
     memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
@@ -95,14 +97,14 @@ class Prepared:
         self._model, self._loss, self._memory, self._strict = model, loss, memory, strict
         self._choices: dict[object, tuple[Choice, int]] = {}
 
-    def vet(self, params: Params, x: Tensor, y: Tensor, *, examples: int) -> Choice:
+    def vet(self, params: Params, x: Inputs, y: Tensor, *, examples: int) -> Choice:
         """The engine for such examples, once model and loss have been tried with so many at once, over all runs.
 
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
         """
         examples = max(examples, 2 * LOT)  # no trial has fewer, so that small lots are not tried one after the other
         # A single run goes its own way through a layer (`Rule.alone`), so that it is tried by itself.
-        shape = (x.shape[2:], y.shape[2:], x.dtype, y.dtype, x.device, len(x) == 1)
+        shape = (inputs.kinds(x), y.shape[2:], y.dtype, y.device, len(y) == 1)
         choice, widest = self._choices.get(shape, (None, 0))
         if choice is None or examples > widest:
             trainable = {name: value for name, value in self._model.named_parameters() if value.requires_grad}
@@ -115,11 +117,13 @@ class Prepared:
         return choice
 
     def __call__(
-        self, params: Params, x: Tensor, y: Tensor, *, finite_input: bool = False, input_norms: Tensor | None = None
+        self, params: Params, x: Inputs, y: Tensor, *, finite_input: bool = False, input_norms: Tensor | None = None
     ) -> PerExample:
-        choice = self.vet(params, x, y, examples=x.shape[:2].numel())
-        if x.shape[1] == 0:
-            return BookKeeping(next(iter(params.values())).new_zeros(x.shape[:2]), {}, params)
+        if not isinstance(x, Tensor):
+            _check_lots(x, y)
+        choice = self.vet(params, x, y, examples=y.shape[:2].numel())
+        if y.shape[1] == 0:
+            return BookKeeping(next(iter(params.values())).new_zeros(y.shape[:2]), {}, params)
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
             return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y)
@@ -127,7 +131,7 @@ class Prepared:
         return materialised.per_example(batch, bytes_per_example=choice.bytes_per_example, memory=self._memory)
 
 
-def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples: int, strict: bool = False) -> int:
+def vet_forward(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool = False) -> int:
     """Try a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
 
     x, y: two made-up examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
@@ -142,29 +146,29 @@ def vet_forward(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, *, examples:
     """
     refuse_by_name(model)
     params = {name: value.detach()[None] for name, value in model.named_parameters()}
-    device = [x.device] if x.is_cuda else []
-    with torch.no_grad(), products("highest", x.device), torch.random.fork_rng(devices=device):
-        probe = Probe(model, params, x[None]).fresh(training=False)
+    device = [y.device] if y.is_cuda else []
+    with torch.no_grad(), products("highest", y.device), torch.random.fork_rng(devices=device):
+        probe = Probe(model, params, inputs.alone(x)).fresh(training=False)
         if strict:
-            try_mapped(probe.model, probe.x[0])
+            try_mapped(probe.model, inputs.rows(probe.x, 0))
             return examples
         refuse_mixing_in_eval(probe, examples=examples)
         refuse_mixing_loss(probe, loss, y[None], examples=examples)
         with Reads() as reads:
-            output = flat(probe.output(probe.x.flatten(0, 1)))
-        draws = not torch.equal(output, flat(probe.output(probe.x.flatten(0, 1), seed=1)))
+            output = flat(probe.output(probe.examples))
+        draws = not torch.equal(output, flat(probe.output(probe.examples, seed=1)))
         return 1 if reads.seen or draws else examples
 
 
 class _Known:
     """What has been found out about a model for one shape of example."""
 
-    def __init__(self, model: nn.Module, params: Params, x: Tensor, *, strict: bool) -> None:
+    def __init__(self, model: nn.Module, params: Params, x: Inputs, *, strict: bool) -> None:
         self.choice: Choice | None = None
         self._model, self._strict = weakref.ref(model), strict
         # Shapes alone are needed for later trials: views of one number each.
         self._params = {name: value.new_empty(1).expand(value.shape) for name, value in params.items()}
-        self._x = x.new_empty(1).expand(x.shape)
+        self._x: Inputs = inputs.each(lambda leaf: leaf.new_empty(1).expand(leaf.shape), x)
         self._widest = 0
         self._losses: dict[object, int] = {}
         self._choosing: set[object] = set()
@@ -216,29 +220,35 @@ def _identity(loss: Loss) -> object:
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.WeakKeyDictionary()
 
 
-def _known(model: nn.Module, trainable: tuple[str, ...], params: Params, x: Tensor, strict: bool) -> _Known:
+def _known(model: nn.Module, trainable: tuple[str, ...], params: Params, x: Inputs, strict: bool) -> _Known:
     modules = tuple((weakref.ref(module), module.training, hooked(module)) for module in model.modules())
     dtype = next(iter(params.values())).dtype
-    key = (modules, trainable, x.shape[2:], x.dtype, dtype, x.device, len(x) == 1, strict)
+    one = inputs.first(x)
+    key = (modules, trainable, inputs.kinds(x), dtype, one.device, len(one) == 1, strict)
     known = _KNOWN.setdefault(model, {})
     if key not in known:
         known[key] = _Known(model, params, x, strict=strict)
     return known[key]
 
 
-def _check(trainable: Params, params: Params, x: Tensor, y: Tensor) -> None:
+def _check(trainable: Params, params: Params, x: Inputs, y: Tensor) -> None:
     if not trainable:
         wanted = "a module with at least one parameter that requires grad"
         raise InvalidArgument("model", "one with zero trainable parameters", wanted)
     if params.keys() != trainable.keys():
         wanted = f"named as the trainable parameters of the model, {sorted(trainable)}"
         raise InvalidArgument("params", sorted(params), wanted)
-    if x.dim() < 2 or y.shape[:2] != x.shape[:2]:
-        wanted = "of shape [runs, lot, ...], both with the same runs and lot"
-        raise InvalidArgument("x and y", (tuple(x.shape), tuple(y.shape)), wanted)
+    _check_lots(x, y)
     for name, value in params.items():
-        shape = (len(x), *trainable[name].shape)
+        shape = (len(y), *trainable[name].shape)
         if value.shape != shape:
             raise InvalidArgument(f"params[{name!r}]", tuple(value.shape), f"of shape {shape}: [runs, ...]")
         if value.dtype not in (torch.float32, torch.float64):
             raise InvalidArgument(f"params[{name!r}]", value.dtype, "float32 or float64")
+
+
+def _check_lots(x: Inputs, y: Tensor) -> None:
+    shapes = [tuple(leaf.shape) for leaf in inputs.leaves(x)]
+    if not shapes or any(len(shape) < 2 or y.shape[:2] != shape[:2] for shape in shapes):
+        wanted = "of shape [runs, lot, ...], all with the same runs and lot"
+        raise InvalidArgument("x and y", (*shapes, tuple(y.shape)), wanted)

@@ -9,29 +9,73 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import TensorSnapshot, tensors_of
 
 LOT = 3
 _SEED = 20240917
 
 
-def made_up_inputs(model: nn.Module, like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Inputs for the model, of this shape and of the dtype and device of `like`.
+def made_up_inputs(model: nn.Module, like: Inputs, size: tuple[int, ...], generator: torch.Generator) -> Inputs:
+    """Inputs for the model like these, of which as many first dimensions as `size` has are of these sizes instead.
 
-    Floating ones are standard normal; whole ones are numbers of rows that every table of the model has, or 0 and 1.
+    Floating ones are standard normal; whole ones are numbers of rows that every table of the model has, or 0 and 1; of several
+    inputs masks are 0 and 1, not all of them 0 for one example, and lengths from 1 on.
     """
-    if like.is_floating_point():
-        return torch.randn(shape, generator=generator).to(like)
+    made: Inputs = inputs.like(like, [draw(leaf, size, generator) for leaf, draw in _draws(model, like, len(size))])
+    return made
+
+
+def _draws(model: nn.Module, like: Inputs, dimensions: int) -> Iterator[tuple[Tensor, _Draw]]:
+    """How each of the inputs is made up."""
     tables = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
+    every = inputs.leaves(like)
+    longest = min((leaf.shape[dimensions] for leaf in every if leaf.dim() > dimensions), default=2)
+    for leaf, role in zip(every, inputs.roles(model, like), strict=True):
+        count = {inputs.NUMBER: min(tables, default=2), inputs.MASK: 2, inputs.LENGTH: max(1, longest)}[role]
+        yield leaf, _Draw(role, count)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Made-up values of an input of one role; whole ones are `count` different numbers, from 0 on, lengths from 1 on."""
+
+    role: str
+    count: int
+
+    def __call__(self, like: Tensor, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        shape = (*size, *like.shape[len(size) :])
+        if like.is_floating_point():
+            return torch.randn(shape, generator=generator).to(like)
+        lowest = 1 if self.role == inputs.LENGTH else 0
+        drawn = torch.randint(lowest, lowest + self.count, shape, generator=generator).to(like)
+        return self._not_empty(drawn, len(size))
+
+    def others(self, values: Tensor) -> Tensor:
+        """For every number of one example another one, where there is another."""
+        if values.is_floating_point():
+            return values + 1
+        if self.role == inputs.LENGTH:
+            return values % self.count + 1
+        moved = (values.long() + 1) % self.count
+        return self._not_empty(moved.to(values.dtype), 0)
+
+    def _not_empty(self, values: Tensor, dimensions: int) -> Tensor:
+        """A mask of several places has a 1 in its first one, if it has none elsewhere. The first dimensions are examples."""
+        if self.role != inputs.MASK or math.prod(values.shape[dimensions:]) < 2:
+            return values
+        flat = values.reshape(*values.shape[:dimensions], -1).clone()
+        flat[..., 0] = torch.where((flat == 0).all(-1), 1, flat[..., 0].long()).to(flat.dtype)
+        return flat.view(values.shape)
 
 
 def made_up_labels(like: Tensor, shape: tuple[int, ...], generator: torch.Generator, *, classes: int | None) -> Tensor:
@@ -50,18 +94,24 @@ class Probe:
     params: name -> `[runs, ...]` and x: `[runs, lot, ...]`, of which only shapes, dtypes and device are read.
     """
 
-    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> None:
+    def __init__(self, model: nn.Module, params: Mapping[str, Tensor], x: Inputs) -> None:
         self.model = model
-        self.runs = min(2, len(x))
+        self.runs = min(2, len(inputs.first(x)))
         self._generator = torch.Generator().manual_seed(_SEED)
         self._like = next(iter(params.values()))
         self.params = {name: self._parameter(value) for name, value in params.items()}
-        self._x = made_up_inputs(model, x, (self.runs, LOT, *x.shape[2:]), self._generator)
+        self._x = made_up_inputs(model, x, (self.runs, LOT), self._generator)
 
     @property
-    def x(self) -> Tensor:
+    def x(self) -> Inputs:
         """`[runs, lot, ...]`, a copy for every use: a model may write into its input."""
-        return self._x.clone()
+        copied: Inputs = inputs.each(torch.clone, self._x)
+        return copied
+
+    @property
+    def examples(self) -> Inputs:
+        """The same as `[runs * lot, ...]`."""
+        return inputs.flat_runs(self.x)
 
     def alike(self) -> Probe:
         """The same with examples whose positions are nearly alike and positive, as those of real records often are.
@@ -69,13 +119,18 @@ class Probe:
         Gradients of several uses of one layer are then nearly parallel, where random ones of many dimensions are nearly at
         right angles, so that a norm in which they were not added would hardly differ.
         """
-        other, x = copy.copy(self), self._x
+        other, roles = copy.copy(self), inputs.roles(self.model, self._x)
+        made = [self._alike(leaf, role) for leaf, role in zip(inputs.leaves(self._x), roles, strict=True)]
+        other._x = inputs.like(self._x, made)
+        return other
+
+    def _alike(self, x: Tensor, role: str) -> Tensor:
         if x.is_floating_point():
             once = x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 3))].abs()
-            other._x = once * (1 + 0.1 * self.normal(*x.shape).to(x.dtype))
-        else:
-            other._x = x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 2))].expand(x.shape).clone()
-        return other
+            return once * (1 + 0.1 * self.normal(*x.shape).to(x.dtype))
+        if role == inputs.MASK:
+            return torch.ones_like(x)
+        return x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 2))].expand(x.shape).clone()
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers of the dtype of the parameters."""
@@ -111,26 +166,44 @@ class Probe:
             other.model.eval()
         return other
 
-    def pool(self, examples: int, *, huge: float = 1e4) -> Tensor:
-        """`[examples + 3, ...]`: so many usual examples, then another one, a huge one and zeros."""
-        pool = made_up_inputs(self.model, self._x, (examples + 3, *self._x.shape[2:]), self._generator)
-        if pool.is_floating_point():
-            pool[examples + 1] *= huge
-        pool[examples + 2] = 0
-        return pool
+    def pool(self, examples: int, *, huge: float = 1e4) -> Inputs:
+        """`[examples + 3 or more, ...]`: so many usual examples, then another one, a huge one and a blank one.
+
+        Each of the first two of these differs from the first and the last usual one in every input of whole numbers. Of several
+        inputs, examples follow that differ from the first usual one in one input each.
+        """
+        one = inputs.each(lambda leaf: leaf[0], self._x)
+        pool = made_up_inputs(self.model, one, (examples + 3,), self._generator)
+        for leaf, (_, draw) in zip(inputs.leaves(pool), _draws(self.model, one, 1), strict=True):
+            if leaf.is_floating_point():
+                leaf[examples + 1] *= huge
+            else:
+                leaf[examples], leaf[examples + 1] = draw.others(leaf[0]), draw.others(leaf[examples - 1])
+            leaf[examples + 2] = 0 if draw.role == inputs.NUMBER else 1
+        if not inputs.several(pool):
+            return pool
+        return inputs.joined([pool, *self._moved_in_one(pool, examples)])
+
+    def _moved_in_one(self, pool: Inputs, other: int) -> Iterator[Inputs]:
+        """The first example of the pool, with one of its inputs at a time that of another example."""
+        leaves = inputs.leaves(pool)
+        for place in range(len(leaves)):
+            at = [other if place == index else 0 for index in range(len(leaves))]
+            yield inputs.like(pool, [leaf[row, None] for leaf, row in zip(leaves, at, strict=True)])
 
     def labels(self, y: Tensor, *, classes: int | None, examples: int) -> Tensor:
         """Labels `[examples, ...]` of the shape of `y` `[runs, lot, ...]`; see `made_up_labels`."""
         return made_up_labels(y, (examples, *y.shape[2:]), self._generator, classes=classes)
 
-    def output(self, x: Tensor, *, seed: int = 0) -> object:
+    def output(self, x: Inputs, *, seed: int = 0) -> object:
         """What the model makes of `x` `[examples, ...]` with the parameters of the first run."""
         torch.default_generator.manual_seed(seed)
-        if x.is_cuda:
-            with torch.cuda.device(x.device):
+        device = inputs.first(x).device
+        if device.type == "cuda":
+            with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         with torch.no_grad():
-            return functional_call(self.model, {name: value[0] for name, value in self.params.items()}, (x,))
+            return inputs.call_with(self.model, {name: value[0] for name, value in self.params.items()}, x)
 
     def bytes_kept(self) -> int:
         """How many bytes autograd keeps for the backward pass of one example."""
@@ -143,7 +216,7 @@ class Probe:
             return value
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-            functional_call(self.model, params, (self.x[0, :1],))
+            inputs.call_with(self.model, params, inputs.each(lambda leaf: leaf[0, :1], self.x))
         return sum(saved.values())
 
     def reference(self, cotangents: Tensor) -> dict[str, Tensor]:
@@ -153,7 +226,8 @@ class Probe:
             params = {name: value[run].detach().requires_grad_() for name, value in self.params.items()}
             for example in range(LOT):
                 with torch.enable_grad():
-                    output = functional_call(self.model, params, (self.x[run, example : example + 1],))
+                    alone = inputs.rows(self.x, (run, slice(example, example + 1)))
+                    output = inputs.call_with(self.model, params, alone)
                     loss = project(output, cotangents[run, example : example + 1]).sum()
                 gradients = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
                 for name, gradient in zip(params, gradients, strict=True):

@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.utils import _pytree as pytree
+from torch.func import vmap
 
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.loss_independence import accepted
 from honestdp.gradients.materialised import mappable, throwaway
+from honestdp.gradients.outputs import Rebuild, tensors_in
 from honestdp.gradients.probe import Probe, without_dropout
 from honestdp.gradients.vetting import RefusedModel
 from honestdp.gradients.write_guard import tensors_of
@@ -35,7 +37,7 @@ def unmapped(model: nn.Module, trouble: Exception) -> RefusedModel:
 
 
 @torch.no_grad()
-def mapped_outputs(model: nn.Module, x: Tensor, *, together: int | None = None) -> Any:
+def mapped_outputs(model: nn.Module, x: Inputs, *, together: int | None = None) -> Any:
     """What the model makes of x `[examples, ...]`, each example under its own map: `[examples, ...]`, or a tree of such.
 
     together: how many examples are mapped at once, which bounds the memory and changes nothing else.
@@ -45,23 +47,27 @@ def mapped_outputs(model: nn.Module, x: Tensor, *, together: int | None = None) 
     torch.Size([3, 4])
     """
     model, tensors = throwaway(model), tensors_of(model)
+    shapes: list[Rebuild] = []  # of the output, the same for every example
 
-    def output_of(example: Tensor) -> Any:
-        output = functional_call(model, tensors, (example.unsqueeze(0),))
-        return pytree.tree_map(_own_row, output)
+    def output_of(example: Inputs) -> list[Tensor]:
+        found, rebuild = tensors_in(inputs.call_with(model, tensors, inputs.alone(example)))
+        shapes[:] = [rebuild]
+        return [_own_row(tensor) for tensor in found]
 
     with mappable(model):
-        return vmap(output_of, randomness="different", chunk_size=together)(x.clone())
+        copied = inputs.each(torch.clone, x)
+        outputs = vmap(output_of, randomness="different", chunk_size=together)(copied)
+    return shapes[0](outputs)
 
 
-def _own_row(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor) and leaf.shape[:1] != (1,):
-        value = f"an output of shape {tuple(leaf.shape)} for one example"
+def _own_row(tensor: Tensor) -> Tensor:
+    if tensor.shape[:1] != (1,):
+        value = f"an output of shape {tuple(tensor.shape)} for one example"
         raise InvalidArgument("model", value, "a module whose output has a row an example")
-    return leaf.squeeze(0) if isinstance(leaf, Tensor) else leaf
+    return tensor.squeeze(0)
 
 
-def try_mapped(model: nn.Module, x: Tensor) -> Any:
+def try_mapped(model: nn.Module, x: Inputs) -> Any:
     """Refuse a model that torch.func cannot map; otherwise its `mapped_outputs`."""
     try:
         return mapped_outputs(model, x)
@@ -73,15 +79,17 @@ def try_mapped_loss(probe: Probe, loss: Loss, y: Tensor) -> None:
     """Refuse a loss that torch.func cannot map, or that fails on the model's outputs."""
     probe = probe.fresh()
     with without_dropout(probe.model):
-        output = try_mapped(probe.model, probe.x[0])
+        output = try_mapped(probe.model, inputs.rows(probe.x, 0))
         labels = accepted(loss, output, probe, y, whole=not y.is_floating_point())
 
-    def loss_of(output: Any, label: Tensor) -> Tensor:
-        row = pytree.tree_map(lambda leaf: leaf.unsqueeze(0), output)
+    tensors, rebuild = tensors_in(output)
+
+    def loss_of(tensors: list[Tensor], label: Tensor) -> Tensor:
+        row = rebuild([tensor.unsqueeze(0) for tensor in tensors])
         return one_each(loss(row, label.unsqueeze(0)), 1)
 
     try:
-        vmap(loss_of, randomness="different")(output, labels)
+        vmap(loss_of, randomness="different")(tensors, labels)
     except RuntimeError as trouble:
         why = " ".join(str(trouble).split())[:300]
         wanted = f"for strict=True a function that torch.func.vmap maps over examples ({why})"

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from honestdp import checks
 from honestdp.accounting.once import once
@@ -30,6 +29,7 @@ from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import layout_of
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
@@ -289,7 +289,7 @@ def _rehearsed(made: Design, setting: Setting, data: PrivateData) -> int | None:
 WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many
 
 
-def _together(made: Design, x: Tensor) -> int:
+def _together(made: Design, x: Inputs) -> int:
     """How many examples to try a model with before the charge: as many as a lot of one run, or more where populations are wider.
 
     A population that is wider still is tried before its first step.

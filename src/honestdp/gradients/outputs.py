@@ -1,0 +1,108 @@
+"""What a model gives: a tensor, or tuples, dicts and dataclasses of tensors, each with a row an example.
+
+Whatever else is in an output (None, numbers, caches) belongs to no example: where outputs are cut into examples only None,
+numbers and strings stay, and everything else becomes None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
+from honestdp.losses import Loss, cross_entropy, prediction
+
+Rebuild = Callable[[list[Tensor]], Any]
+WANTED = "a tensor of one row per example, or a tuple, a dict or a Hugging Face output of such tensors"
+
+
+def tensors_in(output: object) -> tuple[list[Tensor], Rebuild]:
+    """The tensors of an output, and how others in their place become one."""
+    leaves, shape = pytree.tree_flatten(output)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    rest = [leaf if isinstance(leaf, bool | int | float | str) else None for leaf in leaves]
+
+    def rebuild(tensors: list[Tensor]) -> Any:
+        values: list[Any] = list(rest)
+        for place, tensor in zip(places, tensors, strict=True):
+            values[place] = tensor
+        return pytree.tree_unflatten(values, shape)
+
+    return [leaves[place] for place in places], rebuild
+
+
+def each_tensor(function: Callable[[Tensor], Tensor], output: object) -> Any:
+    """The output with a function of each of its tensors in its place."""
+    if isinstance(output, Tensor):
+        return function(output)
+    tensors, rebuild = tensors_in(output)
+    return rebuild([function(tensor) for tensor in tensors])
+
+
+def with_rows(output: Any, examples: int) -> Any:
+    """The output of a model, once it is sure that each of its tensors has a row an example, and nothing else is in it."""
+    if isinstance(output, Tensor):
+        if output.dim() == 0 or len(output) != examples:
+            raise InvalidArgument("the model's output", list(output.shape), f"{WANTED}, {examples} here")
+        return output
+    tensors, rebuild = tensors_in(output)
+    if not tensors:
+        wanted = f"{WANTED}; a dataclass of your own is one once torch.export.register_dataclass knows it"
+        raise InvalidArgument("the model's output", type(output).__name__, wanted)
+    for tensor in tensors:
+        if tensor.dim() == 0 or len(tensor) != examples:
+            shape = f"a {type(output).__name__} with a tensor of shape {list(tensor.shape)}"
+            raise InvalidArgument("the model's output", shape, f"{WANTED}, {examples} here")
+    return rebuild(tensors)
+
+
+def main(output: Any) -> Tensor:
+    """The prediction of an output, or where it has none the first of its floating tensors."""
+    try:
+        return prediction(output)
+    except InvalidArgument:
+        return next(tensor for tensor in tensors_in(output)[0] if tensor.is_floating_point())
+
+
+def row(output: Any, place: int | slice) -> Any:
+    """One example's part of an output, or that of some."""
+    return each_tensor(lambda tensor: tensor[place], output)
+
+
+def joined(outputs: list[Any]) -> Any:
+    """Outputs of one lot after the other, as one."""
+    if isinstance(outputs[0], Tensor):
+        return torch.cat(outputs)
+    rebuild = tensors_in(outputs[0])[1]
+    return rebuild([torch.cat(parts) for parts in zip(*(tensors_in(one)[0] for one in outputs), strict=True)])
+
+
+@torch.no_grad()
+def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | None:
+    """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
+
+    x `[2, ...]`, y `[2, ...]` are made up in the records' shapes: no record is needed to find a wrong shape.
+    """
+    output = with_rows(inputs.call(model, x), len(y))
+    classes = None
+    if loss is cross_entropy:
+        scores = prediction(output)
+        if scores.dim() != y.dim() + 1 or scores.shape[2:] != y.shape[1:]:
+            shape = tuple(y.shape[1:])
+            wanted = f"[examples, classes, ...] with the dimensions of the labels, {shape}, after the classes"
+            raise InvalidArgument("the model's output shape", tuple(scores.shape), wanted)
+        classes = scores.shape[1]
+    losses = loss(output, y)
+    if losses.shape != (len(y),):
+        wanted = (
+            "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
+            "over the lot would mix the records"
+        )
+        raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
+    return classes

@@ -1,0 +1,82 @@
+"""Made-up lots with something unusual in them: holes, examples longer than the others, examples that are masked as a whole.
+
+A model may look at the other examples of a lot only then: to fill in what is missing, to cut to the longest, to weigh by what
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
+
+
+def unusual_pools(model: nn.Module, pool: Inputs, usual: int) -> Iterator[Inputs]:
+    """Pools of as many examples, unusual each in its way, and of others that one of them may become."""
+    roles = inputs.roles(model, pool)
+    padding = _padding_of(model)
+    for made in (_holed(pool, usual), _short(pool, roles, usual, padding=padding), _masked(pool, roles, usual)):
+        if made is not None:
+            yield made
+
+
+def _padding_of(model: nn.Module) -> int:
+    tables = [m.padding_idx for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    return next((number for number in tables if number is not None), 0)
+
+
+def _holed(pool: Inputs, usual: int) -> Inputs | None:
+    """Every third number of the usual examples is missing; then as before, and examples of NaN and of infinity."""
+    if not any(leaf.is_floating_point() for leaf in inputs.leaves(pool)):
+        return None
+
+    def holed(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return torch.cat([x, x[usual, None].expand(2, *x.shape[1:])])
+        place = torch.arange(x[:usual].numel(), device=x.device).view(x[:usual].shape)
+        strange = torch.stack([torch.full_like(x[0], value) for value in (torch.nan, torch.inf)])
+        return torch.cat([torch.where(place % 3 == 1, torch.nan, x[:usual]), x[usual:], strange])
+
+    made: Inputs = inputs.each(holed, pool)
+    return made
+
+
+def _short(pool: Inputs, roles: list[str], usual: int, *, padding: int) -> Inputs | None:
+    """The usual examples end in padding; another one does not."""
+    every = inputs.leaves(pool)
+    if not any(x.dim() > 1 and x.shape[1] > 1 for x in every):
+        return None
+
+    def short(x: Tensor, role: str) -> Tensor:
+        made = x[: usual + 1].clone()
+        if role == inputs.LENGTH:
+            made[:-1] = 1
+            made[-1] = x.max()
+        elif x.dim() > 1 and x.shape[1] > 1:
+            tail = -(-2 * x.shape[1] // 3)
+            made[:-1, tail:] = padding if role == inputs.NUMBER and not x.is_floating_point() else 0
+            if role == inputs.MASK:
+                made[:-1, 0] = 1
+                made[-1] = 1
+            elif not x.is_floating_point() and (x != padding).any():
+                made[-1] = torch.where(made[-1] == padding, x[x != padding][:1], made[-1])
+        return made
+
+    made: Inputs = inputs.like(pool, [short(x, role) for x, role in zip(every, roles, strict=True)])
+    return made
+
+
+def _masked(pool: Inputs, roles: list[str], usual: int) -> Inputs | None:
+    """The usual examples, and one of which nothing counts."""
+    if inputs.MASK not in roles:
+        return None
+    made = [x[: usual + 1].clone() for x in inputs.leaves(pool)]
+    for x, role in zip(made, roles, strict=True):
+        if role == inputs.MASK:
+            x[-1] = 0
+    masked: Inputs = inputs.like(pool, made)
+    return masked
