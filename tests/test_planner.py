@@ -9,14 +9,17 @@ import pytest
 from honestdp import Run
 from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
-from honestdp.planner import Method, Plan, crossovers, plan, statement
+from honestdp.planner.comparison import Plan, plan
+from honestdp.planner.crossings import crossovers
+from honestdp.planner.recommendation import Method
+from honestdp.planner.statements import statement
 from honestdp.report import chart
 from honestdp.selection import named
 
 
 @pytest.fixture(scope="module")
 def mnist() -> Plan:
-    return plan(records=56000, lot=250, steps=10000, noise=4.0, delta=1e-6, candidates=280)
+    return plan(records=56000, validation=0, lot=250, steps=10000, noise=4.0, delta=1e-6, candidates=280)
 
 
 def find(made: Plan, selection: str, accountant: str, equal: str, shape: object = None) -> Method:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric
     from honestdp.data.named import load_dataset
     from honestdp.ledger import Ledger
-    from honestdp.planner import plan
+    from honestdp.planner.comparison import plan
     from honestdp.search.result import TuneResult
     from honestdp.search.space import Choice, LogUniform, Uniform
     from honestdp.search.tune import tune
@@ -34,7 +34,7 @@ _HOMES = {
         "boundary.metrics": "Accuracy ClippedLoss DeclaredMetric",
         "data.named": "load_dataset",
         "ledger": "Ledger",
-        "planner": "plan",
+        "planner.comparison": "plan",
         "search.result": "TuneResult",
         "search.space": "Choice LogUniform Uniform",
         "search.tune": "tune",

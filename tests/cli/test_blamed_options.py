@@ -83,7 +83,7 @@ TUNE = ("tune", "digits", "--epsilon", "1")
         ((*TUNE, "--device", "abacus"), "--device must be cpu, or a device"),
         ((*TUNE, "--out", "held"), "--out must be a new folder: this one holds a search; .*: honestdp tune --resume held"),
         (("tune", "--resume", "empty"), "--resume must be the folder of a search that was begun"),
-        (("plan", *SMALL, "--candidates", "2"), "--noise must be given, or epsilon in its place"),
+        (("plan", *SMALL, "--candidates", "2"), "one of --epsilon and --noise must be given: .*; got neither"),
         (("ledger", "show", "--dataset", "nobody"), "nobody has no budget in ledger.db: set it once with `honestdp ledger"),
     ],
 )  # fmt: skip

@@ -122,7 +122,7 @@ def test_plan_as_a_table_fits_a_terminal() -> None:
         "--noise",
         "3",
     ]
-    said = honestdp("plan", *small).stdout
+    said = honestdp("plan", *small, "--table").stdout
     table = said.split("selection        by")[1].split("from ")[0]
     assert max(len(line) for line in table.splitlines()) <= 80
     assert "recommended" in said

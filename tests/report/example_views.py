@@ -9,7 +9,8 @@ import math
 from dataclasses import replace
 
 from honestdp.budget import Budget, Statement
-from honestdp.planner import Method, Plan
+from honestdp.planner.comparison import Plan
+from honestdp.planner.recommendation import Method
 from honestdp.report.html import Cost, LedgerView, ScoreView, SearchView
 from honestdp.run import Run
 from honestdp.selection import Compose, RandomStopping, count_of

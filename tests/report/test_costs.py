@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from honestdp.budget import Budget
-from honestdp.planner import Plan, plan, statement
+from honestdp.planner.comparison import Plan, plan
+from honestdp.planner.statements import statement
 from honestdp.report.costs import compare
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of, named
@@ -18,7 +19,7 @@ RUN = Run(records=2000, lot=100, steps=100, noise=3.0)
 
 @pytest.fixture(scope="module")
 def planned() -> Plan:
-    return plan(noise=3.0, candidates=4, **SETTING)  # type: ignore[arg-type]
+    return plan(validation=0, noise=3.0, candidates=4, **SETTING)  # type: ignore[arg-type]
 
 
 def test_every_method_is_listed_once_at_the_noise_that_was_used(planned: Plan) -> None:
@@ -82,7 +83,7 @@ def test_an_accountant_of_the_users_own_choice_is_listed_too(planned: Plan) -> N
 
 
 def test_without_a_search_there_is_one_cost() -> None:
-    alone = plan(noise=3.0, candidates=1, **SETTING)  # type: ignore[arg-type]
+    alone = plan(validation=0, noise=3.0, candidates=1, **SETTING)  # type: ignore[arg-type]
     (cost,) = compare(alone, event=RUN.event, delta=1e-5, selection=Compose(candidates=1))
     assert cost.used
     assert cost.method == "one run"

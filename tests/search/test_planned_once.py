@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import honestdp
-from honestdp import planner
 from honestdp.accounting import AccountingWarning, FallBack
 from honestdp.accounting.once import epsilon_of, once
 from honestdp.checks import InvalidArgument
+from honestdp.planner import comparison
 from honestdp.run import Run
 from honestdp.search import design as designing
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner
@@ -55,7 +55,7 @@ class Counted:
         patch.setattr(kind, "epsilon", epsilon)
 
     def _count_plans(self, name: str, patch: pytest.MonkeyPatch) -> None:
-        honest = getattr(planner, name)
+        honest = getattr(comparison, name)
 
         def counted(*args: Any, **named: Any) -> Any:
             self.plans[name] += 1
@@ -107,7 +107,7 @@ def test_what_cannot_be_recommended_is_left_out_without_changing_the_recommendat
     named: dict[str, Any] = {"records": 1000, "lot": 50, "steps": 100, "delta": 1e-5, "noise": 2.0}
     named |= {"candidates": candidates, "max_runs": max_runs, "published": published}
     with once():
-        whole, part = planner.plan(**named), planner.plan(**named, eligible=True)
+        whole, part = comparison.plan(**named), comparison.plan(**named, eligible=True)
     assert (part.recommended, part.reason) == (whole.recommended, whole.reason)
     assert len(part.methods) < len(whole.methods)
 

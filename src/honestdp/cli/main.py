@@ -1,4 +1,4 @@
-"""The command line's entry point, and its commands `epsilon`, `noise` and `plan`. Results go to standard output,
+"""The command line's entry point, and its commands `epsilon` and `noise`. Results go to standard output,
 progress and notes to standard error, and a bad argument is one line."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import shlex
 import sys
 import warnings
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,13 +18,14 @@ from honestdp import checks
 from honestdp.budget import rounded_up
 from honestdp.cli import ledger as ledger_cli
 from honestdp.cli import options as option
+from honestdp.cli import plan as plan_cli
 from honestdp.cli import tune as tune_cli
-from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, progress
+from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError
 
 app = typer.Typer(
     help=(
         "Differentially private training whose reported epsilon includes the hyperparameter search.\n\n"
-        "**tune** searches and trains within one budget. **plan** compares what a search would cost under every selection; "
+        "**tune** searches and trains within one budget. **plan** says beforehand how to: selection, noise, lot, steps; "
         "**epsilon** and **noise** answer for one. **ledger** keeps what a dataset may spend and has spent."
     ),
     no_args_is_help=True,
@@ -33,6 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command(cls=Command)(tune_cli.tune)
+app.command(cls=Command)(plan_cli.plan)
 app.add_typer(ledger_cli.app, name="ledger")
 for entry in entry_points(group="honestdp.commands"):  # of packages beside this one, such as the papers
     app.add_typer(entry.load(), name=entry.name)
@@ -66,7 +67,7 @@ def epsilon(
 
     Best of 40 on average:  the same with  `--selection envelope --candidates 40`
     """
-    from honestdp.planner import statement
+    from honestdp.planner.statements import statement
     from honestdp.selection import named
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
@@ -95,7 +96,7 @@ def noise(
     `honestdp noise --records 60000 --lot 250 --steps 10000 --epsilon 1 --delta 1e-6 --selection envelope --candidates 40`
     """
     from honestdp.accounting.calibration import least_noise
-    from honestdp.planner import statement
+    from honestdp.planner.statements import statement
     from honestdp.selection import named
 
     budget = honestdp.Budget(epsilon, delta)
@@ -103,58 +104,6 @@ def noise(
     with warnings.catch_warnings(action="ignore"):
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
-
-
-@app.command(cls=Command)
-def plan(
-    records: option.Records,
-    lot: option.Lot,
-    steps: option.Steps,
-    delta: option.Delta,
-    candidates: Annotated[int, option.whole("How many candidates the search has.")],
-    noise: Annotated[float | None, Option(help="Compare epsilons at this noise; or give --epsilon.")] = None,
-    epsilon: Annotated[float | None, Option(help="Compare the noises that meet this epsilon; or give --noise.")] = None,
-    coverage: option.Coverage = 0.9,
-    max_runs: option.MaxRuns = None,
-    published: Annotated[bool, Option("--published", help="Recommend published bounds alone.")] = False,
-    plot: Annotated[Path | None, Option(help="Draw epsilon against candidates into this PNG or SVG file.")] = None,
-    as_json: option.Json = False,
-) -> None:
-    """Every way to search side by side, and which to take.
-
-    `honestdp plan --records 56000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --plot plan.png`
-    """
-    from honestdp import planner
-    from honestdp.report import chart, console
-
-    if plot is not None:
-        chart.check(plot)
-    with warnings.catch_warnings(action="ignore"), progress("comparing methods") as tick:
-        comparison = planner.plan(
-            records=records,
-            lot=lot,
-            steps=steps,
-            delta=delta,
-            candidates=candidates,
-            noise=noise,
-            epsilon=epsilon,
-            coverage=coverage,
-            max_runs=max_runs,
-            published=published,
-            progress=tick,
-        )
-        recommended = comparison.run_of(comparison.recommended)
-        crossings = planner.crossovers(recommended, delta=delta, coverage=coverage) if candidates > 1 else []
-        result = planner.statement(comparison.recommended.selection, recommended, delta=delta)
-    if plot is not None:
-        with progress("drawing") as tick:
-            chart.draw(recommended, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
-    if as_json:
-        typer.echo(json.dumps(console.plan_as_dict(comparison, crossings, result, plot), indent=2))
-        return
-    console.print_plan(comparison, crossings, result)
-    if plot is not None:
-        typer.echo(f"\nchart       {plot}")
 
 
 def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:

@@ -39,6 +39,10 @@ _SHAPE = "Of the number of runs: above -1 (0 logarithmic, 1 geometric), or poiss
 Records = Annotated[int, whole("N: how many records there are, a public constant.")]
 Lot = Annotated[float, Option(help="L: the expected size of a Poisson lot; the rate is lot/records.")]
 Steps = Annotated[int, whole("T: noisy queries in one run.")]
+ChosenLot = Annotated[float | None, Option(help="L: the expected size of a Poisson lot. Left out, it is chosen.")]
+ChosenSteps = Annotated[
+    int | None, whole("T: noisy queries in one run. Left out, they are chosen from public numbers.")
+]
 Noise = Annotated[float, Option(help="sigma: the noise multiplier. 0 is no privacy at all.")]
 Delta = Annotated[float, Option(help="delta, well below 1/records.")]
 Candidates = Annotated[int, whole(_K)]

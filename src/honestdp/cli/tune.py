@@ -48,8 +48,8 @@ def tune(
         str, Option(help="auto, compose, winner, liu-talwar, papernot-steinke, profile or envelope.")
     ] = "auto",
     coverage: option.Coverage = 0.9,
-    lot: Annotated[float | None, Option(help="L: the expected size of a Poisson lot.")] = None,
-    steps: option.Steps = 1000,
+    lot: option.ChosenLot = None,
+    steps: option.ChosenSteps = None,
     validation: Annotated[float, Option(help="The fraction of records that score the runs.")] = 0.2,
     max_runs: option.MaxRuns = None,
     published: Annotated[bool, Option("--published", help="Rest on published bounds alone.")] = False,

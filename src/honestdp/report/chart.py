@@ -16,12 +16,12 @@ FORMATS = (".png", ".svg")
 ONE_RUN = Series("one run", "one run, no search", lambda candidates: catalogue.one_run(), "#000000", ":", undercuts=())
 
 
-def check(file: Path) -> None:
-    """That a chart can be written to this file, asked before long work."""
+def check(file: Path, argument: str = "plot") -> None:
+    """That a chart can be written to this file, asked before long work. argument: the name that it was given by."""
     if file.suffix.lower() not in FORMATS:
-        raise checks.InvalidArgument("plot", str(file), "a file name ending in .png or .svg")
+        raise checks.InvalidArgument(argument, str(file), "a file name ending in .png or .svg")
     if not file.absolute().parent.is_dir():
-        raise checks.InvalidArgument("plot", str(file), "in a folder that exists")
+        raise checks.InvalidArgument(argument, str(file), "in a folder that exists")
 
 
 def draw(

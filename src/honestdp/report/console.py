@@ -1,23 +1,73 @@
-"""A plan as a table, and as a plain dictionary for JSON."""
+"""A plan as a recommendation and a table in a terminal, and as a plain dictionary for JSON."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from honestdp.budget import Statement, number, rounded_up
-from honestdp.planner import Crossover, Method, Plan
+from honestdp.planner.comparison import Plan
+from honestdp.planner.crossings import Crossover
+from honestdp.planner.prospects import most_parameters
+from honestdp.planner.recommendation import Method
 
 FOOTINGS = {"all": "all candidates", "runs": "equal runs", "coverage": "equal coverage"}
 
 
-def print_plan(plan: Plan, crossovers: list[Crossover], statement: Statement) -> None:
+def print_plan(
+    plan: Plan, crossovers: list[Crossover], statement: Statement, command: str, *, table: bool = False
+) -> None:
+    """The recommendation, the command that carries it out and its statement; the table of all methods where it is asked for.
+
+    command: the words of a command line that does what is recommended.
+    """
     console = Console()
+    for label, text in _recommendation(plan, command):
+        console.print(f"{label:<13}{text}", highlight=False, markup=False, soft_wrap=True)
+    if table:
+        console.print()
+        _print_table(console, plan, crossovers)
+    console.print(f"\n{statement}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _recommendation(plan: Plan, command: str) -> list[tuple[str, str]]:
+    best, run = plan.recommended, plan.run_of(plan.recommended)
+    one = best.selection.one_run
+    times = f"{best.noise / plan.one_run.noise:.2f} times the noise" if plan.budget else ""
+    if plan.budget is None and plan.one_run.epsilon > 0:
+        times = f"{best.epsilon / plan.one_run.epsilon:.2f} times the epsilon"
+    cost = "one run, no search" if one or not times else f"{times} of one run without a search"
+    scores = f"{plan.records - run.records} score" if plan.validation else "none scores"
+    if plan.score is not None:
+        scores += f", by counts with noise {rounded_up(plan.score, 3)}"
+    how = (
+        "one run"
+        if one
+        else f"{_name(best)}, {best.selection.runs:.5g} runs{'' if best.coverage == 1 else ' on average'}"
+    )
+    rows = [
+        ("recommended", f"{how}, with noise {rounded_up(best.noise, 6)}"),
+        ("", f"lot {run.lot:g}, {run.steps} steps, {run.lot * run.steps / run.records:.3g} epochs a run"),
+        ("", f"epsilon {rounded_up(best.epsilon)} at delta {plan.delta:g} for all of it; {cost}"),
+        ("why", plan.reason),
+    ]
+    if plan.shape is not None and plan.shape.how:
+        rows.append(("lot, steps", plan.shape.how))
+    rows.append(("records", f"{plan.records}: {run.records} train, {scores}"))
+    rows.append(
+        ("room", f"models of up to {most_parameters(run):.1e} parameters; noise drowns the gradients of larger ones")
+    )
+    rows += [("WARNING", sentence) for sentence in plan.warnings]
+    space = "" if one else f"   (with a space of {plan.candidates} candidates)"
+    rows.append(("do it", f"{command}{space}"))
+    return rows
+
+
+def _print_table(console: Console, plan: Plan, crossovers: list[Crossover]) -> None:
     by_noise = plan.budget is not None
     what = "noise" if by_noise else "epsilon"
-    title = f"{plan.candidates} candidates; {_setting(plan)}; delta {plan.delta:g}; add or remove one record"
+    count = "1 candidate" if plan.candidates == 1 else f"{plan.candidates} candidates"
+    title = f"{count}; {_setting(plan)}; delta {plan.delta:g}; add or remove one record"
     console.print(f"{title}\n", highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("selection", "by", "shape"):
@@ -27,19 +77,22 @@ def print_plan(plan: Plan, crossovers: list[Crossover], statement: Statement) ->
     table.add_column("leaves", no_wrap=True)
     table.add_row(*_row(plan.one_run, plan, "one run"))
     for equal, text in FOOTINGS.items():
+        methods = sorted((m for m in plan.methods if m.equal == equal), key=lambda m: _value(m, by_noise))
+        if plan.candidates == 1 or not methods:
+            continue
         table.add_row(f"[italic]{text}[/italic]")
-        for method in sorted((m for m in plan.methods if m.equal == equal), key=lambda m: _value(m, by_noise)):
+        for method in methods:
             best = method is plan.recommended
             table.add_row(*_row(method, plan, method.selection.name), style="bold green" if best else "")
     console.print(table)
     console.print()
+    if by_noise and plan.candidates > 1:
+        console.print("noises are compared to within 0.7 %, upwards; the recommended one is the least", highlight=False)
     for name in plan.unreachable:
         console.print(f"no noise meets the budget: {name}", highlight=False)
     for crossing in crossovers:
         text = f"from {crossing.candidates} candidates on, {crossing.cheaper} costs less than {crossing.dearer}"
         console.print(text, highlight=False)
-    console.print(f"\n[bold]recommended[/bold] {_name(plan.recommended)}: {plan.reason}.\n", highlight=False)
-    console.print(str(statement), highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:
@@ -77,23 +130,28 @@ def _setting(plan: Plan) -> str:
     return f"{run.records} records, lot {run.lot:g}, {run.steps} steps, {fixed}"
 
 
-def plan_as_dict(plan: Plan, crossovers: list[Crossover], statement: Statement, plot: Path | None) -> dict[str, object]:
+def plan_as_dict(plan: Plan, crossovers: list[Crossover], statement: Statement) -> dict[str, object]:
     """The plan for JSON."""
-    run = plan.run
+    run, shape = plan.run, plan.shape
     return {
-        "records": run.records,
+        "records": plan.records,
+        "training_records": run.records,
+        "validation": plan.validation,
         "lot": run.lot,
         "steps": run.steps,
+        "chosen": None if shape is None else shape.how or None,
         "delta": plan.delta,
         "candidates": plan.candidates,
         "coverage": plan.coverage,
         "one_run": _as_dict(plan.one_run),
         "methods": [_as_dict(method) for method in plan.methods],
         "recommended": {**_as_dict(plan.recommended), "reason": plan.reason},
+        "score_noise": plan.score,
+        "most_parameters": most_parameters(plan.run_of(plan.recommended)),
+        "warnings": list(plan.warnings),
         "unreachable": list(plan.unreachable),
         "crossovers": [crossing._asdict() for crossing in crossovers],
         "statement": statement.as_dict(),
-        "plot": None if plot is None else str(plot),
     }
 
 

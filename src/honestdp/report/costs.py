@@ -15,7 +15,7 @@ from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
-from honestdp.planner import Plan
+from honestdp.planner.comparison import Plan
 from honestdp.selection import Selection, catalogue
 
 

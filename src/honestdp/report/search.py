@@ -11,7 +11,7 @@ from dp_accounting import DpEvent
 from honestdp import __version__
 from honestdp.budget import Budget, Statement
 from honestdp.ledger.balance import Balance
-from honestdp.planner import Plan
+from honestdp.planner.comparison import Plan
 from honestdp.report.costs import compare
 from honestdp.report.html import render
 from honestdp.report.view import LedgerView, ScoreView, SearchView

@@ -20,16 +20,18 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting import ComposedDpEvent, DpEvent
+from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting import AccountingWarning, DiscreteGaussianDpEvent, PureDpEvent, WorstOfDpEvent
-from honestdp.accounting.calibration import OverBudget, least_multiplier, least_noise
+from honestdp.accounting import AccountingWarning, WorstOfDpEvent
+from honestdp.accounting.calibration import least_multiplier, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.planner import Plan, plan, plan_within
+from honestdp.planner.comparison import Plan, plan, plan_within
+from honestdp.planner.scoring import score_noise
+from honestdp.planner.shapes import training_records
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space
 from honestdp.selection import Selection, catalogue
@@ -37,16 +39,14 @@ from honestdp.selection.counts import mean_for_coverage
 
 Shape = tuple[float, int]  # lot and steps, which the price of a run depends on besides its noise
 DRAWN = 64  # candidates that a random search amounts to, unless told
-SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
-_WAY_OUT = "raise epsilon or delta, or ask for fewer candidates"
-MOST_SCALE = 2e5  # of a score's noise: more says nothing of any number of records, and its law fills the memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The public arguments that a design is a function of.
 
-    fraction: of the records, for validation. drawn: how many draws a random search amounts to. The others: see `tune`.
+    fraction: of the records, for validation. drawn: how many draws a random search amounts to. shaped: how lot and steps were
+    chosen, where they were. The others: see `tune`.
     """
 
     budget: Budget
@@ -60,6 +60,7 @@ class Request:
     drawn: int | None = None
     space_seed: int = 0
     metric: Metric | None
+    shaped: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ class Design:
     candidates: the grid, or the draws of a random search that runs each of them once; empty where every run draws its own.
     count: how many candidates there are, or how many draws a random search amounts to.
     runs: one for each (lot, steps). multiplier: s of the scores. choice: epsilon of the private choice among composed runs.
+    shaped: how lot and steps were chosen, where they were not named.
     """
 
     budget: Budget
@@ -85,6 +87,7 @@ class Design:
     multiplier: float | None = None
     choice: float | None = None
     chosen_from: Plan | None = None
+    shaped: str = ""
 
     @property
     def validation_records(self) -> float:
@@ -111,15 +114,15 @@ class Design:
         """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
         if self.chosen_from is not None:
             return self.chosen_from
-        return plan(**vars(self.runs[0]), delta=self.budget.delta, candidates=self.count, eligible=True)
+        first = vars(self.runs[0])
+        return plan(**first, validation=0, delta=self.budget.delta, candidates=self.count, eligible=True)
 
 
 def design(request: Request) -> Design:
     """Choose the selection where it is left open, and calibrate the noise of runs and scores to the budget."""
     budget, space, fraction, selection = request.budget, request.space, request.fraction, request.selection
     checks.whole(least=1, records=request.records)
-    if not 0 <= fraction < 1:
-        raise checks.InvalidArgument("validation", fraction, "a fraction of the records, at least 0 and below 1")
+    training = training_records(request.records, fraction)
     candidates = tuple(space.candidates()) if space.finite else ()
     if request.drawn is not None and space.finite:
         wanted = f"left out for a grid: this one has {len(candidates)}"
@@ -129,7 +132,6 @@ def design(request: Request) -> Design:
     count = len(candidates) if space.finite else drawn
     if count > 1 and fraction == 0:
         raise checks.InvalidArgument("validation", fraction, "above 0: a search needs records to score its runs by")
-    training = max(1, round((1 - fraction) * request.records))
     shapes = space.shapes()
     for lot, steps in shapes:
         if lot > training:
@@ -153,7 +155,7 @@ def design(request: Request) -> Design:
         runs = _calibrated(budget, training, shapes, selection)
         spent = epsilon_of(selection, _base(runs), delta=budget.delta)
         if fraction > 0 and request.metric is not None:
-            multiplier, choice = _scored(selection, spent, budget, request.metric)
+            multiplier, choice = score_noise(selection, spent, budget, sensitivity=request.metric.sensitivity)
     return Design(
         budget=budget,
         records=request.records,
@@ -168,6 +170,7 @@ def design(request: Request) -> Design:
         multiplier=multiplier,
         choice=choice,
         chosen_from=chosen_from,
+        shaped=request.shaped,
     )
 
 
@@ -227,24 +230,3 @@ def _calibrated(budget: Budget, training: int, shapes: list[Shape], selection: S
         return tuple(run.with_noise(factor * run.noise) for run in runs)
 
     return louder(least_multiplier(budget, lambda factor: _base(louder(factor)), selection))
-
-
-def _scored(selection: Selection, spent: float, budget: Budget, metric: Metric) -> tuple[float, float | None]:
-    """(multiplier, epsilon of the choice): the validation side costs what the training side costs, or less."""
-    if spent <= 0:
-        raise OverBudget(f"no noise of scores meets this budget: {_WAY_OUT}")
-    aim = Budget(spent, budget.delta)
-    if selection.all_leave and not selection.one_run:
-
-        def both(scale: float) -> DpEvent:
-            return ComposedDpEvent([PureDpEvent(1 / scale), _score(scale / SHARE, metric)])
-
-        scale = least_multiplier(aim, both, selection.base.by_profile)
-        return scale / SHARE, 1 / scale
-    return least_multiplier(aim, lambda s: _score(s, metric), selection), None
-
-
-def _score(multiplier: float, metric: Metric) -> DpEvent:
-    if multiplier * metric.sensitivity > MOST_SCALE:
-        raise OverBudget(f"no noise of scores up to {MOST_SCALE:g} meets this budget: {_WAY_OUT}")
-    return DiscreteGaussianDpEvent(multiplier, metric.sensitivity)

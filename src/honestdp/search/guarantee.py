@@ -10,7 +10,7 @@ from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.scores import asks_user
 from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
 from honestdp.losses import Loss
-from honestdp.planner import statement
+from honestdp.planner.statements import statement
 from honestdp.search.design import Design
 
 LARGE = 0.1  # of delta times the number of records
@@ -36,6 +36,8 @@ def guarantee(
     notes = [*made.notes]
     if not design.selection.one_run:
         notes.append(f"the selection was chosen because: {design.reason}")
+    if design.shaped:
+        notes.append(design.shaped)
     if design.selection.secret:
         chance = design.selection.coverage(design.count)
         notes.append(f"a given one of {design.count} candidates is run at all with probability {chance:.3g}")

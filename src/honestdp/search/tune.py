@@ -36,16 +36,20 @@ from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.planner.prospects import forewarn
+from honestdp.planner.shapes import training_records
 from honestdp.search.configuration import Configuration, configuration
 from honestdp.search.design import Design, Request, design
 from honestdp.search.errors import SearchFailed
+from honestdp.search.foreseen import foreseen
 from honestdp.search.guarantee import guarantee
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import Search, SearchStopped, look
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import BATCH as TOGETHER
 from honestdp.search.runs import Setting
-from honestdp.search.space import Optimizer, space_of
+from honestdp.search.shaped import shaped_space
+from honestdp.search.space import Optimizer
 from honestdp.selection import Selection
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model, check_alike
@@ -67,7 +71,7 @@ def tune(
     selection: str | Selection = "auto",
     coverage: float = 0.9,
     lot: float | None = None,
-    steps: int = 1000,
+    steps: int | None = None,
     records: int | None = None,
     validation: float = 0.2,
     metric: Metric | None = None,
@@ -101,7 +105,8 @@ def tune(
         a dictionary of these by optimizer's name. Left out, the grid that comes with each optimizer.
     selection: compose, winner, liu-talwar, papernot-steinke, profile, envelope; auto takes the one with the least noise per run.
     coverage: the chance that a given candidate is run, for selections that draw them.
-    lot, steps: of every run, where the space does not have them. The lot is 250 by default, or a quarter of few records.
+    lot, steps: of every run, where the space does not have them. Left out, they are chosen from the budget and the number of
+        records (`planner.shapes`), as `honestdp plan` would, and the statement says so.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
     metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
@@ -165,12 +170,15 @@ def tune(
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     fraction = float(validation)
-    lot = min(250.0, max(1.0, size * (1 - fraction) / 4)) if lot is None else lot
+    shaped, how = shaped_space(
+        optimizer, space, budget=budget, records=training_records(size, fraction), lot=lot, steps=steps
+    )
     request = Request(
         budget=budget,
         records=size,
         fraction=fraction,
-        space=space_of(optimizer, space, lot=lot, steps=steps),
+        space=shaped,
+        shaped=how,
         selection=selection,
         coverage=coverage,
         max_runs=max_runs,
@@ -199,6 +207,7 @@ def tune(
         with once():
             with spinner("planning") if compute.progress else nullcontext():
                 search = _planned(public, private, books)
+            forewarn(foreseen(search.design, public.setting))
             return search.carry_out(private, folder, resume=resume, show=compute.progress)
 
 

@@ -26,6 +26,7 @@ from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.planner.prospects import forewarn, prospects
 from honestdp.run import Run
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
@@ -165,6 +166,7 @@ def train_population(
     job.watch = watch_of(on_step, every, runs=len(rules), steps=job.runs[0].steps)
     if budget is not None and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
+    forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[rule.name for rule in rules]))
     job.first_look()
     weights = job.work(compute.progress)
     delta = budget.delta if budget is not None else delta

@@ -1,0 +1,123 @@
+"""The command `plan`: which selection, noise, lot and steps to take for a search, before any record is read."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from honestdp import checks
+from honestdp.budget import rounded_up
+from honestdp.cli import options as option
+from honestdp.cli.terminal import progress
+
+if TYPE_CHECKING:
+    from honestdp.planner.comparison import Plan
+
+_NOISE = "Compare the methods' epsilons at this noise; or give --epsilon."
+_EPOCHS = "In the place of --steps: how often a run sees every record, on average."
+_CHART = "Draw which lot, steps and epsilon to take into this PNG or SVG file."
+
+
+def plan(
+    records: Annotated[int, option.whole("N: how many records there are, of training and validation together.")],
+    epsilon: Annotated[float | None, Option(help="What the whole search may spend; or give --noise.")] = None,
+    delta: option.Delta = 1e-5,
+    candidates: Annotated[int, option.whole("How many candidates the search has.")] = 1,
+    lot: option.ChosenLot = None,
+    steps: option.ChosenSteps = None,
+    epochs: Annotated[float | None, Option(help=_EPOCHS)] = None,
+    noise: Annotated[float | None, Option(help=_NOISE)] = None,
+    validation: Annotated[float, Option(help="The fraction of records that score the runs, as in tune.")] = 0.2,
+    coverage: option.Coverage = 0.9,
+    max_runs: option.MaxRuns = None,
+    published: Annotated[bool, Option("--published", help="Recommend published bounds alone.")] = False,
+    parameters: Annotated[int | None, option.whole("Of the model: says whether noise would drown it.")] = None,
+    table: Annotated[bool, Option("--table", "--all", help="Show every method, and the crossovers.")] = False,
+    chart: Annotated[Path | None, Option(help=_CHART)] = None,
+    plot: Annotated[Path | None, Option(help="Draw epsilon against candidates into this PNG or SVG file.")] = None,
+    as_json: option.Json = False,
+) -> None:
+    """How to search within a budget: one recommendation, with the command that carries it out.
+
+    `honestdp plan --records 60000 --epsilon 1 --candidates 40`
+
+    Its noise is the very noise of `honestdp tune` with the same numbers. With --table every way to search side by side:
+
+    `honestdp plan --records 70000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --table`
+    """
+    from honestdp.accounting.once import once
+    from honestdp.planner import comparison, crossings, statements
+    from honestdp.report import chart as charts
+    from honestdp.report import console
+
+    if (epsilon is None) == (noise is None):
+        got = "neither" if epsilon is None else "both"
+        wanted = "the noises that meet an epsilon are compared, or the epsilons at a noise"
+        raise checks.HonestdpError(f"one of --epsilon and --noise must be given: {wanted}; got {got}")
+    for argument, file in (("plot", plot), ("chart", chart)):
+        if file is not None:
+            charts.check(file, argument)
+    if chart is not None and epsilon is None:
+        raise checks.InvalidArgument("chart", str(chart), "left out with --noise: it shows what an --epsilon buys")
+    with warnings.catch_warnings(action="ignore"), progress("comparing methods") as tick, once():
+        made = comparison.plan(
+            records=records,
+            lot=lot,
+            steps=steps,
+            epochs=epochs,
+            delta=delta,
+            candidates=candidates,
+            noise=noise,
+            epsilon=epsilon,
+            validation=validation,
+            coverage=coverage,
+            max_runs=max_runs,
+            published=published,
+            parameters=parameters,
+            eligible=not (table or as_json),
+            progress=tick,
+        )
+        run = made.run_of(made.recommended)
+        crossed = []
+        if candidates > 1 and (table or as_json):
+            crossed = crossings.crossovers(run, delta=delta, coverage=coverage)
+        statement = statements.statement(made.recommended.selection, run, delta=delta)
+    with progress("drawing") as tick:
+        if plot is not None:
+            charts.draw(run, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
+        if chart is not None:
+            from honestdp.report import choices
+
+            choices.draw(made, file=chart, progress=tick)
+    if as_json:
+        drawn = {"plot": None if plot is None else str(plot), "chart": None if chart is None else str(chart)}
+        said = console.plan_as_dict(made, crossed, statement) | {"command": _command(made, max_runs, published)} | drawn
+        typer.echo(json.dumps(said, indent=2))
+        return
+    console.print_plan(made, crossed, statement, _command(made, max_runs, published), table=table)
+    for name, file in (("chart", chart), ("plot", plot)):
+        if file is not None:
+            typer.echo(f"{name:<13}{file}")
+
+
+def _command(made: Plan, max_runs: float | None, published: bool) -> str:
+    """What does it: the words in capitals are the reader's to fill in."""
+    epsilon = f"{made.budget.epsilon:g}" if made.budget else rounded_up(made.recommended.epsilon)
+    words = ["honestdp", "tune", "DATASET", "--epsilon", epsilon, "--delta", f"{made.delta:g}"]
+    words += ["--lot", f"{made.run.lot:g}", "--steps", str(made.run.steps)]
+    if made.validation != 0.2:
+        words += ["--validation", f"{made.validation:g}"]
+    if made.candidates > 1:
+        words += ["--optimizer", "OPTIMIZER", "--space", "NAME=VALUES"]
+        if made.coverage != 0.9:
+            words += ["--coverage", f"{made.coverage:g}"]
+        if max_runs is not None:
+            words += ["--max-runs", f"{max_runs:g}"]
+        words += ["--published"] if published else []
+    return shlex.join(words)

@@ -1,0 +1,244 @@
+"""`plan`: what a search would cost under every selection, side by side, and which to take, before a single record is read.
+
+Methods are compared twice. At equal runs, each makes as many runs, on average, as there are candidates. At equal coverage,
+random stopping makes as many as it takes for any given candidate to be drawn with the asked probability; composition and the
+winner-only grid run every candidate, so that their coverage is 1.
+
+A plan at a budget recommends what `tune` would take, at exactly its noise: both ask `plan_within` for the selection and
+`least_noise` for the noise, of the training records that a split leaves. The other methods' noises are only compared; they come
+from wider grids and are up to 0.7 % larger than need be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from honestdp import checks
+from honestdp.accounting import quiet
+from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.once import epsilon_of
+from honestdp.budget import Budget
+from honestdp.planner.noises import Noises
+from honestdp.planner.prospects import Scoring, prospects
+from honestdp.planner.recommendation import Limits, Method, eligible, recommend
+from honestdp.planner.scoring import score_noise
+from honestdp.planner.shapes import Chosen, chosen_shape, training_records
+from honestdp.run import Run
+from honestdp.selection import Selection, catalogue
+
+ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every method for one setting.
+
+    run: what one run with the whole budget to itself would be; every method's own run differs in its noise alone. Its records
+        are those that train.
+    budget: what the noises were calibrated to, where they were.
+    unreachable: methods that no noise brings within the budget.
+    records, validation: all records, and the fraction of them that scores the runs.
+    shape: lot and steps, and how they were chosen where they were not named.
+    score: the noise of a count of right answers, of one record's size; None without a budget or without validation records.
+    warnings: what is hopeless in this plan, and the way out, a sentence each; often none.
+    """
+
+    run: Run
+    budget: Budget | None
+    delta: float
+    candidates: int
+    coverage: float
+    one_run: Method
+    methods: tuple[Method, ...]
+    recommended: Method
+    reason: str
+    unreachable: tuple[str, ...] = ()
+    records: int = 0
+    validation: float = 0.0
+    shape: Chosen | None = None
+    score: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    def run_of(self, method: Method) -> Run:
+        return replace(self.run, noise=method.noise)
+
+
+def plan(
+    *,
+    records: int,
+    delta: float,
+    candidates: int,
+    lot: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    noise: float | None = None,
+    epsilon: float | None = None,
+    validation: float = 0.2,
+    coverage: float = 0.9,
+    max_runs: float | None = None,
+    published: bool = False,
+    parameters: int | None = None,
+    eligible: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Plan:
+    """A recommendation, and every method at the given noise, or the noise of every method at the given epsilon.
+
+    records: N, of which `validation` is the fraction that scores the runs and trains none, as in `tune`.
+    delta: of the whole search. candidates: how many there are.
+    lot, steps, epochs: of one run. What is left out is chosen from the budget and the number of records (`planner.shapes`).
+    noise, epsilon: one of them: compare epsilons at this noise, or the noises that meet this epsilon.
+    coverage: the chance that a given candidate is run at all, for selections that draw them.
+    max_runs: the most runs, on average, that can be afforded.
+    published: recommend published bounds alone.
+    parameters: of the model, to tell whether noise would drown its gradients.
+    eligible: leave out the methods that cannot be recommended; at an epsilon, all but the recommended one, which is quicker.
+    progress: called with how many methods are done, and of how many.
+
+    Returns a Plan: the recommended method and why, the other methods, and warnings of what would be hopeless.
+    Raises OverBudget where no method meets the epsilon, and InvalidArgument.
+
+    >>> import honestdp
+    >>> plan = honestdp.plan(records=60_000, delta=1e-6, candidates=4, epsilon=1.0, eligible=True)
+    >>> plan.run.lot, plan.run.steps
+    (270.0, 2000)
+    >>> print(plan.reason)
+    the least epsilon of all methods with a coverage of at least 0.9...
+    """
+    if (noise is None) == (epsilon is None):
+        raise checks.InvalidArgument("noise", noise, "given, or epsilon in its place, and not both")
+    checks.whole(least=1, most=checks.MOST, records=records)
+    checks.whole(least=1, most=checks.MOST, candidates=candidates)
+    checks.probability(coverage=coverage, delta=delta)
+    if max_runs is not None and not (math.isfinite(max_runs) and max_runs >= 1):
+        raise checks.InvalidArgument("max_runs", max_runs, "a finite number of at least 1")
+    if parameters is not None:
+        checks.whole(least=1, most=checks.MOST, parameters=parameters)
+    if noise == 0:
+        raise checks.InvalidArgument("noise", noise, "above 0, since without noise every method's epsilon is infinite")
+    budget = None if epsilon is None else Budget(epsilon, delta)
+    training = training_records(records, validation)
+    shape = chosen_shape(budget, records=training, candidates=candidates, lot=lot, steps=steps, epochs=epochs)
+    given = Run(records=training, lot=shape.lot, steps=shape.steps, noise=1.0 if noise is None else noise)
+    limits = Limits(coverage, max_runs, published)
+    if budget is None:
+        made = _compared(given, delta, candidates, limits, progress, eligible)
+    else:
+        made = _calibrated(given, budget, candidates, limits, progress, brief=eligible)
+    made = replace(made, records=records, validation=validation, shape=shape)
+    return _with_prospects(made, parameters)
+
+
+def plan_within(
+    budget: Budget,
+    *,
+    records: int,
+    lot: float,
+    steps: int,
+    candidates: int,
+    coverage: float = 0.9,
+    max_runs: float | None = None,
+    published: bool = False,
+) -> Plan:
+    """The plan of a search: at the noise with which what it recommends meets the budget, of what may be recommended.
+
+    Methods are compared at one noise, then again at the noise of the one found best. records: those that train. The others: see
+    `plan`.
+    """
+    selection = catalogue.named("compose", candidates=candidates)
+    limits = Limits(coverage, max_runs, published)
+    for _ in range(ROUNDS):
+        run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
+        compared = _compared(run, budget.delta, candidates, limits, lambda done, total: None, True)
+        before, selection = selection, compared.recommended.selection
+        if selection == before:
+            break
+    return compared
+
+
+def _compared(run: Run, delta: float, candidates: int, limits: Limits, progress: Progress, only_eligible: bool) -> Plan:
+    """Every method's epsilon at the run's noise."""
+    listed = _listed(candidates, limits, only_eligible)
+    methods = []
+    with quiet():  # what accountants say of one number belongs into its statement, not into a comparison
+        for done, (equal, selection) in enumerate([("all", catalogue.one_run()), *listed]):
+            progress(done, len(listed) + 1)
+            spent = epsilon_of(selection, run.event, delta=delta)
+            methods.append(Method(selection, selection.coverage(candidates), equal, spent, run.noise))
+    progress(len(listed) + 1, len(listed) + 1)
+    one, *methods = methods
+    best, reason = recommend(methods, limits)
+    return Plan(run, None, delta, candidates, limits.coverage, one, tuple(methods), best, reason)
+
+
+def _calibrated(
+    given: Run, budget: Budget, candidates: int, limits: Limits, progress: Progress, *, brief: bool
+) -> Plan:
+    """Every method's noise at the budget, and of the recommended one the very noise that a search would have."""
+    shape: dict[str, Any] = {"records": given.records, "lot": given.lot, "steps": given.steps}
+    listed = [] if brief else _listed(candidates, limits, False)
+    total = len(listed) + 2
+    progress(0, total)
+    with quiet():
+        alone = least_noise(budget, **shape, selection=catalogue.one_run())
+        one = _method("all", catalogue.one_run(), alone, budget.delta, candidates)
+        if candidates == 1:
+            reason = "there is one candidate, so there is nothing to search"
+            return Plan(alone, budget, budget.delta, 1, limits.coverage, one, (one,), one, reason)
+        chosen = plan_within(budget, **shape, candidates=candidates, **limits._asdict())
+        best = chosen.recommended
+        run = least_noise(budget, **shape, selection=best.selection)
+        best = _method(best.equal, best.selection, run, budget.delta, candidates)
+        methods, unreachable = [] if listed else [best], []
+        noises = Noises(given, budget)
+        for done, (equal, selection) in enumerate(listed):
+            progress(done + 2, total)
+            if (equal, selection) == (best.equal, best.selection):
+                methods.append(best)
+                continue
+            try:
+                spent, run = noises.of(equal, selection)
+            except OverBudget:
+                unreachable.append(f"{selection.name} ({selection.accountant}), {selection.how}")
+            else:
+                methods.append(Method(selection, selection.coverage(candidates), equal, spent, run.noise))
+    progress(total, total)
+    return Plan(
+        alone,
+        budget,
+        budget.delta,
+        candidates,
+        limits.coverage,
+        one,
+        tuple(methods),
+        best,
+        chosen.reason,
+        tuple(unreachable),
+    )
+
+
+def _listed(candidates: int, limits: Limits, only_eligible: bool) -> list[tuple[str, Selection]]:
+    if candidates == 1:  # one run: there is nothing to choose
+        return [("all", catalogue.one_run())]
+    mean_runs = min(candidates, limits.max_runs or math.inf)
+    listed = catalogue.variants(candidates=candidates, coverage=limits.coverage, mean_runs=mean_runs)
+    return eligible(listed, candidates, limits) if only_eligible else listed
+
+
+def _method(equal: str, selection: Selection, run: Run, delta: float, candidates: int) -> Method:
+    spent = epsilon_of(selection, run.event, delta=delta)
+    return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
+
+
+def _with_prospects(made: Plan, parameters: int | None) -> Plan:
+    """The plan with what would be hopeless in it; scores are taken to be counts of right answers, as in `tune`."""
+    run, scoring = made.run_of(made.recommended), None
+    if made.budget is not None and made.validation > 0:
+        with quiet():
+            noise, _ = score_noise(made.recommended.selection, made.recommended.epsilon, made.budget, sensitivity=1)
+        made = replace(made, score=noise)
+        scoring = Scoring(noise=noise, records=made.validation * made.records, candidates=made.candidates)
+    return replace(made, warnings=tuple(prospects(run, parameters=parameters, scoring=scoring)))

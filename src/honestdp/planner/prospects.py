@@ -1,0 +1,135 @@
+"""A word before a hopeless run: sentences on what cannot come to anything, told from public numbers before a record is read.
+
+**Noise.** Every step releases a mean gradient of norm at most the clip C, with noise of deviation sigma C / L in each of d
+coordinates, so of norm sigma C sqrt(d) / L. Over T steps that is as good as one mean gradient with noise of
+
+    r = sigma sqrt(d) / (L sqrt(T))
+
+clips. Where r is above 1 the noise is larger than the longest gradient there can be: on digits accuracy falls from 88 % at .07
+to 67 at .2, 40 at .5, 20 at 1 and chance, 10, from 2 on (`python benchmarks/prospects.py`). Models that are trained in practice
+are at .3 and below. It is a rule of thumb: sparse gradients do better, deep models worse.
+
+**Steps** that are too few for an optimizer to get anywhere, whatever the noise; measured by the same command.
+
+**Scores.** The interval of a score reaches 1.96 deviations of its noise and of the choice of validation records to both sides.
+Where that is a third of the whole range, the score tells next to nothing, and where the noise alone is a tenth of the range, the
+winner among several candidates is mostly the luckiest.
+
+Nothing here is an error: whoever knows better goes on. Nothing here needs more than the standard library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from honestdp.logs import logger
+from honestdp.run import Run
+
+DROWNED = 1.0  # r from which on nothing is learnt
+WASTEFUL = 1.25  # times the noise that larger lots would have: they are worth a word
+FEW_STEPS = {"adam": 60, "adam-wosm": 100}
+FEW = 30  # steps, for every other optimizer
+VAGUE = 0.33  # reach of a score's interval, of its range
+BLURRED = 0.1  # deviation of a score's noise, of its range, when candidates are compared by it
+DEVIATIONS = 1.96
+_log = logger("honestdp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How runs are scored. noise: the multiplier of the sensitivity. records: how many validation records are expected."""
+
+    noise: float
+    records: float
+    candidates: int = 1
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise, as a part of the score's range, which is twice the sensitivity of a centred record."""
+        return self.noise / (2 * self.records)
+
+    @property
+    def reach(self) -> float:
+        """Of the 95 % interval of a score in the middle of its range, to either side."""
+        return DEVIATIONS * math.sqrt(self.deviation**2 + 0.25 / self.records)
+
+
+def noise_to_signal(run: Run, parameters: int) -> float:
+    """r: the norm of the noise over all steps together, in units of the longest mean gradient."""
+    return run.noise * math.sqrt(parameters / run.steps) / run.lot if run.steps else 0.0
+
+
+def most_parameters(run: Run) -> float:
+    """The size of model from which on the noise drowns its gradients."""
+    return DROWNED**2 * run.steps * (run.lot / run.noise) ** 2 if run.noise > 0 else math.inf
+
+
+def prospects(
+    run: Run, *, parameters: int | None = None, optimizers: Iterable[str] = (), scoring: Scoring | None = None
+) -> list[str]:
+    """What is hopeless, one sentence each: what, by which number, and the way out. Empty where nothing is.
+
+    parameters: of the model; left out, one is assumed, and what is hopeless even then is said.
+    optimizers: by name. scoring: where runs are scored.
+
+    >>> [first] = prospects(Run(records=80, lot=20, steps=1000, noise=1928.0), parameters=650)
+    >>> first.split(":")[0]
+    'noise drowns the gradients'
+    """
+    said = [*_drowned(run, parameters), *_short(run, optimizers)]
+    return said if scoring is None else [*said, *_vague(scoring)]
+
+
+def _drowned(run: Run, parameters: int | None) -> Iterable[str]:
+    ratio = noise_to_signal(run, parameters or 1)
+    if ratio < DROWNED:
+        return
+    model = "even a model of one parameter" if parameters is None else f"{parameters} parameters"
+    ways = [f"{_times(ratio)} times the records or the epsilon"]
+    if parameters is not None and most_parameters(run) >= 1:
+        ways.append(f"a model of at most {most_parameters(run):.2g} parameters")
+    if run.noise * math.sqrt(math.expm1(min(1 / run.noise**2, 700.0))) > WASTEFUL and run.rate < 1:
+        ways.append("larger lots")
+    yield (
+        f"noise drowns the gradients: for {model} the noise of all {run.steps} steps together is {ratio:.2g} times the longest "
+        f"mean gradient that clipping allows (noise {run.noise:.4g}, lot {run.lot:g}), and from 1 on next to nothing is learnt. "
+        f"The way out: {', or '.join(ways)}"
+    )
+
+
+def _short(run: Run, optimizers: Iterable[str]) -> Iterable[str]:
+    for name in dict.fromkeys(optimizers):
+        least = FEW_STEPS.get(name, FEW)
+        if 0 < run.steps < least:
+            yield (
+                f"too few steps: {run.steps} of {name}, which needs {least} and more to get anywhere. The way out: more steps "
+                f"in smaller lots, which cost no more privacy"
+            )
+
+
+def _vague(scoring: Scoring) -> Iterable[str]:
+    ways = "more records, a larger part of them for validation, or a larger epsilon"
+    records = f"{scoring.records:.0f} validation records"
+    if scoring.reach >= VAGUE:
+        whole = "all of its range" if scoring.reach >= 0.5 else f"{scoring.reach:.2g} of its range to either side"
+        yield (
+            f"the score will say next to nothing: with noise {scoring.noise:.3g} on {records} its 95 % interval is "
+            f"{whole}. The way out: {ways}"
+        )
+    elif scoring.candidates > 1 and scoring.deviation >= BLURRED:
+        yield (
+            f"the winner will mostly be the luckiest: the noise of a score is {scoring.deviation:.2g} of its range on {records}, "
+            f"more than candidates tend to differ by. The way out: {ways}, or one candidate"
+        )
+
+
+def _times(ratio: float) -> str:
+    return f"{math.ceil(ratio * 10) / 10:g}" if ratio < 10 else f"{math.ceil(ratio)}"
+
+
+def forewarn(said: Iterable[str]) -> None:
+    """Say it: a warning of the logger `honestdp`, which Python shows on standard error unless told otherwise."""
+    for sentence in said:
+        _log.warning("honestdp: a word before this run: %s", sentence)

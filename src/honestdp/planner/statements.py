@@ -1,0 +1,42 @@
+"""`statement`: what a selection guarantees for one base run, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from dp_accounting import DpEvent
+
+from honestdp.accounting import AccountingWarning, FallBack, quiet
+from honestdp.accounting.once import epsilon_of
+from honestdp.budget import Statement
+from honestdp.run import Run
+from honestdp.selection import Selection
+from honestdp.selection.contract import ONE_RUN_LEAVES
+
+
+def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Statement:
+    """What the selection guarantees for this base run, with the notes that belong to this number and no other."""
+    event = run.event if isinstance(run, Run) else run
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AccountingWarning)
+        epsilon = epsilon_of(selection, event, delta=delta)
+    notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
+    fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
+    published, other = None, selection.published
+    if other is not None and math.isfinite(epsilon) and not selection.one_run:
+        with quiet():
+            published = (other.basis, epsilon_of(other, event, delta=delta))
+    by_other = other is not None and (fell_back or (published is not None and epsilon == published[1]))
+    return Statement(
+        epsilon=epsilon,
+        delta=delta,
+        accountant="rdp" if fell_back else selection.accountant,
+        selection=selection.name,
+        how=selection.how,
+        runs=selection.runs,
+        leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
+        basis=other.basis if other is not None and by_other else selection.basis,
+        published=published,
+        notes=(*notes, *selection.notes(event, delta=delta)),
+    )
