@@ -231,7 +231,7 @@ COMMANDS = {
     "no files": ("dataset mnist is not here.* Set HONESTDP_DATA", "mnist --epsilon 3"),
     "over budget": (
         "over budget: digits may spend",
-        THREE + "--ledger ledger.db --lot 1150 --steps 2 --out runs/out",
+        THREE + "--ledger ledger.db --lot 1150 --steps 50 --out runs/out",
     ),
     "resume": ("--resume must be the folder of a search, .*got nowhere", "--resume nowhere"),
     "resume of nothing": ("--resume must be the folder of a search that was begun.* whole command", "--resume ."),
