@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -161,7 +160,7 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         out=resumed or options["out"],
         resume=resumed is not None,
         **{name: options[name] for name in _HANDED_ON},
-        compute=Compute(device=options["device"], progress=sys.stderr.isatty()),
+        compute=Compute(device=options["device"], progress=True),
         reproduce=_command(context),
     )
     if as_json:

@@ -70,6 +70,11 @@ class Progress:
     stopped: int | None = None
     watched: bool = False
 
+    def made(self, steps: int) -> int:
+        """Run-steps that are done, of runs of so many steps."""
+        under_way = 0 if self.current is None else self.current.step * len(self.chunks[len(self.finished)])
+        return under_way + steps * sum(map(len, self.chunks[: len(self.finished)]))
+
 
 def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
     """Tensors and what is said of them, as a safetensors file."""

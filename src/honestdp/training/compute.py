@@ -22,7 +22,7 @@ class Compute:
 
     device: "cpu", "cuda", ... or a torch.device; by default a GPU if there is one.
     workers: processes that decode a Dataset; 0 decodes in this one.
-    progress: show on a terminal that work goes on.
+    progress: show that work goes on: a bar or a spinner on a terminal, elsewhere a line on standard error now and then.
     checkpoint: a file to keep the progress of a training in and to resume it from. It is secret, since the noise can be
         recomputed from it. A search has none: its folder, `out`, keeps its progress.
     checkpoint_seconds: how long may pass between two writings of the checkpoint.

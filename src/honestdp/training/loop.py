@@ -76,7 +76,8 @@ class Job:
             _log.info("the training of %s is over; its result is read from there", self.place)
         todo = todo or checkpoints.Progress(about, self.seed, self.chunks())
         self.seed, todo.watched = todo.seed, todo.watched or self.watch is not None
-        shown = bar(total=len(self.runs) * self.runs[0].steps) if show else nullcontext(unshown)
+        runs, steps = len(self.runs), self.runs[0].steps
+        shown = bar(total=runs * steps, done=todo.made(steps), runs=runs) if show else nullcontext(unshown)
         with shown as advance, lent(), self.intake.decoding():
             while len(todo.finished) < len(todo.chunks):
                 self._finish_chunk(todo, advance)
