@@ -9,12 +9,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
+HOLDS, IN_PART, FAILS, UNTOLD = "holds", "holds in part", "does not hold", "cannot be told"
+VERDICTS = (HOLDS, IN_PART, FAILS, UNTOLD)
+SENTENCE, NUMBERS, OURS = "sentence", "numbers", "ours"
+"""What a claim is: a sentence of the paper, numbers that it prints, or a claim of our own, beyond the paper."""
+ERRORS = 2.0
+"""Standard errors within which two numbers cannot be told apart."""
 RULE = (
-    "A claim is judged by cases (datasets and models, settings, printed numbers), and one rule makes every verdict. A claim of "
-    "all cases holds if all of them agree, holds in part if more than half do, and does not hold if half or fewer do. A claim "
-    "that says most cases holds if more than half agree, and does not hold otherwise. What counts as agreeing is said beside our "
-    "number; where the paper gives no number for it, the tolerance is ours."
+    "**How a verdict is made.** A claim is judged by cases (datasets and models, settings, printed numbers), and one rule makes "
+    "every verdict. A case agrees, does not agree, or cannot be told: where trainings are compared, a difference carries the "
+    f"standard error of its repeats, and what is decided by less than {ERRORS:g} of them is not decided. Cases that cannot be "
+    "told count for neither side. Of the others, a claim of all cases holds if all of them agree, holds in part if more than "
+    "half do, and does not hold if half or fewer do; a claim that says most cases holds if more than half agree, and does not "
+    "hold otherwise. Where fewer than half of the cases can be told, the claim cannot be told. A sentence and the numbers "
+    "printed for it are judged apart. What counts as agreeing is said beside our number; where the paper gives no number for "
+    "it, the tolerance is ours."
 )
 """How verdicts are made, for a reader of them."""
 
@@ -26,14 +35,20 @@ class Claim:
     claim: str
     found: str
     verdict: str
+    kind: str = SENTENCE
 
 
-def judged(claim: str, cases: Sequence[bool], found: str, *, most: bool = False) -> Claim:
-    """A claim about several cases, by `RULE`. most: it says of itself that it is about most of them."""
-    agree = sum(map(bool, cases))
-    if 2 * agree <= len(cases):
-        return Claim(claim, found, FAILS)
-    return Claim(claim, found, HOLDS if most or agree == len(cases) else IN_PART)
+def judged(claim: str, cases: Sequence[bool | None], found: str, *, most: bool = False, kind: str = SENTENCE) -> Claim:
+    """A claim about several cases, by `RULE`; None is a case that cannot be told. most: it says itself that it is of most."""
+    told = [bool(case) for case in cases if case is not None]
+    if len(told) < len(cases):
+        found += f"; {len(cases) - len(told)} of {len(cases)} cannot be told"
+    if 2 * len(told) < len(cases):
+        return Claim(claim, found, UNTOLD, kind)
+    agree = sum(told)
+    if 2 * agree <= len(told):
+        return Claim(claim, found, FAILS, kind)
+    return Claim(claim, found, HOLDS if most or agree == len(told) else IN_PART, kind)
 
 
 def plain(value: Any) -> Any:

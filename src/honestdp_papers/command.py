@@ -12,7 +12,7 @@ from rich.table import Table
 
 from honestdp.checks import HonestdpError
 from honestdp.cli.terminal import Command, progress
-from honestdp_papers.parts import RESULTS, is_done
+from honestdp_papers.parts import DONE, RESULTS, STALE, state
 from honestdp_papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder, result_file
 
 app = typer.Typer(
@@ -61,6 +61,12 @@ def run(
     quick: Quick = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
     out: Out = RESULTS,
+    keep_stale: Annotated[
+        bool,
+        typer.Option(
+            "--keep-stale", help="Use kept parts that an earlier version of the code made; the result says so."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Reproduce a figure, a table or a whole paper. Stopped work goes on where it was: run the same again.
@@ -68,13 +74,13 @@ def run(
     `honestdp papers run mohapatra2022/table1`
     """
     try:
-        _run(name, quick=quick, device=device, out=out, as_json=as_json)
+        _run(name, quick=quick, device=device, out=out, keep_stale=keep_stale, as_json=as_json)
     except KeyboardInterrupt:
         typer.echo("honestdp: stopped; the parts that are done are kept: run the same again to go on", err=True)
         raise typer.Exit(130) from None
 
 
-def _run(name: str, *, quick: bool, device: str | None, out: Path, as_json: bool) -> None:
+def _run(name: str, *, quick: bool, device: str | None, out: Path, keep_stale: bool, as_json: bool) -> None:
     from honestdp_papers.results import reproduce
 
     found, items = lookup(name)
@@ -85,7 +91,7 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, as_json: bool
         if file.exists():
             typer.echo(f"note: replaces {file}", err=True)
         if place == "cpu":
-            _warn(found, item, out=out, quick=quick)
+            _warn(found, item, out=out, quick=quick, keep_stale=keep_stale)
         with progress(f"{found.name}/{item.name}") as update:
             results.append(
                 reproduce(
@@ -94,6 +100,7 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, as_json: bool
                     out=out,
                     quick=quick,
                     device=place,
+                    keep_stale=keep_stale,
                     tell=lambda part, done, total, update=update: update(done, total, part),
                 )
             )
@@ -151,10 +158,12 @@ def _device(device: str | None) -> str:
     return device
 
 
-def _warn(found: Paper, item: Item, *, out: Path, quick: bool) -> None:
+def _warn(found: Paper, item: Item, *, out: Path, quick: bool, keep_stale: bool) -> None:
     """That work made for a GPU is about to begin without one."""
     folder = parts_folder(out, found.name, quick)
-    seconds = sum(part.weight for part in item.parts(quick) if not is_done(part, folder))
+    enough = (DONE, STALE) if keep_stale else (DONE,)
+    todo = [part for part in item.parts(quick) if not part.optional and state(part, folder) not in enough]
+    seconds = sum(part.weight for part in todo)
     if seconds > LONG:
         typer.echo(
             f"note: {found.name}/{item.name} in full takes some {seconds / 60:.0f} minutes on a large GPU and a hundred times "
@@ -168,7 +177,7 @@ def _print(found: Paper, item: Item, result: dict[str, Any], out: Path) -> None:
     size = " (quick version)" if result["quick"] else ""
     console.print(f"\n[bold]{found.name}/{item.name}[/bold]{size}: {item.about}")
     table = Table("the paper's claim", "ours", "verdict", box=None, header_style="bold", padding=(0, 2, 1, 0))
-    colours = {"holds": "green", "holds in part": "yellow", "does not hold": "red"}
+    colours = {"holds": "green", "holds in part": "yellow", "does not hold": "red", "cannot be told": "cyan"}
     for claim in result["claims"]:
         table.add_row(claim["claim"], claim["found"], f"[{colours[claim['verdict']]}]{claim['verdict']}[/]")
     console.print(table)

@@ -63,7 +63,9 @@ def _tally(result: dict[str, Any] | None) -> str:
 def _section(result: dict[str, Any], figure: str) -> list[str]:
     lines = [
         "",
-        *markdown_table(["the paper's claim", "ours", "verdict"], [list(c.values()) for c in result["claims"]]),
+        *markdown_table(
+            ["the paper's claim", "ours", "verdict"], [[c["claim"], c["found"], c["verdict"]] for c in result["claims"]]
+        ),
     ]
     if "figure" in result:
         lines += ["", f"![{result['about']}]({figure})"]

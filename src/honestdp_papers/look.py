@@ -13,6 +13,7 @@ COLOURS = {
     "DPAdam": "#d62728",
     "DPAdamWOSM": "#1f77b4",
     "ADADP": "#2a9d8f",
+    "ADADP-published": "#e0a100",
     "Horizon": "#333333",
 }
 
@@ -34,6 +35,13 @@ def panels(file: Path, rows: int, columns: int, *, size: tuple[float, float]) ->
         figure.savefig(file, dpi=130)
     finally:
         plt.close(figure)
+
+
+def shared_legend(axes: Any, heading: str, *, columns: int = 3) -> None:
+    """One legend above all panels, of what is in `axes`, under a heading."""
+    handles, labels = axes.get_legend_handles_labels()
+    axes.figure.suptitle(heading, fontsize=11, x=0.01, ha="left")
+    axes.figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=9)
 
 
 def named(axes: Any, title: str, x: str, y: str) -> None:

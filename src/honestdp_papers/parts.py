@@ -1,7 +1,8 @@
 """Long work in parts: each part is one file, written whole or not at all, so that work can stop and go on anywhere.
 
 A part needs torch and numpy alone, so parts can be made on a GPU machine that has nothing else and be carried to another
-one, where the figure is made from them.
+one, where the figure is made from them. A part keeps every number that was measured, so that a later question is answered from
+it, and the version of the code that made it: when that changes the part is stale and is made anew.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from honestdp.files import replace_file
+from honestdp_papers.version import digest_of, files_of
 
 RESULTS = Path("results/papers")
 """Where results, figures and parts are kept unless another folder is named."""
@@ -37,27 +39,50 @@ Tell = Callable[[float], None]
 class Part:
     """A piece of work. identity: everything its numbers depend on; a file with another identity is made anew.
 
-    weight: its share of the work, as seconds on a large GPU, roughly.
+    weight: its share of the work, as seconds on a large GPU, roughly. work(device, tell) returns the arrays to keep.
+    module: where the work is written; with all that it imports it is the code that the numbers rest on.
+    optional: a result is made without it where it is not there.
     """
 
     name: str
     identity: dict[str, Any]
     weight: float
     work: Callable[[str, Tell], Arrays]
-    """work(device, tell) -> the arrays to keep."""
+    module: str = ""
+    optional: bool = False
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Every file of code that its numbers rest on, and its digest."""
+        return files_of(self.module) if self.module else {}
+
+
+DONE, STALE, TO_DO = "done", "stale", "to do"
 
 
 def file_of(part: Part, folder: Path) -> Path:
     return folder / f"{part.name}.npz"
 
 
-def is_done(part: Part, folder: Path) -> bool:
-    """Whether the part's file is there, whole, and of the same identity."""
+def state(part: Part, folder: Path) -> str:
+    """Whether the part's file is there, whole and of the same identity, and made by the code as it is now; stale if by other."""
     try:
         arrays, about = read(part, folder)
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-        return False
-    return bool(arrays) and bool(about["identity"] == json.loads(json.dumps(part.identity)))
+        return TO_DO
+    if not arrays or about["identity"] != json.loads(json.dumps(part.identity)):
+        return TO_DO
+    return DONE if about.get("code") == digest_of(part.files) else STALE
+
+
+def is_done(part: Part, folder: Path) -> bool:
+    return state(part, folder) == DONE
+
+
+def changed(part: Part, folder: Path) -> list[str]:
+    """The files of code that are not as they were when a part was made."""
+    before, now = read(part, folder)[1].get("files", {}), part.files
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
 def read(part: Part, folder: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -74,6 +99,8 @@ def make(part: Part, folder: Path, device: str, tell: Tell = lambda done: None) 
     arrays = part.work(device, tell)
     about = {
         "identity": part.identity,
+        "code": digest_of(part.files),
+        "files": part.files,
         "seconds": round(time.perf_counter() - began, 3),
         "device": device_name(device),
         "command": as_seen(),
@@ -90,13 +117,16 @@ def make_all(
     device: str,
     *,
     seconds: float | None = None,
+    keep_stale: bool = False,
     tell: Callable[[str, float, float], None] = lambda name, done, total: None,
 ) -> bool:
     """Do every part that is not done, and say whether all are. No part is begun after `seconds`.
 
-    tell: called with a part's name, the work done so far and all work of this call.
+    keep_stale: leave parts as they are that other code made. tell: called with a part's name, the work done so far and all work
+    of this call.
     """
-    todo = [part for part in parts if not is_done(part, folder)]
+    enough = (DONE, STALE) if keep_stale else (DONE,)
+    todo = [part for part in parts if state(part, folder) not in enough]
     total, done, began = sum(part.weight for part in todo), 0.0, time.monotonic()
     for part in todo:
         if seconds is not None and time.monotonic() - began > seconds:

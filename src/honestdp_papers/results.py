@@ -10,19 +10,44 @@ from pathlib import Path
 from typing import Any
 
 from honestdp.checks import HonestdpError
-from honestdp_papers.parts import RESULTS, as_seen, device_name, make_all, read, versions, write_whole
+from honestdp_papers.parts import (
+    DONE,
+    RESULTS,
+    STALE,
+    as_seen,
+    changed,
+    device_name,
+    make_all,
+    read,
+    state,
+    versions,
+    write_whole,
+)
 from honestdp_papers.registry import Item, Paper, parts_folder, result_file
 
 
 def reproduce(
-    paper: Paper, item: Item, *, out: Path, quick: bool, device: str, tell: Any = lambda name, done, total: None
+    paper: Paper,
+    item: Item,
+    *,
+    out: Path,
+    quick: bool,
+    device: str,
+    keep_stale: bool = False,
+    tell: Any = lambda name, done, total: None,
 ) -> dict[str, Any]:
-    """Do what is not done yet of an item, write its result and figure, and return the result."""
+    """Do what is not done yet of an item, write its result and figure, and return the result.
+
+    keep_stale: take parts as they are that other code made; the result says of how many that is so. Optional parts are not made
+    here, and are used where they are.
+    """
     folder = parts_folder(out, paper.name, quick)
-    parts = item.parts(quick)
-    make_all(parts, folder, device, tell=tell)
+    enough = (DONE, STALE) if keep_stale else (DONE,)
+    parts = [part for part in item.parts(quick) if not part.optional or state(part, folder) in enough]
+    make_all(parts, folder, device, keep_stale=keep_stale, tell=tell)
     began = time.perf_counter()
     kept = {part.name: read(part, folder) for part in parts}
+    stale = {part.name: changed(part, folder) for part in parts if state(part, folder) == STALE}
     outcome = item.finish({name: arrays for name, (arrays, _) in kept.items()}, quick)
     abouts = [about for _, about in kept.values()]
     result: dict[str, Any] = {
@@ -38,6 +63,12 @@ def reproduce(
             "seconds of training": round(sum(about["seconds"] for about in abouts), 1),
             "seconds of the rest": round(time.perf_counter() - began, 1),
             "versions": abouts[-1]["versions"] if abouts else versions(),
+            "code": sorted({about.get("code", "") for about in abouts}),
+            "stale": {
+                "parts": len(stale),
+                "of": len(parts),
+                "changed since": sorted({f for c in stale.values() for f in c}),
+            },
             "on": datetime.datetime.now(datetime.UTC).date().isoformat(),
         },
     }

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp_papers.parts import RESULTS, Part, is_done, make_all
+from honestdp_papers.parts import RESULTS, STALE, Part, changed, make_all, state
 from honestdp_papers.registry import lookup, parts_folder
 
 
@@ -26,7 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS, help=f"where parts are kept; {RESULTS} if left out")
     parser.add_argument("--device", default="cuda", help="cuda or cpu; cuda if left out")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="*", help="a pattern for the parts' names, such as '*mnist*'")
+    parser.add_argument(
+        "--only", default="*", help="the parts of a pattern, such as '*mnist*', or of several, by commas, in that order"
+    )
+    parser.add_argument("--keep-stale", action="store_true", help="leave parts as they are that other code made")
     parser.add_argument("--seconds", type=float, help="begin no part after so long")
     parser.add_argument("--list", action="store_true", help="show the parts and whether they are done")
     try:
@@ -40,23 +43,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _made(chosen: argparse.Namespace) -> int:
-    parts: dict[str, Part] = {}
+    every: dict[str, Part] = {}
     folder: Path | None = None
     for name in chosen.name:
         paper, items = lookup(name)
         folder = parts_folder(chosen.out, paper.name, chosen.quick)
-        parts |= {p.name: p for i in items for p in i.parts(chosen.quick) if fnmatch.fnmatch(p.name, chosen.only)}
+        every |= {part.name: part for item in items for part in item.parts(chosen.quick)}
     assert folder is not None
+    parts: dict[str, Part] = {}
+    for pattern in chosen.only.split(","):
+        parts |= {name: part for name, part in every.items() if name not in parts and fnmatch.fnmatch(name, pattern)}
     if not parts:
         raise HonestdpError(f"--only {chosen.only} names no part of {', '.join(chosen.name)}; --list shows the parts")
     if chosen.list:
         whole = sum(part.weight for part in parts.values())
         for part in parts.values():
-            state = "done" if is_done(part, folder) else "to do"
-            print(f"{state:<5}  {100 * part.weight / whole:5.1f} % of the work  {part.name}")
+            now = state(part, folder)
+            why = f"  ({', '.join(changed(part, folder))})" if now == STALE else ""
+            print(f"{now:<5}  {part.weight:6.1f} s, {100 * part.weight / whole:5.1f} %  {part.name}{why}")
+        print(f"{whole:.0f} s on a large GPU in all, roughly")
         return 0
     check_device(chosen.device)
-    finished = make_all(list(parts.values()), folder, chosen.device, seconds=chosen.seconds, tell=Lines())
+    finished = make_all(
+        list(parts.values()), folder, chosen.device, seconds=chosen.seconds, keep_stale=chosen.keep_stale, tell=Lines()
+    )
     print("all parts are done" if finished else "stopped in time; run again to go on", flush=True)
     return 0 if finished else 3
 

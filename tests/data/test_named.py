@@ -23,14 +23,17 @@ from tests.shared_data import FOLDER, needs_files
 
 SIZES = {
     "mnist": (60000, 10000, 784, 10),
+    "mnist-signed": (60000, 10000, 784, 10),
     "fashion-mnist": (60000, 10000, 784, 10),
     "adult": (36177, 9045, 104, 2),
     "adult-202": (36177, 9045, 202, 2),
     "enron": (4137, 1035, 5512, 2),
+    "enron-counts": (4137, 1035, 5512, 2),
     "gisette-standin": (4800, 1200, 5000, 2),
     "digits": (1437, 360, 64, 10),
     "breast-cancer": (455, 114, 30, 2),
 }
+IN_A_PAPERS_FORM = ("mnist-signed", "enron-counts")
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +55,9 @@ def test_sizes_are_those_of_the_paper(name: str) -> None:
     assert not set(found.train_rows) & set(found.test_rows)
     assert found.records == train + test == len(found.y)
     assert found.x.dtype in (np.uint8, np.float32)
-    assert found.x.min() >= 0
-    assert found.x.max() <= (255 if found.x.dtype == np.uint8 else 1)
+    if name not in IN_A_PAPERS_FORM:
+        assert found.x.min() >= 0
+        assert found.x.max() <= (255 if found.x.dtype == np.uint8 else 1)
     assert found.source
     assert found.licence
     assert (found.standin is not None) == ("standin" in name) == ("stand-in" in found.title)
@@ -70,6 +74,19 @@ def test_the_split_depends_on_the_count_alone_and_on_no_version_of_numpy() -> No
     assert train.tolist() == [0, 1, 2, 3, 4, 6, 7, 8]
     assert test.tolist() == [5, 9]
     assert sorted(shuffled(1000, seed=1).tolist()) == list(range(1000))
+
+
+@needs_files
+def test_a_papers_form_is_the_same_records_with_other_numbers() -> None:
+    plain, signed = load("mnist"), load("mnist-signed")
+    rows = slice(0, 300)
+    assert signed.x[rows] == pytest.approx(plain.x[rows].astype(float) / 127.5 - 1, abs=1e-6)
+    assert (signed.x.min(), signed.x.max()) == (-1, 1)
+    assert np.array_equal(signed.train_rows, plain.train_rows)
+    cut, counts = load("enron"), load("enron-counts")
+    assert np.array_equal(np.minimum(counts.x, 10) / np.float32(10), cut.x)
+    assert counts.x.max() > 10
+    assert "raw counts" in counts.title
 
 
 @needs_files

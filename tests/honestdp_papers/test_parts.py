@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from honestdp_papers import parts as module
-from honestdp_papers.parts import Arrays, Part, Tell, file_of, is_done, make_all, read
+from honestdp_papers import parts as parts_module
+from honestdp_papers import version
+from honestdp_papers.parts import Arrays, Part, Tell, changed, file_of, is_done, make_all, read, state
 
 
 class Work:
@@ -70,11 +72,90 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(module.os, "replace", full)
+    monkeypatch.setattr(parts_module.os, "replace", full)
     with pytest.raises(OSError, match="no space left"):
         make_all([work.part("a", size=4)], tmp_path, "cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
     assert is_done(work.part("a"), tmp_path)
+
+
+PARTS = """
+from honestdp_papers.claims import judged
+from honestdp.run import Run
+LIMIT = 3  # of something
+def work():
+    \"\"\"Says what it does.\"\"\"
+    from honestdp.optimizers import SGD
+    return SGD, LIMIT
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of work beside the papers' own, under a folder of its own."""
+    monkeypatch.setitem(version.ROOTS, "honestdp_papers", tmp_path / "src" / "honestdp_papers")
+    monkeypatch.setitem(version.ROOTS, "honestdp", tmp_path / "src" / "honestdp")
+    folder = tmp_path / "src" / "honestdp_papers"
+    for name, text in {
+        "honestdp_papers/work.py": PARTS,
+        "honestdp_papers/claims.py": "WORDS = 1",
+        "honestdp/run.py": "from honestdp.accounting import Event",
+        "honestdp/accounting.py": "A = 1",
+        "honestdp/optimizers/__init__.py": "from honestdp.optimizers.sgd import SGD",
+        "honestdp/optimizers/sgd.py": "class SGD: clip = 1",
+    }.items():
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).write_text(text)
+    return folder / "work.py"
+
+
+def version_now() -> dict[str, str]:
+    version.files_of.cache_clear()
+    version._tree.cache_clear()
+    return version.files_of("honestdp_papers.work")
+
+
+def test_a_part_rests_on_what_its_work_imports_and_on_no_words(module: Path) -> None:
+    before = version_now()
+    assert list(before) == [
+        "honestdp/optimizers/__init__.py",
+        "honestdp/optimizers/sgd.py",
+        "honestdp/run.py",
+        "honestdp_papers/work.py",
+    ]
+    module.write_text(PARTS.replace("# of something", "# of other things").replace("Says what", "Tells what"))
+    assert version_now() == before
+    (module.parent / "claims.py").write_text("WORDS = 2")
+    (module.parents[1] / "honestdp" / "accounting.py").write_text("A = 2")
+    assert version_now() == before
+    module.write_text(PARTS.replace("LIMIT = 3", "LIMIT = 4"))
+    assert version_now().keys() == before.keys()
+    assert version_now() != before
+
+
+def test_a_part_that_other_code_made_is_stale_says_why_and_is_made_anew(module: Path, tmp_path: Path) -> None:
+    work = Work()
+    part = replace(work.part("a"), module="honestdp_papers.work")
+    version_now()
+    make_all([part], tmp_path / "parts", "cpu")
+    assert state(part, tmp_path / "parts") == "done"
+    (module.parents[1] / "honestdp" / "optimizers" / "sgd.py").write_text("class SGD: clip = 2")
+    version_now()
+    assert state(part, tmp_path / "parts") == "stale"
+    assert changed(part, tmp_path / "parts") == ["honestdp/optimizers/sgd.py"]
+    assert make_all([part], tmp_path / "parts", "cpu", keep_stale=True)
+    assert work.done == ["a"]
+    assert make_all([part], tmp_path / "parts", "cpu")
+    assert work.done == ["a", "a"]
+    assert state(part, tmp_path / "parts") == "done"
+
+
+def test_kernels_that_are_imported_by_name_count() -> None:
+    version.files_of.cache_clear()
+    version._tree.cache_clear()
+    files = version.files_of("honestdp_papers.mohapatra2022.training")
+    assert {"honestdp/kernels/fused.py", "honestdp/boundary/mechanism.py", "honestdp_papers/curves.py"} <= files.keys()
+    assert not [name for name in files if "report" in name or "claims" in name or "ledger" in name]
 
 
 def test_no_part_is_begun_after_the_time_is_up(tmp_path: Path) -> None:
@@ -93,12 +174,12 @@ def test_progress_counts_the_work_that_is_left(tmp_path: Path) -> None:
 
 
 def test_a_command_is_told_without_paths_of_this_machine() -> None:
-    told = module.as_seen(
+    told = parts_module.as_seen(
         ["/opt/x/honestdp/papers/run_device.py", "mohapatra2022/figure4", "--out", "/tmp/o", "--device", "cuda"]
     )
     assert told == "python -m honestdp_papers.run_device mohapatra2022/figure4 --out results/papers --device cuda"
-    assert module.as_seen(["/x/honestdp/__main__.py", "papers", "run", "a/b", "--out=/tmp/o", "--quick"]) == (
+    assert parts_module.as_seen(["/x/honestdp/__main__.py", "papers", "run", "a/b", "--out=/tmp/o", "--quick"]) == (
         "python -m honestdp papers run a/b --out=results/papers --quick"
     )
-    assert module.as_seen(["/x/run_device.py", "a", "--only", "*mnist*"]).endswith("a --only '*mnist*'")
-    assert module.as_seen(["/usr/bin/honestdp", "papers", "run", "a/b"]) == "honestdp papers run a/b"
+    assert parts_module.as_seen(["/x/run_device.py", "a", "--only", "*mnist*"]).endswith("a --only '*mnist*'")
+    assert parts_module.as_seen(["/usr/bin/honestdp", "papers", "run", "a/b"]) == "honestdp papers run a/b"

@@ -26,7 +26,8 @@ SPLIT_SEED = 2022
 class NamedDataset:
     """Records and what is publicly known of them.
 
-    x: `[records, features]`, uint8 where the source is (the engine scales bytes to [0, 1]), float32 in [0, 1] elsewhere.
+    x: `[records, features]`, uint8 where the source is (the engine scales bytes to [0, 1]), float32 in [0, 1] elsewhere; the
+        sets in a paper's own form (mnist-signed, enron-counts) have the range that `scaling` says.
     y: `[records]`, classes as whole numbers from 0.
     train_rows, test_rows: which records a model is trained on and which it is tested on; no record is in both.
     standin: what this set stands in for and how it was made; None for the real thing. Say it wherever results are shown.
@@ -80,8 +81,8 @@ def split_rows(count: int) -> tuple[Array, Array]:
 def load_dataset(name: str) -> NamedDataset:
     """A public dataset by its name.
 
-    name: mnist, fashion-mnist, adult, adult-202, enron, gisette or gisette-standin, which are downloaded once and kept in a
-        cache, or digits and breast-cancer, which need no files.
+    name: mnist, mnist-signed, fashion-mnist, adult, adult-202, enron, enron-counts, gisette or gisette-standin, which are
+        downloaded once and kept in a cache, or digits and breast-cancer, which need no files.
 
     Returns a NamedDataset: `x` and `y`, `train` and `test` as pairs, `classes`, and where it comes from.
 
@@ -108,10 +109,12 @@ def _loaders() -> dict[str, Callable[[], NamedDataset]]:
 
     return {
         "mnist": images.mnist,
+        "mnist-signed": images.mnist_signed,
         "fashion-mnist": images.fashion_mnist,
         "adult": adult.plain,
         "adult-202": adult.doubled,
         "enron": enron.enron,
+        "enron-counts": enron.unscaled,
         "gisette": gisette.real,
         "gisette-standin": gisette.standin,
         "digits": embedded.digits,

@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from honestdp.training.compute import Compute
 from honestdp_papers.claims import Outcome, Table, judged
 from honestdp_papers.look import named, panels
-from honestdp_papers.parts import Array, Arrays, Part, Tell
+from honestdp_papers.mohapatra2022.regression import DIMENSIONS, LOT, RECORDS, VALUES, drawn
+from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
 
-VALUES = tuple(float(f"{m}e{e}") for e in range(-4, 2) for m in (1, 2, 4, 5, 8))
-DIMENSIONS, RECORDS, LOT, STEPS, NOISE = 10, 10000, 250, 100, 4.0
 BEST = 1.0
 """A loss of at most this counts as one of the best: the paper's logarithmic scale ends at 0. Untrained weights have 2600."""
 SLOPE_TOLERANCE = 0.15
@@ -33,47 +31,6 @@ ORDERS = 100.0
 """What spans more than this factor spans several orders of magnitude."""
 POWER_TOLERANCE, FACTOR = 0.2, 5.0
 """By how much a measured power may differ from the stated one, and within which factor a measured step size must lie."""
-
-
-def _regression(records: int, seed: int) -> tuple[Array, Array]:
-    """x `[records, 10]`, y `[records, 1]`."""
-    x = np.random.default_rng(seed).random((records, DIMENSIONS))
-    return x.astype(np.float32), 10 * x.sum(axis=1, keepdims=True).astype(np.float32)
-
-
-def parts2(quick: bool) -> list[Part]:
-    repeats = 3
-    identity = {"values": VALUES, "records": RECORDS, "lot": LOT, "steps": STEPS, "noise": NOISE, "repeats": repeats}
-
-    def work(device: str, tell: Tell) -> Arrays:
-        return {"loss": _losses(device, repeats, tell)}
-
-    return [Part("figure2/grid", identity, 4e-6 * len(VALUES) ** 2 * STEPS * repeats, work)]
-
-
-def _losses(device: str, repeats: int, tell: Tell) -> Array:
-    """Training losses, `[repeats, step sizes, clips]`."""
-    import torch
-
-    from honestdp import optimizers as rules
-    from honestdp.run import Run
-    from honestdp.training.train import train_population
-
-    x, y = _regression(RECORDS, seed=0)
-    model = torch.nn.Linear(DIMENSIONS, 1, bias=False)
-    torch.nn.init.zeros_(model.weight)
-    grid = [rules.SGD(lr=lr, clip=clip) for lr in VALUES for clip in VALUES]
-    run = Run(records=RECORDS, lot=LOT, steps=STEPS, noise=NOISE)
-    found = []
-    for repeat in range(repeats):
-        results = train_population(
-            model, (x, y), run=run, optimizers=grid, compute=Compute(device=device), noise_seed=repeat
-        )
-        weights = torch.stack([next(r.model.parameters()).detach()[0] for r in results]).double().cpu().numpy()
-        apart = x.astype(np.float64) @ weights.T - y
-        found.append(np.mean(apart**2, axis=0).reshape(len(VALUES), len(VALUES)))
-        tell((repeat + 1) / repeats)
-    return np.array(found)
 
 
 @dataclass(frozen=True)
@@ -193,7 +150,7 @@ def _draw2(file: Path, logs: Array) -> None:
 def theorem2(parts: Finished, quick: bool) -> Outcome:
     clips, noises = (0.3, 1.0, 3.0, 10.0), (1.0, 4.0)
     lengths = [100, 400] if quick else [100, 400, 1600]
-    x, y = _regression(1000, seed=1)
+    x, y = drawn(1000, seed=1)
     distance = 10 * math.sqrt(DIMENSIONS)
     rows: list[list[str | float]] = []
     for noise in noises:

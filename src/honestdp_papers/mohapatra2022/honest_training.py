@@ -32,7 +32,8 @@ from honestdp.run import Run
 from honestdp.search.space import Candidate, Space, space_of
 from honestdp.training.chunks import plan_chunks
 from honestdp_papers.curves import Exam, Plan, most_together, placed, population_of, seeded
-from honestdp_papers.mohapatra2022.setting import LOT, Pair, Task, model_of, pair_name
+from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair, Task, model_of, pair_name
+from honestdp_papers.mohapatra2022.training import described
 from honestdp_papers.parts import Arrays, Part, Tell
 
 STEPS, DELTA, FRACTION = 1000, 1e-6, 0.2
@@ -114,7 +115,7 @@ def kept_spending(search: Search) -> dict[str, Any]:
 
 def pairs(quick: bool) -> list[Pair]:
     """Datasets and models, those with plain Adult's 104 columns; quickly, the one that two cores train in minutes."""
-    return [(ADULT, "LR")] if quick else [(MNIST, "LR"), (MNIST, "TLNN"), (ADULT, "LR")]
+    return [(ADULT, "LR")] if quick else [(MNIST, "LR"), (MNIST, RELU), (ADULT, "LR")]
 
 
 def repeats_of(candidates: int, quick: bool) -> int:
@@ -159,7 +160,7 @@ def pool_part(pair: Pair, optimizer: str, quick: bool) -> Part:
         "model": kind,
         "searches": [[search.selection, search.epsilon] for search in found],
         "runs": [[run.records, run.lot, run.steps, run.noise] for run in pool.runs],
-        "candidates": [repr(candidate.rule()) for candidate in candidates],
+        "candidates": [described(candidate.rule()) for candidate in candidates],
         "repeats": pool.repeats,
         "fraction": pool.fraction,
         "seeds": [pool.seed, SPLIT_SEED],
@@ -171,7 +172,7 @@ def pool_part(pair: Pair, optimizer: str, quick: bool) -> Part:
         return trained(make, dataset, pool, device=device, tell=tell)
 
     trainings = len(pool.runs) * pool.repeats * len(candidates)
-    return Part(name, identity, trainings * STEPS * (8e-6 if kind == "TLNN" else 5e-6), work)
+    return Part(name, identity, trainings * STEPS * (8e-6 if kind == RELU else 5e-6), work, __name__)
 
 
 def trained(make: Callable[[], nn.Module], dataset: NamedDataset, pool: Pool, *, device: str, tell: Tell) -> Arrays:

@@ -1,4 +1,4 @@
-"""The paper's trainings as parts: accuracy on the test records every 100 steps, for every candidate and repeat.
+"""The paper's trainings as parts: right answers on the test records every 100 steps, for every candidate and repeat.
 
 A part is one optimizer's whole grid on one dataset and model at one noise, so figures share parts: DPAdam's are in figures 4
 and 5 alike.
@@ -8,47 +8,70 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 
-from honestdp.data.datasets.gisette import STANDIN
 from honestdp.optimizers import Rule
 from honestdp_papers.curves import Plan, accuracies
-from honestdp_papers.mohapatra2022.setting import EVERY, REPEATS, Pair, grid, model_of, pair_name, pairs
-from honestdp_papers.parts import Array, Arrays, Part, Tell
-from honestdp_papers.registry import Finished
+from honestdp_papers.mohapatra2022.setting import (
+    EVERY,
+    RELU,
+    Pair,
+    beside,
+    grid,
+    is_ours,
+    model_of,
+    pair_name,
+    pairs,
+    repeats_of,
+)
+from honestdp_papers.parts import Arrays, Part, Tell
 
 QUICK_STEPS = 2000
 """As few as show the shape: in 300 steps Adam, which moves a weight by at most 0.001 a step, gets nowhere."""
 
 
-def parts_at(optimizers: Sequence[str], noise: float, quick: bool) -> list[Part]:
-    """Every optimizer's grid on every dataset and model, at one noise."""
+def parts_at(
+    optimizers: Sequence[str], noise: float, quick: bool, *, ours: Sequence[str] = (), extra: Sequence[str] = ()
+) -> list[Part]:
+    """Every optimizer's grid on every dataset and model in the authors' form, at one noise.
+
+    ours, extra: optimizers that are trained in our form too, and optimizers that a figure can do without.
+    """
+    own = [pair for _, pair in beside(quick)]
     return [
-        training_part(part_name(noise, pair, name), pair, grid(name, quick), noise=noise, quick=quick)
-        for pair in pairs(quick)
-        for name in optimizers
+        *(_grid_part(noise, pair, name, quick) for pair in pairs(quick) for name in optimizers),
+        *(_grid_part(noise, pair, name, quick, optional=True) for pair in own for name in ours),
+        *(_grid_part(noise, pair, name, quick, optional=True) for pair in pairs(quick) for name in extra),
     ]
 
 
+def _grid_part(noise: float, pair: Pair, optimizer: str, quick: bool, *, optional: bool = False) -> Part:
+    name, rules = part_name(noise, pair, optimizer), grid(optimizer, quick, pair[1])
+    return training_part(name, pair, rules, noise=noise, quick=quick, optional=optional)
+
+
 def training_part(
-    name: str, pair: Pair, rules: Sequence[Rule], *, noise: float, quick: bool, steps: int | None = None
+    name: str,
+    pair: Pair,
+    rules: Sequence[Rule],
+    *,
+    noise: float,
+    quick: bool,
+    steps: int | None = None,
+    optional: bool = False,
 ) -> Part:
     """One grid on one dataset and model. The part keeps `right` `[repeats, candidates, looks]` and `tests`."""
     task, kind = pair
     run = task.run(noise=noise, steps=QUICK_STEPS if quick else steps)
-    plan = Plan(
-        rules=rules,
-        run=run,
-        repeats=1 if quick else REPEATS,
-        every=EVERY,
-        seed=zlib.crc32(name.encode()),
-    )
+    repeats = repeats_of(len(rules), quick)
+    plan = Plan(rules=rules, run=run, repeats=repeats, every=EVERY, seed=zlib.crc32(name.encode()))
     identity = {
         "dataset": task.name,
         "model": kind,
         "run": [run.records, run.lot, run.steps, run.noise],
-        "candidates": [repr(rule) for rule in rules],
+        "candidates": [described(rule) for rule in rules],
         "repeats": plan.repeats,
         "every": plan.every,
         "seed": plan.seed,
@@ -60,44 +83,23 @@ def training_part(
         right = accuracies(make, dataset, plan, device=device, tell=tell)
         return {"right": right, "tests": np.array(len(dataset.test_rows)), "every": np.array(plan.every)}
 
-    return Part(name, identity, len(rules) * plan.repeats * run.steps * _cost(pair), work)
+    seconds = 1 + len(rules) * plan.repeats * run.steps * step_cost(pair)
+    return Part(name, identity, seconds, work, __name__, optional)
 
 
-def _cost(pair: Pair) -> float:
+def described(rule: Rule) -> str:
+    """A rule by its class and the numbers that are not its defaults: a new option of a rule makes no other identity."""
+    given = ((f.name, getattr(rule, f.name)) for f in fields(rule) if getattr(rule, f.name) != f.default)
+    return f"{type(rule).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+def step_cost(pair: Pair) -> float:
     """Seconds of a run's step on a large GPU, roughly: what the time left is reckoned by. Gathering the lot and touching every
     weight.
     """
-    features = {"adult-202": 202, "enron": 5512, "gisette-standin": 5000, "mnist": 784}[pair[0].name]
-    return 4e-6 + 1e-9 * features + (3e-11 * 100 * features if pair[1] == "TLNN" else 0)
+    features = 202 if "adult" in pair[0].name else 784 if "mnist" in pair[0].name else 5512
+    return 4e-6 + 1e-9 * features + (3e-11 * 100 * features if pair[1] in ("TLNN", RELU) else 0)
 
 
 def part_name(noise: float, pair: Pair, optimizer: str) -> str:
-    return f"sigma{noise:g}/{pair_name(pair)}/{optimizer}"
-
-
-def mean_accuracy(parts: Finished, name: str) -> Array:
-    """Accuracies in per cent, averaged over the repeats, `[candidates, looks]`."""
-    kept = parts[name]
-    found: Array = 100 * kept["right"].astype(float).mean(axis=0) / float(kept["tests"])
-    return found
-
-
-def trained_notes(quick: bool) -> list[str]:
-    """What is to be said of every figure made from trainings."""
-    notes = ["Test-set accuracies, repeats averaged: evaluation on public data, covered by no budget."]
-    notes += sorted({f"{task.title}: {STANDIN}." for task, _ in pairs(quick) if "stand-in" in task.title})
-    notes.append("Adult (202): the paper's columns, 6 numbers and 98 of one-hot codes appended twice.")
-    if quick:
-        left = ", ".join(
-            f"{task.title} with {model}" for task, model in pairs(False) if (task, model) not in pairs(True)
-        )
-        notes.append(
-            f"Quick version: {QUICK_STEPS} steps, one repeat, a few candidates of each large grid; left out: {left}."
-        )
-    return notes
-
-
-def looks(parts: Finished, name: str) -> Array:
-    """The steps at which a part was looked at, `[looks]`."""
-    kept = parts[name]
-    return (np.arange(kept["right"].shape[2]) + 1) * int(kept["every"])
+    return f"{'ours/' if is_ours(pair) else ''}sigma{noise:g}/{pair_name(pair)}/{optimizer}"

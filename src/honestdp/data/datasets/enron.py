@@ -2,7 +2,8 @@
 
 The words are those in at least 8 messages that are not on scikit-learn's English stop list. That list of words is taken
 from the messages themselves, as the paper does; with private messages it would have to be public. Counts are cut at 10 and
-divided by 10, a declared constant, in place of the largest count of each word.
+divided by 10, a declared constant, in place of the largest count of each word; `enron-counts` has them as they are, which is
+what the paper's published code trains on.
 """
 
 from __future__ import annotations
@@ -35,14 +36,27 @@ MOST_BYTES = 64_000_000  # of the parts of the file of word counts, unpacked
 
 
 def enron() -> NamedDataset:
-    file = find(COUNTS)
-    counts, y = _made() if file is None else _read(file)
+    counts, y = _counts()
     x = np.minimum(counts, MOST_COUNT).astype(np.float32) / MOST_COUNT
+    return _dataset("enron", "ENRON", x, y, f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}")
+
+
+def unscaled() -> NamedDataset:
+    """The counts as they are. No bound of them is declared: an input may be as large as a message repeats a word."""
+    counts, y = _counts()
+    return _dataset("enron-counts", "ENRON (raw counts)", counts.astype(np.float32), y, "none: counts as they are")
+
+
+def _counts() -> tuple[Array, Array]:
+    file = find(COUNTS)
+    return _made() if file is None else _read(file)
+
+
+def _dataset(name: str, title: str, x: Array, y: Array, scaling: str) -> NamedDataset:
     source = "Metsis, Androutsopoulos & Paliouras 2006, Enron-Spam, part enron1"
     licence = "public corpus, no licence stated"
-    scaling = f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}"
     sums = {"the word counts": SHA256, "the labels": LABELS_SHA256}
-    return NamedDataset("enron", "ENRON", x, y, *split_rows(len(y)), 2, source, licence, scaling, checksums=sums)
+    return NamedDataset(name, title, x, y, *split_rows(len(y)), 2, source, licence, scaling, checksums=sums)
 
 
 def _read(file: Path) -> tuple[Array, Array]:
