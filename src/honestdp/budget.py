@@ -13,6 +13,7 @@ from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 from honestdp import checks
+from honestdp.notebook import preformatted
 
 RELATION = "add or remove one record"
 LEDGER_VARIABLE = "HONESTDP_LEDGER"
@@ -135,6 +136,9 @@ class Statement:
         width = max(len(label) for label, _ in rows) + 1
         return "\n".join([*lines, *(f"{label:<{width}}{text}" for label, text in rows)])
 
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
     def as_dict(self) -> dict[str, object]:
         """The statement for JSON. An infinite epsilon is the string "Infinity", for JSON has no such number."""
         published = None
@@ -166,6 +170,18 @@ class Statement:
             not_private=tuple(written["not_private"]),
             **{name: written[name] for name in _AS_THEY_ARE},
         )
+
+
+def in_short(statement: Statement) -> list[tuple[str, str]]:
+    """The guarantee in a few rows, for a reader who is told where the rest stands: never an epsilon by itself."""
+    broken = [("NOT PRIVATE", "; ".join(statement.not_private))] if statement.not_private else []
+    number = f"{rounded_up(statement.epsilon)} at delta {statement.delta:g}"
+    return [
+        *broken,
+        ("epsilon", f"{number}, {statement.relation}, accountant {statement.accountant}"),
+        ("covers", f"{statement.how}; may leave: {statement.leaves}"),
+        ("assumes", f"{len(statement.assumptions)} things: see .statement"),
+    ]
 
 
 def number(value: float) -> float | str:

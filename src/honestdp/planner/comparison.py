@@ -20,7 +20,8 @@ from honestdp import checks
 from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of
-from honestdp.budget import Budget
+from honestdp.budget import Budget, rounded_up
+from honestdp.notebook import Rows, Shown
 from honestdp.planner.noises import Noises
 from honestdp.planner.prospects import Scoring, prospects
 from honestdp.planner.recommendation import Limits, Method, eligible, recommend
@@ -33,8 +34,8 @@ ROUNDS = 3  # of comparing methods for a search, each at the noise of the one fo
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """Every method for one setting.
 
     run: what one run with the whole budget to itself would be; every method's own run differs in its noise alone. Its records
@@ -65,6 +66,23 @@ class Plan:
 
     def run_of(self, method: Method) -> Run:
         return replace(self.run, noise=method.noise)
+
+    def _title(self) -> str:
+        many = "1 candidate" if self.candidates == 1 else f"{self.candidates} candidates"
+        return f"{many}, {self.records or self.run.records} records, lot {self.run.lot:g}, {self.run.steps} steps"
+
+    def _rows(self) -> Rows:
+        best = self.recommended
+        how = "one run" if best.selection.one_run else f"{best.selection.name} ({best.selection.accountant})"
+        runs = "" if best.selection.one_run else f", {best.selection.runs:.5g} runs, coverage {best.coverage:.2g}"
+        cost = f"{rounded_up(best.epsilon)} at delta {self.delta:g}, add or remove one record"
+        rows = [
+            ("recommended", f"{how}{runs}, noise {rounded_up(best.noise)}"),
+            ("epsilon", f"{cost}; may leave: {best.selection.leaves}"),
+            ("why", self.reason),
+            ("others", f"{len(self.methods) - 1} more methods in .methods"),
+        ]
+        return [*rows, *(("WARNING", sentence) for sentence in self.warnings)]
 
 
 def plan(

@@ -24,6 +24,7 @@ from honestdp.boundary.metrics import Score, score_of
 from honestdp.budget import Budget, Statement, number
 from honestdp.files import opened, replace_file
 from honestdp.ledger import Balance
+from honestdp.notebook import Rows
 from honestdp.run import Run
 from honestdp.search.design import Design
 from honestdp.search.runs import Execution, first_width
@@ -47,7 +48,7 @@ class Trained:
     model: nn.Module
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TuneResult(Outcome):
     """The winner of a search, and what is guaranteed about it: what `tune` returns.
 
@@ -79,6 +80,21 @@ class TuneResult(Outcome):
     balance: Balance | None = None
     folder: Path | None = None
     page: str | Callable[[], str] = field(default="", compare=False, repr=False)
+
+    def _settings(self) -> dict[str, Any]:
+        return self.hyperparameters
+
+    def _stated(self) -> Statement:
+        return self.statement
+
+    def _rows(self) -> Rows:
+        rows = super()._rows()
+        if self.score is not None:
+            flatters = "" if self.statement.runs == 1 else "; a winner's score flatters it"
+            rows.append(("score", f"{self.score}, noisy, 95 % interval{flatters}"))
+        if self.folder is not None:
+            rows.append(("report", str(self.folder / REPORT)))
+        return rows
 
     @property
     def epsilon(self) -> float:

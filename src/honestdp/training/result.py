@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from honestdp import checks
-from honestdp.budget import number, rounded_up
+from honestdp.budget import in_short, number, rounded_up
 from honestdp.checks import InvalidArgument
+from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.run import Run
 
@@ -21,10 +22,30 @@ if TYPE_CHECKING:
     from honestdp.budget import Statement
 
 
-class Outcome(ABC):
+class Outcome(Shown):
     """What the results of a training and of a search share: `model`, `statement`, `as_dict`, `save` and `report`."""
 
     model: nn.Module
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """The hyperparameters."""
+
+    @abstractmethod
+    def _stated(self) -> Statement | None:
+        """The statement, where there is one."""
+
+    def _title(self) -> str:
+        return in_words(self._settings())
+
+    def _rows(self) -> Rows:
+        stated = self._stated()
+        guarantee = [("epsilon", "needs a delta: result.at(delta)")] if stated is None else in_short(stated)
+        return [*guarantee, ("trained by", in_words(self._settings()))]
+
+    def _whole(self) -> tuple[str, str] | None:
+        stated = self._stated()
+        return None if stated is None else ("the whole statement", str(stated))
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -51,7 +72,7 @@ class Outcome(ABC):
         """The text of the report."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result(Outcome):
     """One trained run: what `train` returns.
 
@@ -141,6 +162,12 @@ class Result(Outcome):
         checks.probability(delta=delta)
         return replace(self, delta=delta)
 
+    def _settings(self) -> dict[str, Any]:
+        return self.hyperparameters
+
+    def _stated(self) -> Statement | None:
+        return None if self.delta is None and self.run.noise > 0 and self.run.steps > 0 else self.statement
+
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """The optimizer, its numbers, and the run's lot and steps."""
@@ -178,6 +205,12 @@ class Result(Outcome):
             what="training",
         )
         return render(view)
+
+
+def in_words(hyperparameters: dict[str, Any]) -> str:
+    named = dict(hyperparameters)
+    first = [str(named.pop("optimizer"))] if "optimizer" in named else []
+    return ", ".join([*first, *(f"{name} {value}" for name, value in named.items())]) or "nothing: no run was drawn"
 
 
 def _needed(delta: float | None) -> float:
