@@ -39,7 +39,8 @@ WORDS = {
 DOORS = {
     "data.PrivateData": {
         "search.after_charge",
-        "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune", "training.train",
+        "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune",
+        "training.charging", "training.train",
     },
     "intake.Intake": {"training.loop"},
     "intake.take_in": {"training.train"},

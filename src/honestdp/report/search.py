@@ -14,7 +14,7 @@ from honestdp.ledger.balance import Balance
 from honestdp.planner.comparison import Plan
 from honestdp.report.costs import compare
 from honestdp.report.html import render
-from honestdp.report.view import LedgerView, ScoreView, SearchView
+from honestdp.report.view import ScoreView, SearchView, ledger_view
 from honestdp.run import Run
 from honestdp.selection import Selection
 
@@ -53,26 +53,10 @@ def page(search: FinishedSearch) -> str:
             score=search.score,
             plan=replace(search.plan, budget=search.budget),
             costs=compare(search.plan, event=search.base, delta=search.budget.delta, selection=search.selection),
-            ledger=_ledger(search.balance, search.key),
+            ledger=ledger_view(search.balance, search.key),
             configuration={k: v for k, v in settings.items() if k not in ("code", "reproduce")}
             | {"run": vars(search.run)},
             reproduce=settings["reproduce"] or "honestdp.tune(...) with the configuration above",
             version=__version__,
         )
-    )
-
-
-def _ledger(balance: Balance | None, key: str) -> LedgerView | None:
-    if balance is None:
-        return None
-    return LedgerView(
-        dataset=balance.dataset,
-        budget=balance.budget.epsilon,
-        delta=balance.budget.delta,
-        before=balance.before,
-        after=balance.spent,
-        left=balance.left,
-        entry=balance.entry,
-        key=key,
-        head=balance.head,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from honestdp.budget import Statement
 
 if TYPE_CHECKING:
+    from honestdp.ledger.balance import Balance
     from honestdp.planner.comparison import Plan
     from honestdp.report.costs import Cost
 
@@ -80,3 +81,20 @@ class SearchView:
     reproduce: str
     version: str
     what: Literal["search", "training"] = "search"
+
+
+def ledger_view(balance: Balance | None, key: str) -> LedgerView | None:
+    """What a report shows of a charge."""
+    if balance is None:
+        return None
+    return LedgerView(
+        dataset=balance.dataset,
+        budget=balance.budget.epsilon,
+        delta=balance.budget.delta,
+        before=balance.before,
+        after=balance.spent,
+        left=balance.left,
+        entry=balance.entry,
+        key=key,
+        head=balance.head,
+    )

@@ -60,6 +60,8 @@ class Progress:
     chunks: which runs were trained together, in order. finished: the weights `[runs, d]` of the chunks that are done.
     current: the chunk under way, if it has begun.
     stopped: the step at which whoever looked at a single run ended it. watched: somebody looked.
+    initial: weights `[runs, d]` of those that have not begun: with other ones, the same noise would betray the difference.
+    charge: its key in the ledger, the dataset there, and the tokens of the last resume; None where nothing was charged.
     """
 
     identity: dict[str, Any]
@@ -69,6 +71,8 @@ class Progress:
     current: Snapshot | None = None
     stopped: int | None = None
     watched: bool = False
+    charge: dict[str, str] | None = None
+    initial: Tensor | None = None
 
     def made(self, steps: int) -> int:
         """Run-steps that are done, of runs of so many steps."""
@@ -104,6 +108,10 @@ def save(place: Place, progress: Progress) -> None:
         "stopped": progress.stopped,
         "watched": progress.watched,
     }
+    if progress.initial is not None and len(progress.finished) + (progress.current is not None) < len(progress.chunks):
+        tensors["initial"] = progress.initial
+    if progress.charge is not None:
+        about["charge"] = progress.charge
     if progress.current is not None:
         tensors["params"] = progress.current.params
         tensors |= {f"state.{name}": value for name, value in progress.current.state.items()}
@@ -122,23 +130,49 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
         return None
     try:
         tensors, about = unpacked(content)
+        if "identity" not in about and about["charge"]:
+            return None  # it was charged, if at all, and no more
         known = dict(about["identity"])
         seed = Seed(bytes.fromhex(about["seed"]), seed.is_fixed) if "seed" in about else seed
     except Exception as trouble:
-        wanted = "a checkpoint written by this training, or a path where none is yet"
-        raise InvalidArgument("checkpoint", str(place), f"{wanted} ({trouble})") from trouble
+        raise _unreadable(place, trouble) from trouble
     differing = _differing(known, json.loads(json.dumps(identity)))
     if differing:
         wanted = f"of the same training; the file differs in {', '.join(differing)}"
         raise InvalidArgument("checkpoint", str(place), wanted)
     progress = Progress(identity, seed, about["chunks"])
     progress.stopped, progress.watched = about.get("stopped"), about.get("watched", False)
+    progress.charge = about.get("charge")
+    progress.initial = tensors["initial"].to(device) if "initial" in tensors else None
     progress.finished = [tensors[f"finished.{i}"].to(device) for i in range(about["finished"])]
     if "step" in about:
         state = {name[6:]: value.to(device) for name, value in tensors.items() if name.startswith("state.")}
         generators = [tensors[f"generator.{i}"] for i in range(about["generators"])]
         progress.current = Snapshot(about["step"], tensors["params"].to(device), state, generators)
     return progress
+
+
+def begin(place: Place, charge: dict[str, str]) -> None:
+    """The checkpoint of a training that is about to be charged."""
+    place.write(packed({}, {"charge": charge}))
+
+
+def charge_of(place: Place) -> dict[str, str] | None:
+    """What a checkpoint keeps of its training's charge, empty for one that was not charged; None where there is no checkpoint.
+    Whether it is of this training is for `load`.
+    """
+    content = place.read()
+    if content is None:
+        return None
+    try:
+        return {str(name): str(value) for name, value in (unpacked(content)[1].get("charge") or {}).items()}
+    except Exception as trouble:
+        raise _unreadable(place, trouble) from trouble
+
+
+def _unreadable(place: Place, trouble: Exception) -> InvalidArgument:
+    wanted = "a checkpoint written by this training, or a path where none is yet"
+    return InvalidArgument("checkpoint", str(place), f"{wanted} ({trouble})")
 
 
 def _differing(known: dict[str, Any], identity: dict[str, Any]) -> list[str]:

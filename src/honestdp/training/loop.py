@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, field, replace
 from time import monotonic
@@ -20,7 +21,6 @@ from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
 from honestdp.boundary.seed import Seed
-from honestdp.checks import InvalidArgument
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
@@ -47,7 +47,8 @@ class Job:
     initial: weights `[runs, d]`. factors: of the learning rate in each step. place, seconds: where a checkpoint is kept, and how
     long may pass between two writings of it. together: the most runs that are trained together. memory: bytes that the runs
     may take, from which that number follows where it is not given. Where neither is, both are measured. watch: who looks at the
-    iterates of a single run. After `work`, stopped: the step at which it was ended; watched: whether anybody saw an iterate.
+    iterates of a single run. start: called before the next step with the progress so far, unless it is over.
+    After `work`, stopped: the step at which it was ended; watched: whether anybody saw an iterate.
     """
 
     intake: Intake
@@ -63,6 +64,7 @@ class Job:
     together: int = 0
     memory: int | None = None
     watch: Watch | None = None
+    start: Callable[[checkpoints.Progress], None] | None = None
     stopped: int | None = field(init=False, default=None)
     watched: bool = field(init=False, default=False)
     _written: float = field(init=False, default_factory=monotonic)
@@ -76,6 +78,9 @@ class Job:
             _log.info("the training of %s is over; its result is read from there", self.place)
         todo = todo or checkpoints.Progress(about, self.seed, self.chunks())
         self.seed, todo.watched = todo.seed, todo.watched or self.watch is not None
+        self.initial = todo.initial = self.initial if todo.initial is None else todo.initial
+        if self.start is not None and len(todo.finished) < len(todo.chunks):
+            self.start(todo)
         runs, steps = len(self.runs), self.runs[0].steps
         shown = bar(total=runs * steps, done=todo.made(steps), runs=runs) if show else nullcontext(unshown)
         with shown as advance, lent(), self.intake.decoding():
@@ -149,11 +154,7 @@ class Job:
         """Show `on_step` the model before its first step, so that what is wrong with it shows before a record is read."""
         if self.watch is None or (self.place is not None and self.place.read() is not None):
             return
-        try:
-            self.watch.look(0, self.modules[0], self.intake.layout, self.initial[0])
-        except StopTraining:
-            wanted = "a function that lets the training begin: it raised StopTraining at step 0"
-            raise InvalidArgument("on_step", self.watch.on_step, wanted) from None
+        self.watch.begin(self.modules[0], self.intake.layout, self.initial[0])
 
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""

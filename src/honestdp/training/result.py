@@ -9,17 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from honestdp import checks
 from honestdp.budget import in_short, number, rounded_up
 from honestdp.checks import InvalidArgument
+from honestdp.gradients.layout import load_row
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.run import Run
+from honestdp.training.charging import Charging, uncharged
+from honestdp.training.loop import Job
 
 if TYPE_CHECKING:
     from honestdp.budget import Statement
+    from honestdp.ledger import Balance
 
 
 class Outcome(Shown):
@@ -84,6 +88,7 @@ class Result(Outcome):
     siblings: the further runs that left together with it.
     strict: each example was under a map of its own.
     stopped: the step at which on_step ended the run, whose weights these are. watched: on_step saw iterates of it.
+    balance: the dataset's in the ledger, around this training; key: of the charge there. notes: more for the statement.
 
     An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
 
@@ -94,7 +99,7 @@ class Result(Outcome):
     >>> print(result.statement.how)
     one run, no tuning
     >>> sorted(result.as_dict())
-    ['delta', 'epsilon', 'hyperparameters', 'run', 'statement']
+    ['delta', 'epsilon', 'hyperparameters', 'ledger', 'run', 'statement']
     """
 
     model: nn.Module
@@ -106,6 +111,9 @@ class Result(Outcome):
     strict: bool = False
     stopped: int | None = None
     watched: bool = False
+    balance: Balance | None = None
+    key: str = ""
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def epsilon(self) -> float:
@@ -148,7 +156,7 @@ class Result(Outcome):
             leaves=self._leaves(),
             basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
             assumptions=(*ASSUMPTIONS, independence(strict=self.strict)),
-            notes=tuple(notes),
+            notes=(*notes, *self.notes),
             not_private=tuple(reasons),
         )
 
@@ -182,23 +190,24 @@ class Result(Outcome):
             "epsilon": number(self.epsilon),
             "delta": self.statement.delta,
             "run": vars(self.run),
+            "ledger": None if self.balance is None else {**self.balance.as_dict(), "key": self.key},
             "statement": self.statement.as_dict(),
         }
 
     def _page(self) -> str:
         from honestdp import __version__
         from honestdp.report.html import render
-        from honestdp.report.view import SearchView
+        from honestdp.report.view import SearchView, ledger_view
 
         view = SearchView(
             title="honestdp train",
-            dataset="the given records",
+            dataset="the given records" if self.balance is None else self.balance.dataset,
             statement=self.statement,
             hyperparameters=self.hyperparameters,
             score=None,
             plan=None,
             costs=(),
-            ledger=None,
+            ledger=ledger_view(self.balance, self.key),
             configuration={"run": vars(self.run), "strict": self.strict},
             reproduce="honestdp.train(...) with the configuration above",
             version=__version__,
@@ -211,6 +220,32 @@ def in_words(hyperparameters: dict[str, Any]) -> str:
     named = dict(hyperparameters)
     first = [str(named.pop("optimizer"))] if "optimizer" in named else []
     return ", ".join([*first, *(f"{name} {value}" for name, value in named.items())]) or "nothing: no run was drawn"
+
+
+def results_of(
+    job: Job, weights: Tensor, *, delta: float | None, seeded: bool, charging: Charging | None = None
+) -> list[Result]:
+    """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
+    balance = None if charging is None else charging.balance
+    if delta is None and balance is not None:
+        delta = balance.budget.delta
+    return [
+        Result(
+            load_row(module, job.intake.layout, row),
+            run,
+            rule,
+            delta,
+            seeded,
+            siblings=tuple(other for j, other in enumerate(job.runs) if j != i),
+            strict=job.intake.question.strict,
+            stopped=job.stopped,
+            watched=job.watched,
+            balance=balance,
+            key="" if charging is None else charging.charge["key"],
+            notes=uncharged(None if charging is None else charging.books),
+        )
+        for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))
+    ]
 
 
 def _needed(delta: float | None) -> float:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,20 +22,24 @@ from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.layout import load_row, stack
+from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.planner.prospects import forewarn, prospects
 from honestdp.run import Run
+from honestdp.training.charging import Charging, charging_of, said_to_stay
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
-from honestdp.training.result import Result
+from honestdp.training.result import Result, results_of
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
+
+if TYPE_CHECKING:
+    from honestdp.ledger import Ledger
 
 __all__ = ["Interrupted", "Result", "assemble", "train", "train_population"]
 
@@ -52,6 +57,9 @@ def train(
     schedule: str | Schedule = "constant",
     budget: Budget | None = None,
     strict: bool = False,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    note: str = "",
     on_step: OnStep | None = None,
     every: int | None = None,
     compute: Compute | None = None,
@@ -68,7 +76,8 @@ def train(
     Returns a Result: the trained copy of the model, and the statement of what is guaranteed.
 
     Raises InvalidArgument for an argument that nothing can be trained with, RefusedModel for a model whose examples influence one
-    another, ModelWritten where the model changes its own weights, and Interrupted after Ctrl-C with a checkpoint.
+    another, ModelWritten where the model changes its own weights, and Interrupted after Ctrl-C with a checkpoint. With a ledger
+    BudgetExceeded, NoBudget and others, before anything is charged or read.
 
     >>> import torch, honestdp
     >>> x, y = honestdp.load_dataset("digits").train
@@ -78,21 +87,10 @@ def train(
     0.45
     """
     results = train_population(
-        model,
-        data,
-        run=run,
-        optimizers=[rule_of(optimizer)],
-        delta=delta,
-        loss=loss,
-        noise_seed=noise_seed,
-        secure=secure,
-        schedule=schedule,
-        budget=budget,
-        strict=strict,
-        on_step=on_step,
-        every=every,
-        compute=compute,
-    )
+        model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, noise_seed=noise_seed, secure=secure,
+        schedule=schedule, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note, on_step=on_step,
+        every=every, compute=compute,
+    )  # fmt: skip
     return results[0]
 
 
@@ -109,6 +107,9 @@ def train_population(
     schedule: str | Schedule = "constant",
     budget: Budget | None = None,
     strict: bool = False,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    note: str = "",
     on_step: OnStep | None = None,
     every: int | None = None,
     compute: Compute | None = None,
@@ -128,6 +129,10 @@ def train_population(
     budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
     strict: each example goes through model and loss under a map of its own (torch.func), so that none can depend on
         another, whatever they do; slower. Without it their independence is tried on made-up inputs.
+    ledger, dataset: charge all runs to this dataset's budget in that ledger, or its file, before any record is read; a training
+        that resumes from its checkpoint is not charged again. With a dataset alone the ledger is that of the environment
+        variable HONESTDP_LEDGER; without a dataset nothing is charged.
+    note: for people, kept in the ledger's entry with who charged it and when. It is public.
     on_step, every: for one run alone; see `train`.
     compute: device, workers, progress and checkpoint; see `Compute`.
 
@@ -150,41 +155,35 @@ def train_population(
         raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
     rules = [rule_of(optimizer, argument="optimizers") for optimizer in optimizers]
     compute = checked(compute)
-    job = assemble(
-        model,
-        data,
-        run=run,
-        optimizers=rules,
-        loss=loss,
-        noise_seed=noise_seed,
-        secure=secure,
-        schedule=schedule,
-        budget=budget,
-        strict=strict,
-        compute=compute,
-    )
-    job.watch = watch_of(on_step, every, runs=len(rules), steps=job.runs[0].steps)
-    if budget is not None and delta not in (None, budget.delta):
+    if isinstance(budget, Budget) and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
-    forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[rule.name for rule in rules]))
-    job.first_look()
-    weights = job.work(compute.progress)
-    delta = budget.delta if budget is not None else delta
-    siblings = [tuple(other for j, other in enumerate(job.runs) if j != i) for i in range(len(job.runs))]
-    return [
-        Result(
-            load_row(module, job.intake.layout, row),
-            each,
-            rule,
-            delta,
-            noise_seed is not None,
-            rest,
-            strict,
-            stopped=job.stopped,
-            watched=job.watched,
+    place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
+    books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
+    watch, charging = partial(watch_of, on_step, every, len(rules)), None
+    how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict}
+    if books is not None:
+        charging = Charging(books=books, place=place, rules=rules, watch=watch, **how)
+    with said_to_stay(charging):
+        job = assemble(
+            model,
+            data,
+            run=run,
+            optimizers=rules,
+            noise_seed=noise_seed,
+            budget=budget,
+            compute=compute,
+            charging=charging,
+            **how,
         )
-        for module, row, each, rule, rest in zip(job.modules, weights, job.runs, rules, siblings, strict=True)
-    ]
+        job.watch = watch(job.runs[0].steps)
+        if charging is None:  # who pays has warned and looked before that
+            forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules]))
+            job.first_look()
+        weights = job.work(compute.progress)
+    if charging is not None:
+        charging.end()
+    delta = budget.delta if budget is not None else delta
+    return results_of(job, weights, delta=delta, seeded=noise_seed is not None, charging=charging)
 
 
 def assemble(
@@ -205,11 +204,12 @@ def assemble(
     keep: Place | None = None,
     together: int = 0,
     memory: int | None = None,
+    charging: Charging | None = None,
 ) -> Job:
     """Check everything and make the job that `train_population` does. Nothing is released yet.
 
     by_coin: see `take_in`. seed: in the place of noise_seed. keep: in the place of a checkpoint, for a caller who compares the
-    data by itself. together, memory: see `Job`.
+    data by itself. together, memory: see `Job`. charging: pays before a record is read.
     """
     compute = checked(compute)
     _check_kinds(run, loss=loss, budget=budget, schedule=schedule)
@@ -219,9 +219,12 @@ def assemble(
     modules = modules_of(model, len(runs))
     if not isinstance(model, torch.nn.Module):
         check_alike(modules)
+    private = PrivateData(data)
+    if charging is not None:
+        charging.pay(private, modules, runs, device)
     intake = take_in(
         modules[0],
-        PrivateData(data),
+        private,
         records=runs[0].records,
         loss=loss,
         device=device,
@@ -246,6 +249,7 @@ def assemble(
         seconds=compute.checkpoint_seconds,
         together=together,
         memory=memory,
+        start=None if charging is None else charging.start,
     )
 
 

@@ -58,8 +58,16 @@ class Watch:
             seed_all(step)
             self.on_step(step, load_row(copy.deepcopy(module), layout, row).eval())
 
+    def begin(self, module: nn.Module, layout: Layout, row: Tensor) -> None:
+        """The look before the first step, so that what is wrong with `on_step` shows before a record is read."""
+        try:
+            self.look(0, module, layout, row)
+        except StopTraining:
+            wanted = "a function that lets the training begin: it raised StopTraining at step 0"
+            raise InvalidArgument("on_step", self.on_step, wanted) from None
 
-def watch_of(on_step: Any, every: Any, *, runs: int, steps: int) -> Watch | None:
+
+def watch_of(on_step: Any, every: Any, runs: int, steps: int) -> Watch | None:
     """The watch that the arguments ask for, None where they ask for none."""
     if on_step is None:
         if every is not None:

@@ -1,0 +1,175 @@
+"""A training's charge in the ledger: after everything that can fail without a record has been tried, and before one is read.
+
+With a checkpoint, the key of the charge is in its file before the charge is made, so that a training that is killed at any moment
+goes on under its key and is charged once. One charge pays for one training: before its first step the seed of everything random
+is in the file, and a token of the file is in the ledger, as for each resume of a search. A copy of the file from before has no
+token, or an older one, and is refused; two copies from after it have one seed and end in the same weights.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import try_out
+from honestdp.boundary.noise import noise_source
+from honestdp.boundary.release import width_of
+from honestdp.boundary.seed import Seed
+from honestdp.budget import LEDGER_VARIABLE
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.gradients.layout import layout_of, stack
+from honestdp.losses import Loss, default_loss
+from honestdp.optimizers import Rule
+from honestdp.optimizers.rule import kind
+from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.planner.prospects import forewarn, prospects
+from honestdp.run import Run
+from honestdp.training import checkpoint as checkpoints
+from honestdp.training.checkpoint import File, Progress
+from honestdp.training.loop import Interrupted
+from honestdp.training.trial import try_rule
+from honestdp.training.watching import Watch
+
+if TYPE_CHECKING:
+    from honestdp.ledger import Balance
+    from honestdp.ledger.paying import Account, Books
+
+STAYS = "what was charged for it stays charged"
+
+
+@dataclass(kw_only=True)
+class Charging:
+    """What is to be charged to which books. watch: who looks at a run of so many steps, if anybody does.
+
+    balance: the dataset's, once it is charged. charge: what the checkpoint keeps of it.
+    """
+
+    books: Books
+    place: File | None
+    rules: Sequence[Rule]
+    loss: Loss | None
+    schedule: str | Schedule
+    secure: bool
+    strict: bool
+    watch: Callable[[int], Watch | None]
+    balance: Balance | None = field(init=False, default=None)
+    charge: dict[str, str] = field(init=False, default_factory=dict)
+
+    def pay(self, data: PrivateData, modules: Sequence[nn.Module], runs: Sequence[Run], device: torch.device) -> None:
+        """Try what can be tried, then charge the events of these very runs, durably."""
+        from honestdp.ledger.spending import Spending
+        from honestdp.selection import Compose
+
+        kept = None if self.place is None else checkpoints.charge_of(self.place)
+        if kept == {}:
+            wanted = (
+                "one of a training that was charged when it was begun, or a path where none is yet; this one was not"
+            )
+            raise InvalidArgument("checkpoint", str(self.place), wanted)
+        self._try(data, modules, runs, device, look=kept is None)
+        spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs))
+        self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
+        if kept is None and self.place is not None:
+            self._account().ledger.balance(self.books.dataset)  # no file for a dataset that has no budget
+            checkpoints.begin(self.place, self.charge)
+        what = "honestdp train" if len(runs) == 1 else f"honestdp train_population, {len(runs)} runs"
+        self.balance = self._charged(spending, what=what, new=kept is None)
+
+    def _charged(self, spending: Any, *, what: str, new: bool) -> Balance:
+        from honestdp.ledger import LedgerError
+
+        account = self._account()
+        try:
+            return account.charge(spending, what=what, read=bool(self.charge["token"]))
+        except LedgerError as refusal:
+            if new and self.place is not None and account.surely_unpaid(refusal):
+                self.place.path.unlink(missing_ok=True)
+            raise
+
+    def start(self, progress: Progress) -> None:
+        """Before the next step: the checkpoint with its seed and a new token is on the disk, and the token in the ledger."""
+        place = self.place
+        if place is None:
+            return
+
+        def keep(token: dict[str, str]) -> None:
+            progress.charge = self.charge = self.charge | token
+            checkpoints.save(place, progress)
+
+        self._account().resume(self.charge, keep)
+
+    def _account(self) -> Account:
+        from honestdp.ledger.paying import Account
+
+        return Account.of(self.books, self.charge["key"])
+
+    def end(self) -> None:
+        """The training is over. A ledger that is busy must not cost its result: the next look at a checkpoint ends it."""
+        from honestdp.ledger import LedgerError
+
+        with suppress(LedgerError, OSError):
+            self._account().end()
+
+    def _try(
+        self, data: PrivateData, modules: Sequence[nn.Module], runs: Sequence[Run], device: torch.device, *, look: bool
+    ) -> None:
+        """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
+        first, module = runs[0], modules[0].to(device)
+        if len(data) != first.records:
+            wanted = f"{len(data)}, as many as the data has: pass exactly so many records as the Run declares"
+            raise InvalidArgument("records", first.records, wanted)
+        noise_source(device, Seed.fresh(), secure=self.secure)
+        factors(self.schedule, first)
+        layout, watch = layout_of(module, device), self.watch(first.steps)
+        for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
+            try_rule(rule, run, layout)
+        if data.shapes is not None:
+            x, y = data.shapes.blanks(module)
+            width = width_of(x, runs=1, records=first.records, lot=first.lot)
+            try_out(module, self.loss or default_loss(y.dtype), x, y, examples=width, strict=self.strict)
+        forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
+        if watch is not None and look:
+            watch.begin(module, layout, stack([module], layout, device)[0])
+
+
+def charging_of(ledger: Any, dataset: Any, note: Any, *, noise_seed: int | None, place: File | None) -> Books | None:
+    """The books that the arguments name; None where nothing is to be charged, and then nothing may have been charged before."""
+    books = None
+    if ledger is not None or dataset is not None or note:
+        from honestdp.ledger.paying import books_of  # here: the engine alone needs torch and numpy only
+
+        books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
+    kept = None if place is None or books is not None else checkpoints.charge_of(place)
+    if kept:
+        wanted = f"given with dataset={kept['dataset']!r}: the training in this checkpoint was charged to it"
+        raise InvalidArgument("ledger", ledger, wanted)
+    return books
+
+
+def uncharged(books: Books | None) -> tuple[str, ...]:
+    """The note of a statement where the environment names a ledger and nothing is charged to it."""
+    if books is not None or not os.environ.get(LEDGER_VARIABLE):
+        return ()
+    return (f"{LEDGER_VARIABLE} is set and no dataset was named: this was not charged to the ledger",)
+
+
+@contextmanager
+def said_to_stay(charging: Charging | None) -> Iterator[None]:
+    """Within, what goes wrong after the charge says that it stays charged."""
+    try:
+        yield
+    except BaseException as trouble:
+        if charging is not None and charging.balance is not None:
+            if isinstance(trouble, HonestdpError | Interrupted):
+                trouble.args = (f"{trouble}; {STAYS}",)
+            else:
+                trouble.add_note(STAYS)
+        raise
