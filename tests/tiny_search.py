@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from honestdp import Budget
+from honestdp.search.lifecycle import Search
 from honestdp.training.compute import Compute
 
 BUDGET = Budget(3.0, 1e-5)
@@ -52,3 +54,15 @@ WHOLE: dict[str, Any] = {  # lots of all records: quick to account
 
 def weights(model: nn.Module) -> torch.Tensor:
     return torch.cat([value.flatten() for value in model.state_dict().values()])
+
+
+def once_charged(patch: pytest.MonkeyPatch, *what: Any) -> None:
+    """`patch.setattr(*what)` from the charge on: what is rehearsed before on made-up records goes on as it is."""
+    pay = Search._paid
+
+    def paid(self: Search, begun: Any) -> Any:
+        found = pay(self, begun)
+        patch.setattr(*what)
+        return found
+
+    patch.setattr(Search, "_paid", paid)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from honestdp.data.named import load_dataset
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
+    from honestdp.search.dry_run import DryRun, dry_run
     from honestdp.search.result import TuneResult
     from honestdp.search.space import Choice, LogUniform, Uniform
     from honestdp.search.tune import tune
@@ -35,6 +36,7 @@ _HOMES = {
         "data.named": "load_dataset",
         "ledger": "Ledger",
         "planner.comparison": "plan",
+        "search.dry_run": "DryRun dry_run",
         "search.result": "TuneResult",
         "search.space": "Choice LogUniform Uniform",
         "search.tune": "tune",
@@ -47,10 +49,10 @@ _HOMES = {
     for name in names.split()
 }
 __all__ = [
-    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "JsonLines", "Ledger", "LogUniform",
-    "Result", "Run", "Statement", "TensorBoard", "TuneResult", "Uniform", "accounting", "epsilon", "errors",
-    "gradients", "least_noise", "load_dataset", "optimizers", "plan", "selection", "train", "train_population",
-    "tune",
+    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "DryRun", "JsonLines", "Ledger",
+    "LogUniform", "Result", "Run", "Statement", "TensorBoard", "TuneResult", "Uniform", "accounting", "dry_run",
+    "epsilon", "errors", "gradients", "least_noise", "load_dataset", "optimizers", "plan", "selection", "train",
+    "train_population", "tune",
 ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ WORDS = {
     "release": {"width_of"},
     "rehearsal": {"rehearse"},
     "scores": {"asks_user"},
-    "data": {"Coins", "coins"},
+    "data": {"Coins", "Shapes", "coins"},
     "intake": {"try_out"},
     "capture": {"free_captured"},
     "decoding": {"RecordFailed", "WorkerDied"},

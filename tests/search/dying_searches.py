@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 import sys
+import tempfile
 import traceback
 import uuid
 from dataclasses import replace
@@ -69,11 +70,11 @@ def arguments(selection: str) -> dict[str, Any]:
 @functools.lru_cache
 def ready(selection: str) -> Search:
     """The search with its public side fixed, and what its report compares computed once."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(Search, "carry_out", lambda self, *_, **__: self)
-        made: Any = honestdp.tune(
-            network, records(), **arguments(selection), out="out", ledger="ledger.db", dataset=DATASET
-        )
+        ledger = world(Path(folder) / "world") / "ledger.db"  # a dataset without a budget is not planned for
+        settings = {**arguments(selection), "out": Path(folder) / "out", "ledger": ledger, "dataset": DATASET}
+        made: Any = honestdp.tune(network, records(), **settings)
     total_epsilon([], delta=BUDGET.delta)
     total_epsilon([made.design.spending], delta=BUDGET.delta)
     plan = made.design.plan()
@@ -142,7 +143,8 @@ def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
 
 
 def carry_out(search: Search, out: Path, data: Any) -> Any:
-    return search.carry_out(PrivateData(data), out, resume=(out / "search.json").exists(), show=False)
+    """The same call, whether there is a search in the folder or not."""
+    return search.carry_out(PrivateData(data), out, resume=False, show=False)
 
 
 def _note_reading(folder: Path) -> None:

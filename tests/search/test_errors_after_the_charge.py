@@ -27,7 +27,7 @@ from honestdp.search import secret
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.runs import Execution
 from honestdp.training.compute import Compute
-from tests.tiny_search import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 SECRET = "patient 4711"
 ODD = 17
@@ -261,7 +261,7 @@ def test_no_error_keeps_its_words(
         raise trouble
 
     failing = property(fail) if place in ("_sides", "_door") else fail
-    monkeypatch.setattr(Execution, place, failing)
+    once_charged(monkeypatch, Execution, place, failing)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     check_discreet(raised(clouds(), tmp_path))
 

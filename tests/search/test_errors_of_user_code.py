@@ -19,7 +19,7 @@ from honestdp.search import runs as execution
 from honestdp.search.errors import SearchFailed, without_records
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.training.compute import Compute
-from tests.tiny_search import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 SECRET = "image 4711 of a patient"
 
@@ -126,7 +126,7 @@ def test_a_run_that_ends_the_process_counts_as_one_that_failed(monkeypatch: pyte
             raise SystemExit(SECRET)
         return real(self, batch, *rest)
 
-    monkeypatch.setattr(execution.Execution, "_population", population)
+    once_charged(monkeypatch, execution.Execution, "_population", population)
     result = honestdp.tune(linear, clouds(), **WHOLE, metric=Accuracy())
     assert len(result.candidates) == 1
 
@@ -136,7 +136,7 @@ def test_what_a_factory_raises_after_the_charge_is_not_repeated(kind: str, monke
     def fail(*_: Any) -> Any:
         raise KINDS[kind]
 
-    monkeypatch.setattr("honestdp.search.result.result_of", fail)
+    once_charged(monkeypatch, "honestdp.search.result.result_of", fail)
     check_own(left(clouds()))
 
 

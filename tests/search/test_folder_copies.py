@@ -36,7 +36,7 @@ from honestdp.training.population import Population
 from honestdp.training.train import train_population
 from tests.search import closed_form_search as closed_form
 from tests.search import dying_searches as deaths
-from tests.tiny_search import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 KILLS = 4  # of each selection, at random moments
 
@@ -138,7 +138,7 @@ def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: py
     """The fault that was: chunks of a copy that draw seeds of their own."""
     _small(monkeypatch)
     search = search_of("winner")
-    monkeypatch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    once_charged(monkeypatch, Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(SearchStopped):
         search.carry_out(private(), tmp_path / "out", resume=False, show=False)
     monkeypatch.undo()
@@ -199,11 +199,11 @@ def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
 
     honest, count = Population.block, [0]
 
-    def block(self: Population) -> None:
+    def block(self: Population, **named: Any) -> None:
         count[0] += 1
         if count[0] == 2:
             raise KeyboardInterrupt
-        honest(self)
+        honest(self, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(Population, "block", block)
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_an_earlier_version_has_no_seed_and_gets_one(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             go()
     tensors, about = unpacked(path.read_bytes())
@@ -271,7 +271,7 @@ def _stopped(folder: Path) -> dict[str, Any]:
 
 def _stop(out: Path, settings: dict[str, Any], **named: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        once_charged(patch, Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(SearchStopped):
             honestdp.tune(linear, clouds(), **settings, out=out, **named)
 
@@ -378,14 +378,14 @@ def test_two_processes_cannot_resume_one_search_at_once(tmp_path: Path, monkeypa
     _no_report(monkeypatch)
     out, honest = tmp_path / "out", Population.block
 
-    def slowly(self: Population) -> None:
+    def slowly(self: Population, **named: Any) -> None:
         (tmp_path / "working").touch()
         limit = time.monotonic() + 120  # for a second one that is not refused and so waits for itself
         while not (tmp_path / "refused").exists() and time.monotonic() < limit:
             time.sleep(0.01)
-        honest(self)
+        honest(self, **named)
 
-    monkeypatch.setattr(Population, "block", slowly)
+    once_charged(monkeypatch, Population, "block", slowly)
     first = forked(lambda: search.carry_out(private(), out, resume=False, show=False))
     while not (tmp_path / "working").exists():
         time.sleep(0.01)

@@ -24,7 +24,7 @@ from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import ROUNDS, Execution
 from honestdp.training.population import Population
 from tests.command_line import DIGITS, started
-from tests.tiny_search import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 
 class Loud(nn.Module):
@@ -193,7 +193,7 @@ def test_a_search_without_a_folder_writes_nothing_anywhere(monkeypatch: pytest.M
     sys.addaudithook(hook)
     try:
         honestdp.tune(linear, clouds(), **WHOLE)
-        monkeypatch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        once_charged(monkeypatch, Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(SearchStopped):
             honestdp.tune(linear, clouds(), **WHOLE)
     finally:
@@ -216,7 +216,7 @@ def _failing(patch: pytest.MonkeyPatch, times: int) -> list[int]:
             raise RuntimeError("a hiccup")
         return honest(self, batch, *rest)
 
-    patch.setattr(Execution, "_population", population)
+    once_charged(patch, Execution, "_population", population)
     return tried
 
 
@@ -240,7 +240,8 @@ def test_an_error_that_does_not_pass_and_is_no_run_s_stops_the_search_which_goes
     with monkeypatch.context() as patch:
         tried = _failing(patch, 1000)
         with pytest.raises(
-            HonestdpError, match=r"^the machine stopped the search \(an error that passed\); .* resume=True"
+            HonestdpError,
+            match=r"^the machine stopped the search \(an error that passed\); .* make the same call again",
         ):
             honestdp.tune(linear, clouds(), **settings)
         assert tried == [2, 2] + [1] * 2 * ROUNDS

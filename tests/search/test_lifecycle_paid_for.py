@@ -27,7 +27,7 @@ from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
 from honestdp.training.compute import Compute
 from honestdp.training.population import Population
-from tests.tiny_search import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def kinds(ledger: Ledger) -> list[str]:
 
 def stopped(out: Path, data: Any = None, **named: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        once_charged(patch, Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(SearchStopped):
             tune(None, data, out=out, **named)
 
@@ -116,20 +116,27 @@ def _busy(patch: pytest.MonkeyPatch) -> None:
 def test_a_ledger_that_is_busy_at_the_end_costs_no_result(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The same call reads it when the ledger is free again, with a folder that was named or without."""
+    named: list[dict[str, Any]] = [{}, {"out": tmp_path / "out"}]
     with monkeypatch.context() as patch:
         _busy(patch)
-        assert tune(ledger).balance is not None
-        with pytest.raises(Locked):
-            tune(ledger, out=tmp_path / "out")
-    assert tune(ledger, out=tmp_path / "out", resume=True).balance is not None
-    assert kinds(ledger) == ["budget", "charge", "charge", "over"]
+        for each in named:
+            with pytest.raises(Locked):
+                tune(ledger, **each)
+    for each in named:
+        assert tune(ledger, **each).balance is not None
+    assert kinds(ledger) == ["budget", "charge", "charge", "over", "over"]
 
 
 def test_nor_the_word_that_a_search_failed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    _busy(monkeypatch)
     monkeypatch.setattr(Execution, "_trained", lambda self, number, batch: [None] * len(batch))
+    with monkeypatch.context() as patch:
+        _busy(patch)
+        with pytest.raises(Locked):
+            tune(ledger)
     with pytest.raises(SearchFailed):
         tune(ledger)
+    assert [kind for kind in kinds(ledger) if kind != "resume"] == ["budget", "charge", "over"]
 
 
 def test_a_result_beside_a_key_is_returned_and_the_key_erased(ledger: Ledger, tmp_path: Path) -> None:
@@ -214,7 +221,7 @@ def test_a_search_goes_by_the_memory_of_its_plan(free: int, tmp_path: Path, monk
         found.append(named["memory"])
         return real(*args, **named)
 
-    monkeypatch.setattr(execution, "assemble", assemble)
+    once_charged(monkeypatch, execution, "assemble", assemble)
     tune(None, out=tmp_path / "out", resume=True)
     assert set(found) == {free}
 
@@ -251,7 +258,7 @@ def test_two_copies_score_the_same_records_with_the_same_draws(tmp_path: Path, m
         found.append(x.clone())
         return x, y
 
-    monkeypatch.setattr(ScoreDoor, "score", score)
+    once_charged(monkeypatch, ScoreDoor, "score", score)
     monkeypatch.setattr(PrivateData, "_gathered", gathered)
     for number, name in enumerate(("out", "copy")):
         torch.manual_seed(number)

@@ -21,12 +21,12 @@ from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
 from honestdp.training.compute import Compute
 from honestdp.training.population import Population
-from tests.tiny_search import WHOLE, clouds, linear, weights
+from tests.tiny_search import WHOLE, clouds, linear, once_charged, weights
 
 BUDGET = Budget(50.0, 1e-5)
 
 
-def _interrupted(_: object) -> None:
+def _interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -39,8 +39,8 @@ class Stopped:
         self.settings = {**WHOLE, "out": self.out, "ledger": folder / "ledger.db", "dataset": "a", **changes}
         self.model = self.settings.pop("model", linear)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(*((Execution, "finish") if early else (Population, "block")), _interrupted)
-            with pytest.raises(SearchStopped, match="resume=True"):
+            once_charged(patch, *((Execution, "finish") if early else (Population, "block")), _interrupted)
+            with pytest.raises(SearchStopped, match="make the same call again"):
                 honestdp.tune(self.model, clouds(), **self.settings)
         assert self.out.is_dir()
 
@@ -142,9 +142,9 @@ def test_another_dataset_name_is_refused(stopped: Stopped) -> None:
 def test_another_ledger_is_refused_and_not_charged(stopped: Stopped, tmp_path: Path) -> None:
     other = Ledger(tmp_path / "other.db")
     other.set_budget("a", BUDGET)
-    stopped.refuses("ledger must be the one that this search was charged to", ledger=tmp_path / "other.db")
+    stopped.refuses("ledger must be the one that this was charged to when it was begun", ledger=tmp_path / "other.db")
     assert other.balance("a").charges == 0
-    stopped.refuses("ledger must be the one that this search was charged to", ledger=tmp_path / "none.db")
+    stopped.refuses("ledger must be the one that this was charged to when it was begun", ledger=tmp_path / "none.db")
 
 
 def test_a_ledger_that_was_moved_is_the_same_ledger(tmp_path: Path) -> None:
@@ -281,14 +281,19 @@ def test_a_folder_that_is_no_search_is_refused(inside: str | None, tmp_path: Pat
     assert not inside or (out / inside).read_text() == "mine"
 
 
-def test_without_resume_a_folder_with_a_search_is_refused(stopped: Stopped) -> None:
-    with pytest.raises(InvalidArgument, match=r"out must be a new folder: .* pass resume=True"):
-        honestdp.tune(linear, clouds(), **stopped.settings)
+@pytest.mark.usefixtures("unread")
+def test_without_resume_another_search_in_the_folder_is_refused_by_what_differs(stopped: Stopped) -> None:
+    for differing, changes in OTHERS.values():
+        settings = {**stopped.settings, **changes}
+        with pytest.raises(
+            InvalidArgument, match=rf"out must be a new folder, or .* it differs in .*\b{differing}\b.*anew"
+        ):
+            honestdp.tune(settings.pop("model", linear), clouds(), **settings)
     assert stopped.ledger.balance("a").charges == 1
 
 
-def test_the_search_that_refused_all_this_still_goes_on(stopped: Stopped) -> None:
+def test_the_search_that_refused_all_this_still_goes_on_by_the_same_call(stopped: Stopped) -> None:
     """Last in this file: the others leave it as it was."""
-    result = stopped.resume()
+    result = honestdp.tune(linear, clouds(), **stopped.settings)
     assert json.loads((stopped.out / "result.json").read_text())["hyperparameters"] == result.hyperparameters
     assert stopped.ledger.balance("a").charges == 1

@@ -16,7 +16,7 @@ from honestdp.search import vault
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.vault import Unreadable, Vault, erase
 from honestdp.training.population import Population
-from tests.tiny_search import WHOLE, clouds, linear
+from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 CONTENT = b"seed " * 1000
 
@@ -190,7 +190,7 @@ def test_a_search_never_zeroes_the_files_behind_a_link(begun: bool, tmp_path: Pa
     (shared / "theirs").write_text("theirs")
     if begun:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Population, "block", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+            once_charged(patch, Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(SearchStopped):
                 honestdp.tune(linear, clouds(), **WHOLE, out=out)
         for path in (out / ".secret").iterdir():

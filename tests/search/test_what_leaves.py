@@ -28,6 +28,7 @@ from honestdp.search import vault
 from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.search.runs import Execution, SearchFailed
 from honestdp.selection import LiuTalwar, RandomStopping, Selection, Winner, count_of
+from tests.tiny_search import once_charged
 
 from . import closed_form_search as closed_form
 from .forced_draws import Forced, Warner, force, leavings, remember_public_numbers, tune
@@ -187,7 +188,7 @@ def test_a_lack_of_memory_is_not_logged_with_the_number_of_runs(tmp_path: Path) 
                 raise torch.OutOfMemoryError
             return real(self, chunk, *rest)
 
-        patch.setattr(Job, "_train", train)
+        once_charged(patch, Job, "_train", train)
 
     one, many = (
         left(how, tmp_path / str(how.runs), lambda f: tune(f, ENVELOPE), scarce)
@@ -215,7 +216,7 @@ def test_the_secret_state_is_its_owners_alone_and_gone_at_the_end(
         for path in own:
             seen.add((path.name, stat.S_IMODE(path.stat().st_mode)))
 
-    monkeypatch.setattr(Execution, "_save", save)
+    once_charged(monkeypatch, Execution, "_save", save)
     before = os.umask(0)
     try:
         tune(tmp_path, ENVELOPE, out=tmp_path / "deep" / "out")
@@ -260,7 +261,7 @@ def _losers_beside_the_winner(patch: pytest.MonkeyPatch) -> None:
         if standing.weights is not None:
             standing.kept |= dict.fromkeys(runs, standing.weights.clone())
 
-    patch.setattr(Execution, "_batch", batch)
+    once_charged(patch, Execution, "_batch", batch)
 
 
 def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
@@ -270,7 +271,7 @@ def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
         logging.getLogger("somebody").debug("scored")
         return real(self, *rest)
 
-    patch.setattr(Execution, "_score", score)
+    once_charged(patch, Execution, "_score", score)
     patch.setattr("honestdp.logs.unlogged", nullcontext())
 
 

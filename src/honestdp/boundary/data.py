@@ -45,9 +45,9 @@ class Shapes:
         x, y = _moved(self.x, parameter.device), _moved(self.y, parameter.device)
         return two_blanks(module, x, y, parameter.dtype)
 
-    def made_up(self) -> PrivateData:
-        """Two records of zeros in these shapes."""
-        x, y = (inputs.each(lambda part: part.new_zeros(2, *part.shape[1:]), parts) for parts in (self.x, self.y))
+    def made_up(self, records: int = 2) -> PrivateData:
+        """Records of zeros in these shapes."""
+        x, y = (inputs.each(lambda part: part.new_zeros(records, *part.shape[1:]), parts) for parts in (self.x, self.y))
         return PrivateData((x, y))
 
 

@@ -46,9 +46,7 @@ ChosenSteps = Annotated[
 Noise = Annotated[float, Option(help="sigma: the noise multiplier. 0 is no privacy at all.")]
 Delta = Annotated[float, Option(help="delta, well below 1/records.")]
 Candidates = Annotated[int, whole(_K)]
-SelectionName = Annotated[
-    str, Option(help="How the winner is found: compose, winner, liu-talwar, papernot-steinke, profile or envelope.")
-]
+SelectionName = Annotated[str, Option(help="How the winner is found: {selections}.")]
 Runs = Annotated[float | None, Option(help="The mean number of runs of random stopping.")]
 ShapeOption = Annotated[Any, Option(parser=shape_of_count, metavar="NUMBER|poisson", help=_SHAPE)]
 Identical = Annotated[bool, Option("--identical", help="For winner: one setting with different seeds.")]

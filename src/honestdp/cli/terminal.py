@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, get_type_hints
 
 import typer.core
 from rich.console import Console
@@ -25,7 +28,21 @@ class Command(typer.core.TyperCommand):
         try:
             return super().invoke(ctx)
         except checks.InvalidArgument as error:
-            raise UsageError(f"{self._blamed(error, ctx)} must be {error.wanted}; got {error.value}") from error
+            got = "" if error.value is None else f"; got {_typed(error.value)}"
+            raise UsageError(f"{self._blamed(error, ctx)} must be {error.wanted}{got}") from error
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """With the names in the catalogues in the place of `{optimizers}` and the like: looked up for a help text alone, for it
+        takes a second to import them.
+        """
+        names = _Catalogues()
+        hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True) if self.callback else {}
+        for parameter in self.params:
+            # Some versions of click forget the help of an argument: it is still in what the function says of it.
+            about = getattr(hints.get(parameter.name), "__metadata__", ())
+            text = parameter.help or next((one.help for one in about if getattr(one, "help", None)), None)
+            parameter.help = text and text.format_map(names)
+        super().format_help(ctx, formatter)
 
     def _blamed(self, error: checks.InvalidArgument, ctx: Any) -> str:
         """The option that the user gave, or could have given; the library's own word where the command has none for it."""
@@ -34,6 +51,30 @@ class Command(typer.core.TyperCommand):
             if parameter.name == name:
                 return parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or name.upper()
         return error.argument
+
+
+class _Catalogues(dict[str, str]):
+    """Names as a help text lists them, each list made when it is asked for."""
+
+    def __missing__(self, name: str) -> str:
+        module, what = {
+            "optimizers": ("honestdp.optimizers", "BY_NAME"),
+            "selections": ("honestdp.selection.catalogue", "names"),
+            "datasets": ("honestdp.data.named", "names"),
+        }[name]
+        found = getattr(importlib.import_module(module), what)
+        return ", ".join(found() if callable(found) else found)
+
+
+def _typed(value: object) -> str:
+    """A value of the library as a user of the command line would type it, or name it."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_typed(of)}" for name, of in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(_typed(one) for one in value) or "none"
+    if is_dataclass(value):
+        return str(getattr(value, "name", None) or type(value).__name__)
+    return str(value)
 
 
 @contextmanager

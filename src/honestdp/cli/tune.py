@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
@@ -18,34 +19,46 @@ from honestdp.cli import options as option
 if TYPE_CHECKING:
     from torch import nn
 
-    from honestdp.search.tune import TuneResult
+    from honestdp.search.tune import Asked, TuneResult
 
 _DATASET = typer.Argument(
-    metavar="[DATASET]", help="mnist, adult, enron, ..., or digits and breast-cancer, which need no files."
+    metavar="[DATASET]",
+    help="What to train on: {datasets}. digits and breast-cancer need no files. Required, but for --resume.",
 )
 
-_OPTIMIZER = "sgd, momentum, adam, adam-wosm, adadp, oso, quantile, or horizon, which needs no search. May repeat."
+_EPSILON = "**Required**, but for --resume. What the whole search may spend: every run, every score, the choice."
+_OPTIMIZER = "{optimizers}. The default, horizon, needs no search. May repeat."
+_SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
+_LEDGER = "The file to charge before a record is read. DATASET must have a budget in it: `honestdp ledger set-budget`."
+_OUT = (
+    "The folder for model, statement, result and report. The same command again goes on with the search in it, or reads its "
+    "result, and charges nothing. Left out: searches/DATASET-DIGEST, beside the ledger if there is one."
+)
+_AGAIN = "With --out left out: a new search, charged anew, where that of the same command is over."
+_DRY_RUN = (
+    "Say cost, noise, time and what would be written, with all of it rehearsed. Nothing is charged, read or made."
+)
 _SPACE = (
     "What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "
     "`sgd.lr=...`. May hold lot, steps and width. Left out: the papers' grid. May repeat."
 )
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "validation", "max_runs", "published", "candidates", "ledger", "strict",
-    "noise_seed", "note",
+    "noise_seed", "note", "again",
 )  # fmt: skip
+
+_WHERE = ("name", "out", "again", "dry_run", "resume", "as_json")  # options that are not of the search itself
 
 
 def tune(
     context: typer.Context,
     name: Annotated[str | None, _DATASET] = None,
-    epsilon: Annotated[float | None, Option(help="For the whole search: every run, every score, the choice.")] = None,
+    epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
     delta: option.Delta = 1e-5,
     model: Annotated[str, Option(help="logistic, or hidden:100 for one hidden layer of 100 units.")] = "logistic",
     optimizer: Annotated[list[str] | None, Option(help=_OPTIMIZER)] = None,
     space: Annotated[list[str] | None, Option(help=_SPACE)] = None,
-    selection: Annotated[
-        str, Option(help="auto, compose, winner, liu-talwar, papernot-steinke, profile or envelope.")
-    ] = "auto",
+    selection: Annotated[str, Option(help=_SELECTION)] = "auto",
     coverage: option.Coverage = 0.9,
     lot: option.ChosenLot = None,
     steps: option.ChosenSteps = None,
@@ -53,12 +66,14 @@ def tune(
     max_runs: option.MaxRuns = None,
     published: Annotated[bool, Option("--published", help="Rest on published bounds alone.")] = False,
     candidates: Annotated[int | None, Option(help="Of a random search: how many draws it amounts to.")] = None,
-    ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help="Charge this ledger first.")] = None,
+    ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help=_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger, if it has another one there.")] = None,
     note: Annotated[
         str, Option(help="For the ledger's entry: what people should know of this search. It is public.")
     ] = "",
-    out: Annotated[Path | None, Option(help="A new folder for model, statement, result and report.")] = None,
+    out: Annotated[Path | None, Option(help=_OUT)] = None,
+    again: Annotated[bool, Option("--again", help=_AGAIN)] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help=_DRY_RUN)] = False,
     resume: Annotated[Path | None, Option(help="Go on with the search in this folder; needs nothing else.")] = None,
     device: Annotated[str | None, Option(help="cpu or cuda; a GPU if there is one.")] = None,
     strict: Annotated[bool, Option("--strict", help="Each record by itself through the model; slower.")] = False,
@@ -70,6 +85,8 @@ def tune(
     `honestdp tune digits --epsilon 3 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --lot 64 --steps 300 --out runs/first`
 
     With no optimizer it is horizon: one run, nothing to tune, the whole budget in it.
+
+    First see what it would do:  the same with  `--dry-run`
     """
     if resume is not None:
         _resume(context, resume, as_json=as_json)
@@ -79,29 +96,27 @@ def tune(
     if dataset is not None and ledger is None:
         wanted = "left out without --ledger: it is the dataset's name in that file"
         raise checks.InvalidArgument("dataset", dataset, wanted)
-    if out is not None and (out / "search.json").exists():
-        command = shlex.join(["honestdp", "tune", "--resume", str(out)])
-        wanted = f"a new folder: this one holds a search; to go on with it: {command}"
-        raise checks.InvalidArgument("out", str(out), wanted)
     if epsilon is None:
-        raise checks.InvalidArgument("epsilon", None, "given: the budget of the whole search")
+        raise checks.InvalidArgument("epsilon", None, "given: the budget of the whole search, such as --epsilon 3")
     _stoppable(context, as_json=as_json, resumed=None)
 
 
 def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
     """The search; after Ctrl-C how to go on, and the exit code of a command that was interrupted."""
-    folder = Path(resumed or context.params["out"]) if resumed or context.params["out"] else None
+    folders = [] if resumed is None else [resumed]
     try:
-        _search(context, as_json=as_json, resumed=resumed)
+        _search(context, folders, as_json=as_json)
     except KeyboardInterrupt as stop:
-        if not str(stop):  # before the search began; it stops in words of its own
-            words = "nothing was charged" if resumed is None else "nothing more was charged"
-        elif folder is None:
-            words = "what it was charged stays charged; nothing was kept, since no --out was given"
+        folder = next(iter(folders), None)
+        begun = folder is not None and (folder / "search.json").exists()
+        if context.params["dry_run"]:
+            words = "nothing was charged"
+        elif not str(stop):  # before the search began; it stops in words of its own
+            words = "nothing more was charged" if begun else "nothing was charged"
         else:
             words = "what it was charged stays charged; to go on:"
         typer.echo(f"honestdp: the search was stopped; {words}", err=True)
-        if folder is not None and (folder / "search.json").exists():
+        if begun and not context.params["dry_run"]:
             typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder)]), err=True)
         raise typer.Exit(130) from None
 
@@ -110,7 +125,7 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
     """The search in the folder, by the command that began it."""
     source = {p.opts[0]: context.get_parameter_source(p.name) for p in context.command.params if p.name}
     typed = [name for name, where in source.items() if where is not None and where.name == "COMMANDLINE"]
-    others = [name for name in typed if name not in ("--resume", "--json")]
+    others = [name for name in typed if name not in ("--resume", "--json", "--dry-run")]
     if others:
         wanted = f"given alone: the search goes on with the settings that it was begun with, so leave out {', '.join(others)}"
         raise checks.InvalidArgument("resume", str(folder), wanted)
@@ -127,29 +142,52 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
         wanted = f"the folder of a search, with its search.json ({type(trouble).__name__})"
         raise checks.InvalidArgument("resume", str(folder), wanted) from trouble
     if command[:2] != ["honestdp", "tune"]:
-        wanted = "the folder of a search that was begun on the command line; go on from Python with resume=True"
+        wanted = "the folder of a search that was begun on the command line; go on by the same call in Python"
         raise checks.InvalidArgument("resume", str(folder), wanted)
     began = context.command.make_context("tune", command[2:], parent=context.parent)
+    began.params["dry_run"] = context.params["dry_run"]
     if "--ledger" not in command:
         began.params["ledger"] = None  # whatever the environment says now
     _stoppable(began, as_json=as_json, resumed=folder)
 
 
-def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
-    from honestdp.budget import Budget
+def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
+    """folders: that of a search to go on with; where there is none, that of this search is put there once it is known."""
     from honestdp.data import named
+    from honestdp.search import dry_run, tune
+
+    if context.params["name"] not in named.names():
+        raise checks.HonestdpError(
+            f"the dataset must be one of {', '.join(named.names())}; got {context.params['name']}"
+        )
+    dataset = named.load_dataset(context.params["name"])
+    what = _asked(context, dataset, folders[0] if folders else None)
+    folders[:] = [] if what.folder is None else [what.folder]
+    if context.params["dry_run"]:
+        ahead = dry_run.looked_ahead(what)
+        typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else str(ahead))
+        if ahead.refusal:
+            raise checks.HonestdpError(ahead.refusal)
+        return
+    result = tune.carried_out(what)
+    if as_json:
+        typer.echo(json.dumps(result.as_dict() | {"folder": str(what.folder)}, indent=2))
+        return
+    _print(result, dataset.standin)
+
+
+def _asked(context: Any, dataset: Any, resumed: Path | None) -> Asked:
+    from honestdp.budget import Budget
+    from honestdp.search.tune import asked
     from honestdp.search.tune import tune as search
     from honestdp.training.compute import Compute
 
     options = context.params
     names = options["optimizer"] or ["horizon"]
     spaces = _spaces(options["space"], names)
-    if options["name"] not in named.names():
-        raise checks.HonestdpError(f"the dataset must be one of {', '.join(named.names())}; got {options['name']}")
     if options["model"] == "logistic" and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
-    dataset = named.load_dataset(options["name"])
-    result = search(
+    bound = inspect.signature(search).bind(
         _model(options["model"], features=dataset.features, classes=dataset.classes),
         dataset.train,
         records=len(dataset.train_rows),
@@ -163,10 +201,8 @@ def _search(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         compute=Compute(device=options["device"], progress=True),
         reproduce=_command(context),
     )
-    if as_json:
-        typer.echo(json.dumps(result.as_dict(), indent=2))
-        return
-    _print(result, dataset.standin)
+    bound.apply_defaults()
+    return asked(**bound.arguments, label=options["name"])
 
 
 def _command(context: Any) -> str:
@@ -174,7 +210,7 @@ def _command(context: Any) -> str:
     words = ["honestdp", "tune", context.params["name"]]
     for parameter in context.command.params:
         value, flag = context.params.get(parameter.name), parameter.opts[0]
-        if parameter.name in ("name", "out", "resume", "as_json") or value in (None, parameter.get_default(context)):
+        if parameter.name in _WHERE or value in (None, parameter.get_default(context)):
             continue
         if value is True:
             words.append(flag)
@@ -201,6 +237,7 @@ def _print(result: TuneResult, standin: str | None) -> None:
         left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
         typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}")
     if result.folder is not None:
+        typer.echo(f"{'model':<12}{result.folder / 'model.safetensors'}")
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")
 
 

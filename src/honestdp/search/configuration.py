@@ -26,6 +26,9 @@ from honestdp.search.space import Space
 from honestdp.training.identity import Identity, identity
 from honestdp.training.models import fresh
 
+VERSIONS = ("honestdp", "code", "python", "torch")
+"""Settings that follow from what is installed: a search goes on with the same alone, a result is read with any."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:

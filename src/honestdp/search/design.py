@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -112,8 +113,10 @@ class Design:
 
     def plan(self) -> Plan:
         """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
-        if self.chosen_from is not None:
-            return self.chosen_from
+        return self._compared if self.chosen_from is None else self.chosen_from
+
+    @cached_property
+    def _compared(self) -> Plan:
         first = vars(self.runs[0])
         return plan(**first, validation=0, delta=self.budget.delta, candidates=self.count, eligible=True)
 

@@ -53,5 +53,6 @@ def undo(folder: Path, new: list[Path]) -> None:
     """Take back a search to which nothing was charged. new: the folders that were made for it."""
     (folder / result.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
     forget(folder)
-    for path in new:
-        path.rmdir()
+    with suppress(OSError):  # another search may have been put there meanwhile
+        for path in new:
+            path.rmdir()

@@ -68,8 +68,8 @@ def without_records(trouble: BaseException) -> Exception:
         return kind(str(trouble))  # words about its own files; other kinds may have other constructors
     if isinstance(trouble, WorkerDied):
         return HonestdpError(
-            f"a process that decodes the Dataset was ended while it worked: the search stopped; {_CHARGED}; where `out` was "
-            "given it goes on with resume=True"
+            f"a process that decodes the Dataset was ended while it worked: the search stopped; {_CHARGED}; the "
+            "same call goes on with it"
         )
     if isinstance(trouble, torch.OutOfMemoryError | MemoryError):
         return MachineStopped(os.strerror(errno.ENOMEM))
@@ -107,7 +107,7 @@ def _unfit(argument: str) -> HonestdpError:
     if argument == "data":
         return HonestdpError(
             f"the Dataset failed on a record, or its records are no pairs (x, y) of one shape; {_UNSAID}. {_CHARGED}; read every "
-            "record once, outside a search, to find it; where `out` was given the search then goes on with resume=True"
+            "record once, outside a search, to find it; the same call then goes on with the search"
         )
     if argument == "checkpoint":
         return HonestdpError(f"a checkpoint of this search cannot be read: it cannot go on; {_CHARGED}")

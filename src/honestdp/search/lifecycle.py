@@ -28,7 +28,7 @@ from honestdp.logs import silence
 from honestdp.search import ending, secret, vault
 from honestdp.search import result as leaving
 from honestdp.search.after_charge import DATA, WEIGHTS, check_data, with_first_weights
-from honestdp.search.configuration import Configuration
+from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, make, unwritable
@@ -44,6 +44,7 @@ _LATER = {"selection", "candidates"}  # settings that earlier versions did not w
 _OWN = (vault.FOLDER, LOCK)
 RESUMES = "resumes"  # the last token among the secrets
 _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
+_ANEW = "a search of its own is charged anew and needs another folder: another out, or again where out is left out"
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,16 @@ class SearchStopped(KeyboardInterrupt):
 
 
 def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneResult | None:
-    """Before anything is planned: the result of a search that is over, and a refusal where the folder holds another search."""
+    """Before anything is planned: the result of a search that is over, and a refusal where the folder holds another search.
+
+    resume: there must be a search in it. Otherwise one that is there goes on all the same.
+    """
     path = folder / leaving.SEARCH
     if not path.exists():
         _check_new(folder, resume)
         return None
-    key = _checked_key(path, configuration.as_dict(), resume)
+    over = (folder / leaving.RESULT).exists()
+    key = _checked_key(path, configuration.as_dict(), resume, besides=VERSIONS if over else ())
     if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
         with suppress(OSError):  # a copy that cannot be written to can be read
             leaving.settle(folder)
@@ -78,7 +83,7 @@ def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneRes
         plan = secret.read(Vault.open(folder / vault.FOLDER, key).read(secret.PLAN))
     except HonestdpError:  # another process may be ending it: what is wrong is said when the folder is ours
         return None
-    _check_code(folder, plan, configuration)
+    _check_code(folder, plan, configuration, resume)
     return None
 
 
@@ -123,7 +128,7 @@ class Search:
                 if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
                     ending.end(folder, self._account(key))
                     return _over(folder, self.configuration)
-                begun = self._resumed(folder, key)
+                begun = self._resumed(folder, key, resume)
             result = self._go(data, begun, folder, show)
             ending.end(folder, self._account(begun.key))
             return result
@@ -154,7 +159,7 @@ class Search:
                 ending.undo(folder, begun.folders)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
-        again = f"; to go on, call again with the same arguments and resume=True (out={str(folder)!r})"
+        again = f"; to go on, make the same call again: it is in {str(folder)!r} and nothing more is charged"
         way = "" if folder is None else again
         if stopped:
             raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
@@ -217,10 +222,10 @@ class Search:
             raise
         return _Begun(key, store, plan, new=True, folders=new)
 
-    def _resumed(self, folder: Path, key: str) -> _Begun:
+    def _resumed(self, folder: Path, key: str, resume: bool) -> _Begun:
         store = Vault.open(folder / vault.FOLDER, key)
         plan = secret.read(store.read(secret.PLAN))
-        _check_code(folder, plan, self.configuration)
+        _check_code(folder, plan, self.configuration, resume)
         return _Begun(key, store, plan)
 
 
@@ -241,33 +246,34 @@ def _check_new(folder: Path, resume: bool) -> None:
         raise InvalidArgument("out", str(folder), wanted)
 
 
-def _checked_key(path: Path, settings: dict[str, Any], resume: bool) -> str:
-    """The key of the search in a folder, which is to be resumed and must have these settings. What it spends is left out where
+def _checked_key(path: Path, settings: dict[str, Any], resume: bool, besides: tuple[str, ...] = ()) -> str:
+    """The key of the search in a folder, which must have these settings, besides some. What it spends is left out where
     they do not say it.
     """
-    if not resume:
-        wanted = "a new folder: this one holds a search; to go on with it, pass resume=True"
-        raise InvalidArgument("out", str(path.parent), wanted)
     try:
         written = json.loads(path.read_text())
         key = str(written.pop("key"))
-        names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys())
+        names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys()) - {*besides}
         differing = {name for name in names if written.get(name) != settings.get(name)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
-    _check_same(path.parent, differing)
+    _check_same(path.parent, differing, resume)
     return key
 
 
-def _check_code(folder: Path, plan: Secret, configuration: Configuration) -> None:
+def _check_code(folder: Path, plan: Secret, configuration: Configuration, resume: bool) -> None:
     code = configuration.code
-    _check_same(folder, {name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name)})
+    _check_same(folder, {name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name)}, resume)
 
 
-def _check_same(folder: Path, differing: set[str]) -> None:
-    if differing:
-        wanted = f"a search with the same settings; it differs in {', '.join(sorted(differing))}"
-        raise InvalidArgument("resume", str(folder), wanted)
+def _check_same(folder: Path, differing: set[str], resume: bool) -> None:
+    if not differing:
+        return
+    same, names = "a search with the same settings; it differs in", ", ".join(sorted(differing))
+    if resume:
+        raise InvalidArgument("resume", str(folder), f"{same} {names}")
+    wanted = f"a new folder, or that of {same} {names}; nothing was charged now. To go on, ask for the same; {_ANEW}"
+    raise InvalidArgument("out", str(folder), wanted)
 
 
 def _over(folder: Path, configuration: Configuration) -> TuneResult:
@@ -278,5 +284,5 @@ def _over(folder: Path, configuration: Configuration) -> TuneResult:
         return leaving.read(folder, configuration.setting.model, configuration.request.space)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as trouble:
         why = f"this one failed, or its files are missing or damaged ({type(trouble).__name__})"
-        wanted = f"the folder of a search that can go on or is over: {why}"
+        wanted = f"the folder of a search that can go on or is over: {why}; what it was charged stays charged; {_ANEW}"
         raise InvalidArgument("out", str(folder), wanted) from trouble

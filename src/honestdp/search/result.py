@@ -13,8 +13,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +122,21 @@ class TuneResult(Outcome):
         """With the report itself: what makes it knows the search, whose functions cannot travel."""
         return {**vars(self), "page": self._page()}
 
-    def write(self, folder: Path) -> None:
-        """Everything that leaves, into a folder, the result last and under another name than its own; see `finish`."""
-        replace_file(folder / MODEL, serialised(self.model), mode=0o644)
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Everything that leaves, by its name in the folder; the result last, and under another name than its own."""
+        yield MODEL, serialised(self.model)
         for i, one in enumerate(self.candidates):
+            yield f"{CANDIDATES}/{i:04d}.safetensors", serialised(one.model)
+        yield STATEMENT, text_of(self.statement.as_dict())
+        yield REPORT, self._page().encode()
+        yield PENDING, text_of(self.as_dict())
+
+    def write(self, folder: Path) -> None:
+        """Everything that leaves, into a folder; see `finish`."""
+        if self.candidates:
             (folder / CANDIDATES).mkdir(mode=0o755, exist_ok=True)
-            replace_file(folder / CANDIDATES / f"{i:04d}.safetensors", serialised(one.model), mode=0o644)
-        replace_file(folder / STATEMENT, text_of(self.statement.as_dict()), mode=0o644)
-        self.report(folder / REPORT)
-        replace_file(folder / PENDING, text_of(self.as_dict()), mode=0o644)
+        for name, content in self.files():
+            replace_file(folder / name, content, mode=0o644)
 
 
 def result_of(
@@ -217,7 +223,13 @@ def load_weights(model: nn.Module, content: bytes) -> nn.Module:
 
 def read(folder: Path, model: Any, space: Space) -> TuneResult:
     """The result that `write` wrote. model, space: what the search was made with."""
-    written = json.loads((folder / RESULT).read_text())
+    found = read_from(lambda name: (folder / name).read_bytes(), model, space)
+    return replace(found, folder=folder, page=(folder / REPORT).read_text)
+
+
+def read_from(content: Callable[[str], bytes], model: Any, space: Space) -> TuneResult:
+    """The result in these files, by their names."""
+    written = json.loads(content(RESULT))
     score, ledger = written["score"], written["ledger"]
     if score is not None:
         score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
@@ -226,16 +238,16 @@ def read(folder: Path, model: Any, space: Space) -> TuneResult:
         numbers = {name: ledger[name] for name in names}
         ledger = Balance(budget=Budget(**ledger["budget"]), **numbers, entry=ledger.get("entry"))
 
-    def trained(hyperparameters: dict[str, Any], path: Path) -> nn.Module:
+    def trained(hyperparameters: dict[str, Any], name: str) -> nn.Module:
         width = hyperparameters.get("width") if hyperparameters else first_width(space)
-        return load_weights(fresh(model, width=width, start=0), path.read_bytes()).eval()
+        return load_weights(fresh(model, width=width, start=0), content(name)).eval()
 
     every = tuple(
-        Trained(hyperparameters=values, model=trained(values, folder / CANDIDATES / f"{i:04d}.safetensors"))
+        Trained(hyperparameters=values, model=trained(values, f"{CANDIDATES}/{i:04d}.safetensors"))
         for i, values in enumerate(written["candidates"])
     )
     return TuneResult(
-        model=trained(written["hyperparameters"], folder / MODEL),
+        model=trained(written["hyperparameters"], MODEL),
         hyperparameters=written["hyperparameters"],
         score=score,
         budget=Budget(**written["budget"]),
@@ -243,6 +255,5 @@ def read(folder: Path, model: Any, space: Space) -> TuneResult:
         statement=Statement.from_dict(written["statement"]),
         candidates=every,
         balance=ledger,
-        folder=folder,
-        page=(folder / REPORT).read_text,
+        folder=Path(),
     )

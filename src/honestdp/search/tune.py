@@ -10,52 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from honestdp import checks
 from honestdp.accounting.once import once
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import try_out
 from honestdp.boundary.metrics import Metric, check_metric, default_metric
-from honestdp.boundary.noise import noise_source
-from honestdp.boundary.rehearsal import rehearse
-from honestdp.boundary.release import width_of
-from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.layout import layout_of
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
-from honestdp.losses import Loss, default_loss
-from honestdp.optimizers.rule import kind
-from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.losses import Loss
+from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.prospects import forewarn
 from honestdp.planner.shapes import training_records
+from honestdp.search import home
 from honestdp.search.configuration import Configuration, configuration
 from honestdp.search.design import Design, Request, design
+from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
 from honestdp.search.errors import SearchFailed
 from honestdp.search.foreseen import foreseen
 from honestdp.search.guarantee import guarantee
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import Search, SearchStopped, look
 from honestdp.search.result import TuneResult
-from honestdp.search.runs import BATCH as TOGETHER
 from honestdp.search.runs import Setting
 from honestdp.search.shaped import shaped_space
 from honestdp.search.space import Optimizer
 from honestdp.selection import Selection
 from honestdp.training.compute import Compute, checked
-from honestdp.training.models import Model, check_alike
+from honestdp.training.models import Model
 from honestdp.training.progress import spinner
-from honestdp.training.train import check_rules
-from honestdp.training.trial import try_rule
 from honestdp.training.watching import refuse_watching
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
@@ -84,6 +74,7 @@ def tune(
     note: str = "",
     out: str | Path | None = None,
     resume: bool = False,
+    again: bool = False,
     loss: Loss | None = None,
     schedule: str | Schedule = "constant",
     noise_seed: int | None = None,
@@ -115,8 +106,11 @@ def tune(
     ledger, dataset: charge this dataset's budget in that ledger, or its file, before any record is read. With a dataset alone
         the ledger is that of the environment variable HONESTDP_LEDGER; without a dataset nothing is charged.
     note: for people, kept in the ledger's entry with who charged it and when. It is public.
-    out: a new folder for model, statement, result and report, in which a search that was killed can be resumed.
-    resume: go on with the search in `out`, with the same arguments; nothing is charged again.
+    out: the folder of the search, for model, statement, result and report. The same call again goes on with a search that was
+        stopped or killed there, or reads the result of one that is over; it charges nothing. Left out with a ledger, it is
+        `searches/` beside the ledger, with the dataset's name and a digest of the arguments; without one nothing is kept.
+    resume: refuse to begin: there must be a search in `out`. again: with `out` left out, a new search where that of the same
+        arguments is over; it is charged anew.
     loss, schedule: see `train_population`.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
@@ -129,7 +123,7 @@ def tune(
 
     Raises InvalidArgument for an argument that no search can be made from and OverBudget for a budget that no noise meets, both
     before anything is charged; BudgetExceeded where the ledger has too little left. SearchFailed: charged, and no run succeeded.
-    SearchStopped: Ctrl-C; with `out` it goes on with resume=True.
+    SearchStopped: Ctrl-C; where it has a folder, the same call goes on.
 
     >>> import torch, honestdp
     >>> x, y = honestdp.load_dataset("digits").train
@@ -146,6 +140,28 @@ def tune(
     >>> result.epsilon <= 2.0, result.hyperparameters["lr"] in (0.5, 1.0)
     (True, True)
     """
+    return carried_out(asked(**locals()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A search that was asked for, before anything of it is planned. folder: where it is, or will be."""
+
+    public: Configuration
+    private: PrivateData
+    books: Books | None
+    folder: Path | None
+    resume: bool
+    compute: Compute
+
+
+def asked(
+    *, model: Any, data: Any, budget: Any, optimizer: Any, space: Any, selection: Any, coverage: Any, lot: Any, steps: Any,
+    records: Any, validation: Any, metric: Any, max_runs: Any, published: Any, candidates: Any, space_seed: Any, ledger: Any,
+    dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any, schedule: Any, noise_seed: Any, secure: Any,
+    strict: Any, compute: Any, reproduce: Any, on_step: Any, label: str | None = None,
+) -> Asked:  # fmt: skip
+    """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
     compute = checked(compute)
     refuse_watching(on_step)
     if compute.checkpoint is not None:
@@ -160,7 +176,7 @@ def tune(
     books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
     if out is not None and not isinstance(out, str | Path):
         raise InvalidArgument("out", out, "a path")
-    if resume and out is None:
+    if resume and out is None and books is None:
         raise InvalidArgument("out", out, "the folder of the search to resume")
     if noise_seed is not None:
         checks.whole(least=0, noise_seed=noise_seed)
@@ -199,20 +215,28 @@ def tune(
     public = configuration(
         request, setting, private, declared=records is not None, seed=noise_seed, dataset=dataset, reproduce=reproduce
     )
-    folder = None if out is None else Path(out)
+    folder = home.folder_of(out, public, books=books, label=label, again=again)
+    return Asked(public=public, private=private, books=books, folder=folder, resume=resume, compute=compute)
+
+
+def carried_out(what: Asked) -> TuneResult:
+    """The result of the search, begun, gone on with or read."""
     with guarded():
-        over = None if folder is None else look(folder, public, resume=resume)
+        over = None if what.folder is None else look(what.folder, what.public, resume=what.resume)
         if over is not None:
+            home.say_over(what.folder)
             return over
         with once():
-            with spinner("planning") if compute.progress else nullcontext():
-                search = _planned(public, private, books)
-            forewarn(foreseen(search.design, public.setting))
-            return search.carry_out(private, folder, resume=resume, show=compute.progress)
+            with spinner("planning") if what.compute.progress else nullcontext():
+                search, _ = planned(what)
+            forewarn(foreseen(search.design, what.public.setting))
+            return search.carry_out(what.private, what.folder, resume=what.resume, show=what.compute.progress)
 
 
-def _planned(public: Configuration, data: PrivateData, books: Books | None) -> Search:
-    """The search with everything fixed that is public: its design, its statement, what its report will compare."""
+def planned(what: Asked) -> tuple[Search, Rehearsed]:
+    """The search with everything fixed that is public: its design, its statement, what its report will compare; rehearsed."""
+    public, data, folder = what.public, what.private, what.folder
+    balance = home.check_before_planning(folder, what.books)
     made = design(public.request)
     statement = guarantee(
         made,
@@ -222,15 +246,27 @@ def _planned(public: Configuration, data: PrivateData, books: Books | None) -> S
         decoded=data.shapes is None,
         strict=public.setting.strict,
     )
-    return Search(
+    report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
+    rehearsed = rehearse(
+        made,
+        public.setting,
+        data.shapes,
+        classes=classes,
+        statement=statement,
+        report=None if folder is None else report,
+        balance=balance,
+    )
+    home.check_room(folder, rehearsed.needed(made))
+    search = Search(
         design=made,
         configuration=public,
         statement=statement,
-        report=partial(_report, made, public),
-        classes=_rehearsed(made, public.setting, data),
-        ledger=None if books is None else books.ledger,
-        note="" if books is None else books.note,
+        report=report,
+        classes=classes,
+        ledger=None if what.books is None else what.books.ledger,
+        note="" if what.books is None else what.books.note,
     )
+    return search, rehearsed
 
 
 def _report(made: Design, public: Configuration, result: TuneResult, key: str) -> str:
@@ -268,43 +304,3 @@ def _metric(metric: Metric | None, data: PrivateData, validation: float) -> Metr
     if data.shapes is None:
         raise InvalidArgument("metric", None, "given for a Dataset, whose labels are not read before they are paid for")
     return default_metric(data.shapes.y.dtype)
-
-
-def _rehearsed(made: Design, setting: Setting, data: PrivateData) -> int | None:
-    """What can go wrong without a record goes wrong here: rules, models, losses, metrics. The number of classes, where known."""
-    drawn = made.space.draw(np.random.default_rng(0))
-    some = made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
-    rules, runs = [one.rule() for one in some], [made.run_of(one) for one in some]
-    check_rules(rules, runs, setting.schedule)
-    for run in made.runs:
-        factors(setting.schedule, run)
-    noise_source(setting.device, Seed.fresh(), secure=setting.secure)
-    shapes, classes = data.shapes, None
-    for one in {candidate.width: candidate for candidate in some}.values():
-        module = setting.module(one, 0).to(setting.device)
-        check_alike([module, setting.module(one, 1).to(setting.device)])
-        layout = layout_of(module)
-        for rule, run in {kind(rule): (rule, run) for rule, run in zip(rules, runs, strict=True)}.values():
-            try_rule(rule, run, layout)
-        if shapes is not None:
-            x, y = shapes.blanks(module)
-            loss = setting.loss or default_loss(y.dtype)
-            classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
-            if made.metric is not None:
-                rehearse(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)
-    return classes
-
-
-WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many
-
-
-def _together(made: Design, x: Inputs) -> int:
-    """How many examples to try a model with before the charge: as many as a lot of one run, or more where populations are wider.
-
-    A population that is wider still is tried before its first step.
-    """
-    runs = min(TOGETHER, made.count) if made.selection.each_once else TOGETHER
-    alone, all_runs = (
-        max(some * width_of(x, runs=some, records=run.records, lot=run.lot) for run in made.runs) for some in (1, runs)
-    )
-    return max(alone, min(all_runs, WIDELY))

@@ -231,5 +231,5 @@ def _bytes_of(folder: int, name: str) -> bytes:
 
 
 def _strange(folder: Path, names: list[str]) -> HonestdpError:
-    way_out = "it was not touched; remove it by hand, then call again with resume=True"
+    way_out = "it was not touched; remove it by hand, then make the same call again"
     return HonestdpError(f"{folder} holds {names[0]!r}, which no search wrote there: {way_out}")

@@ -54,14 +54,14 @@ def quickest_chunk(rehearse: Callable[[int], Population], *, most: int, runs: in
     times = {}
     for size in sizes:
         try:
-            times[size] = _seconds_per_run(rehearse(size), size)
+            times[size] = seconds_per_step(rehearse(size), size)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
     return max(size for size, time in times.items() if time <= _CLEARLY * min(times.values())) if times else 1
 
 
-def _seconds_per_run(population: Population, size: int) -> float:
-    """The best of several turns: what else the machine does can only add to the time."""
+def seconds_per_step(population: Population, size: int) -> float:
+    """Of one run, by the best of several turns: what else the machine does can only add to the time."""
     on_gpu = population.params.is_cuda
     turns = []
     for _ in range(1 + _TURNS):
@@ -71,7 +71,7 @@ def _seconds_per_run(population: Population, size: int) -> float:
         if on_gpu:
             torch.cuda.synchronize(population.params.device)
         turns.append(perf_counter() - began)
-    return min(turns[1:]) / size
+    return min(turns[1:]) / size / (2 * (_REPLAYED if on_gpu else 1))
 
 
 def plan_chunks(rules: Sequence[Rule], most: int) -> list[list[int]]:

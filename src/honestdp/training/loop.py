@@ -202,9 +202,9 @@ class Job:
         # A measured choice would differ from day to day, and the draws with it: a fixed seed takes the same one always.
         if self.seed.is_fixed or self.memory is not None:
             return most
-        return quickest_chunk(self._rehearse, most=most, runs=runs, steps=self.runs[0].steps)
+        return quickest_chunk(self.rehearsal, most=most, runs=runs, steps=self.runs[0].steps)
 
-    def _rehearse(self, size: int) -> Population:
+    def rehearsal(self, size: int) -> Population:
         """A population over made-up records, with so many steps that no rule runs past its last while it is timed."""
         chunk = [0] * size
         factors = torch.ones(_REHEARSED_STEPS, dtype=self.factors.dtype, device=self.factors.device)

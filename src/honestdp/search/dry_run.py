@@ -1,0 +1,264 @@
+"""`dry_run`: what a search would cost, take and write, with everything rehearsed and nothing charged, read or made."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from honestdp.accounting.once import once
+from honestdp.boundary.data import Shapes
+from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up
+from honestdp.ledger import Balance, Ledger
+from honestdp.ledger.spending import Spending, counted_epsilon
+from honestdp.run import Run
+from honestdp.search import result as leaving
+from honestdp.search.design import Design
+from honestdp.search.foreseen import foreseen
+from honestdp.search.guard import guarded
+from honestdp.search.lifecycle import look
+from honestdp.search.runs import BATCH, Setting
+from honestdp.search.space import Candidate
+from honestdp.search.tune import Asked, asked, planned, tune
+from honestdp.training.chunks import seconds_per_step
+from honestdp.training.compute import Compute
+from honestdp.training.models import Model
+from honestdp.training.train import assemble
+
+_DRAWS = 64  # of a random search, to weigh how long its runs take
+_STANDINGS = {
+    "begins": "a new search",
+    "goes on": "a search that was stopped goes on: it is charged already, and nothing more is",
+    "over": "a search that is over: its result is read, and nothing more is charged",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What a search would do: what `dry_run` returns. Printed, it is a page of words; `as_dict()` is for JSON.
+
+    standing: "begins", "goes on" or "over": what the same call of `tune` would find in its folder.
+    budget: what was asked for. statement: what the search would guarantee. Its epsilon is the cost, at the budget's delta.
+    selection, reason: how the winner would be found, and why so. candidates: how many there are.
+    runs: how many runs are expected, on average where their number is drawn. noise: of each kind of run.
+    score_noise: of a validation score, in units of its sensitivity; None where nothing is scored.
+    seconds: of training, by the time of some steps on made-up records; None for a Dataset, of which no shape is known.
+    memory: bytes of the runs that are trained together, roughly; None likewise.
+    balance: the dataset's now. after: what it would have spent. refusal: why the ledger would refuse the charge, or "".
+    warnings: what is hopeless about it, if anything is, by public numbers alone.
+    folder, files: where the search would be, and what would be written there, with sizes in bytes.
+
+    >>> import torch, honestdp
+    >>> data, budget = honestdp.load_dataset("digits").train, honestdp.Budget(epsilon=1.0, delta=1e-5)
+    >>> what = honestdp.dry_run(lambda: torch.nn.Linear(64, 10), data, budget=budget, lot=64, steps=5)
+    >>> what.standing, what.runs, what.epsilon <= 1.0, what.files
+    ('begins', 1.0, True, {})
+    """
+
+    standing: str
+    budget: Budget
+    statement: Statement
+    selection: str
+    reason: str
+    candidates: int
+    runs: float
+    noise: tuple[Run, ...]
+    score_noise: float | None
+    seconds: float | None
+    memory: int | None
+    balance: Balance | None = None
+    after: float | None = None
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    folder: Path | None = None
+    files: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def epsilon(self) -> float:
+        """What the search would cost, at `budget.delta`."""
+        return self.statement.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "standing": self.standing,
+            "epsilon": number(self.epsilon),
+            "delta": self.budget.delta,
+            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "selection": self.selection,
+            "reason": self.reason,
+            "candidates": self.candidates,
+            "expected_runs": self.runs,
+            "runs": [vars(run) for run in self.noise],
+            "score_noise": self.score_noise,
+            "seconds": self.seconds,
+            "memory_bytes": self.memory,
+            "ledger": None if self.balance is None else self.balance.as_dict(),
+            "spent_after": None if self.after is None else number(self.after),
+            "refusal": self.refusal,
+            "warnings": list(self.warnings),
+            "folder": None if self.folder is None else str(self.folder),
+            "files": self.files,
+            "statement": self.statement.as_dict(),
+        }
+
+    def __str__(self) -> str:
+        rows = [("dry run", f"{_STANDINGS[self.standing]}; nothing was charged, trained, read or written")]
+        rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {self.budget.delta:g}"))
+        rows += [("noise", _of_run(run)) for run in self.noise]
+        if self.score_noise is not None:
+            rows.append(("scores", f"noise of {self.score_noise:.4g} times what one record adds"))
+        rows.append(("selection", f"{self.selection}, because {self.reason}"))
+        drawn = (
+            "on average; how many it will be stays secret" if self.runs != self.candidates else "each candidate once"
+        )
+        one = self.runs == self.candidates == 1
+        rows.append(("runs", "1" if one else f"{self.runs:.5g} of {self.candidates} candidates, {drawn}"))
+        rows.append(
+            (
+                "time",
+                "not known before a record of the Dataset is read" if self.seconds is None else _time(self.seconds),
+            )
+        )
+        if self.memory is not None:
+            rows.append(("memory", f"about {self.memory / 1e6:,.0f} MB for the runs that are trained together"))
+        rows += self._ledger()
+        rows += [("warning", text) for text in self.warnings]
+        if self.folder is None:
+            rows.append(("files", "none: there is no out and no ledger, and the result is kept in memory alone"))
+        else:
+            rows.append(("folder", str(self.folder)))
+            rows.append(("files", ", ".join(f"{name} ({_size(size)})" for name, size in self.files.items())))
+        return "\n".join(f"{label:<12}{text}" for label, text in rows)
+
+    def _ledger(self) -> list[tuple[str, str]]:
+        if self.balance is None or self.after is None:
+            return []
+        balance, budget = self.balance, self.balance.budget
+        left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
+        if self.refusal:
+            return [("ledger", f"{balance.dataset}: {left}; {self.refusal}")]
+        after = f"{rounded_down(max(0.0, budget.epsilon - self.after))} after this search"
+        return [("ledger", f"{balance.dataset}: {left}, {after}")]
+
+
+def dry_run(model: Model | Callable[..., torch.nn.Module], data: Any, **arguments: Any) -> DryRun:
+    """What `tune` with the same arguments would do: cost, noise, selection, time, and what would be written where.
+
+    arguments: those of `tune`. The search is planned and rehearsed on made-up records. Nothing is charged, no record is read and
+    no file is made.
+
+    Returns a DryRun. Raises what `tune` would raise before its charge, InvalidArgument and NoBudget among them; that the budget
+    is exceeded is said in `refusal`.
+
+    >>> import torch, honestdp
+    >>> data, budget = honestdp.load_dataset("digits").train, honestdp.Budget(epsilon=1.0, delta=1e-5)
+    >>> print(honestdp.dry_run(lambda: torch.nn.Linear(64, 10), data, budget=budget, lot=64, steps=5).selection)
+    one run
+    """
+    bound = inspect.signature(tune).bind(model, data, **arguments)
+    bound.apply_defaults()
+    return looked_ahead(asked(**bound.arguments))
+
+
+def looked_ahead(what: Asked) -> DryRun:
+    """The dry run of a search that was asked for."""
+    standing = "begins"
+    with guarded(), once():
+        if what.folder is not None:
+            over = look(what.folder, what.public, resume=what.resume)
+            begun = (what.folder / leaving.SEARCH).exists()
+            standing = "over" if over is not None else "goes on" if begun else "begins"
+        search, rehearsed = planned(what)
+        made = search.design
+        seconds, memory = _timed(made, what.public.setting, what.private.shapes)
+        balance, after, refusal = None, None, ""
+        if what.books is not None and standing == "begins":
+            balance, after, refusal = _quoted(Ledger(what.books.ledger), what.books.dataset, made.spending)
+    sizes = {leaving.SEARCH: len(leaving.text_of(what.public.with_spending(made.spending)))} | rehearsed.files
+    kept = [name for name in sizes if name.startswith(leaving.CANDIDATES)]
+    whole = {name: size for name, size in sizes.items() if name not in kept}
+    if kept:
+        whole[f"{leaving.CANDIDATES}/"] = made.count * sizes[kept[0]]
+    return DryRun(
+        standing=standing,
+        budget=made.budget,
+        statement=search.statement,
+        selection=search.statement.how if made.selection.one_run else made.selection.name,
+        reason=made.reason,
+        candidates=made.count,
+        runs=float(made.selection.runs),
+        noise=made.runs,
+        score_noise=made.multiplier,
+        seconds=seconds,
+        memory=memory,
+        balance=balance,
+        after=after,
+        refusal=refusal,
+        warnings=tuple(foreseen(made, what.public.setting)),
+        folder=what.folder,
+        files={} if what.folder is None else whole,
+    )
+
+
+def _quoted(ledger: Ledger, dataset: str, spending: Spending) -> tuple[Balance, float, str]:
+    """The balance, what would be spent after the charge, and why the ledger would refuse it."""
+    balance = ledger.balance(dataset)
+    spent = Counter(charge.spending for charge in ledger.charges(dataset))
+    after = counted_epsilon(spent + Counter([spending]), delta=balance.budget.delta)
+    allowed = spending.private and after <= balance.budget.epsilon
+    over = f"over budget: it would have spent {rounded_up(after)}, so that the ledger refuses this search"
+    return balance, after, "" if allowed else over
+
+
+def _timed(made: Design, setting: Setting, shapes: Shapes | None) -> tuple[float | None, int | None]:
+    """(seconds of all runs, bytes of those that are trained together), expected; by some steps on made-up records."""
+    if shapes is None:
+        return None, None
+    generator = np.random.default_rng(0)
+    some = made.candidates or [made.space.draw(generator) for _ in range(_DRAWS)]
+    groups: dict[tuple[float, int | None], list[Candidate]] = {}
+    for one in some:
+        groups.setdefault((one.lot, one.width), []).append(one)
+    seconds, memory = 0.0, 0
+    for group in groups.values():
+        expected = made.selection.runs * len(group) / len(some)
+        job = assemble(
+            setting.module(group[0], 0),
+            shapes.made_up(),
+            run=made.run_of(group[0]),
+            optimizers=[group[0].rule()],
+            loss=setting.loss,
+            secure=setting.secure,
+            schedule=setting.schedule,
+            compute=Compute(device=setting.device, workers=0),
+            by_coin=True,
+            strict=setting.strict,
+        )
+        size = job.most_together(max(1, min(BATCH, round(expected))))
+        steps = sum(one.steps for one in group) / len(group)
+        seconds += expected * steps * seconds_per_step(job.rehearsal(size), size)
+        memory = max(memory, size * job.intake.bytes_per_run(job.runs[0]))
+    return seconds, memory
+
+
+def _of_run(run: Run) -> str:
+    return f"{rounded_up(run.noise)} of a run of {run.steps} steps, lot {run.lot:g} of {run.records} training records"
+
+
+def _time(seconds: float) -> str:
+    """Two digits: it was measured in a moment, on a machine that does other things too."""
+    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"about {float(f'{seconds / unit:.2g}'):g} {name} of training here"
+    return f"about {math.ceil(seconds)} seconds of training here"
+
+
+def _size(size: int) -> str:
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:,.0f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"

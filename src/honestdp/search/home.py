@@ -1,0 +1,123 @@
+"""Where a search keeps its files, and what is found there before anything is planned: the same call finds the same folder.
+
+A search that is charged always has a folder. Named by `out`, or made: in `searches/` beside the ledger, so that the call finds
+it from wherever it is made, with the dataset's name and a digest of what was asked for. The digest leaves out what the same call
+may well have otherwise another day: versions, the device, addresses in texts. It may be too coarse and never too fine: of two
+searches that meet in one folder the second is refused with what differs, but a folder that the same call did not find again would
+be charged a second time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+from honestdp.checks import InvalidArgument
+from honestdp.ledger import Balance, Ledger
+from honestdp.ledger.paying import Books
+from honestdp.logs import logger
+from honestdp.search import result as leaving
+from honestdp.search import vault
+from honestdp.search.configuration import VERSIONS, Configuration
+from honestdp.search.folder import unwritable
+
+SEARCHES = "searches"
+_log = logger(__name__)
+_NOT_ASKED = (*VERSIONS, "device", "unseen code", "reproduce")
+_DIGITS = 8
+_GOES_ON = (vault.FOLDER, leaving.PENDING)
+
+
+def folder_of(
+    out: str | Path | None, public: Configuration, *, books: Books | None, label: str | None, again: bool
+) -> Path | None:
+    """The folder of this search: a new one, or the one in which it was begun; None for a search that keeps nothing.
+
+    label: names the folder of a search without a ledger, which otherwise has none. again: a new one where the last is over.
+    """
+    if out is not None:
+        if again:
+            wanted = "left out with out: a folder that is new is a new search, which is charged anew"
+            raise InvalidArgument("again", again, wanted)
+        return Path(out)
+    label = label if books is None else books.dataset
+    if label is None:
+        return None
+    name = re.sub(r"[^\w.-]+", "-", label).strip(".-")[:40] or "search"
+    place = (Path() if books is None else books.ledger.parent) / SEARCHES
+    last = first = place / f"{name}-{_digest(public)}"
+    for number in itertools.count(2):
+        following = first.with_name(f"{first.name}-{number}")
+        if not _begun(following):
+            break
+        last = following
+    return following if again and _begun(last) and is_over(last) else last
+
+
+def _digest(public: Configuration) -> str:
+    asked = {name: value for name, value in public.as_dict().items() if name not in _NOT_ASKED}
+    if public.request.shaped:  # lot or steps were chosen, by another version perhaps otherwise
+        spaces = asked["space"].items()
+        asked["space"] = {of: {k: v for k, v in each.items() if k not in ("lot", "steps")} for of, each in spaces}
+    text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(asked, sort_keys=True, default=str))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _begun(folder: Path) -> bool:
+    return (folder / leaving.SEARCH).exists()
+
+
+def is_over(folder: Path) -> bool:
+    """Whether the search that was begun there has a result, or failed: there is nothing to go on with."""
+    return (folder / leaving.RESULT).exists() or not any(os.path.lexists(folder / name) for name in _GOES_ON)
+
+
+def say_over(folder: Path | None) -> None:
+    _log.warning(
+        "the search with these settings in %s is over: this is its result, and nothing was charged or trained. A new one, "
+        "charged anew, needs another out; or again, where out is left out",
+        folder,
+    )
+
+
+def check_before_planning(folder: Path | None, books: Books | None) -> Balance | None:
+    """Refuse what no plan can mend: a dataset without a budget, a folder that cannot be written. Nothing is made yet.
+
+    Not where the search was begun: it has its folder and its charge. The balance as it is now, where there is one.
+    """
+    if folder is not None and _begun(folder):
+        return None
+    balance = None if books is None else Ledger(books.ledger).balance(books.dataset)
+    if folder is not None:
+        present = _nearest(folder)
+        if not present.is_dir():
+            raise unwritable(folder, OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+        if not os.access(present, os.W_OK | os.X_OK):
+            raise unwritable(folder, OSError(errno.EACCES, os.strerror(errno.EACCES)))
+    return balance
+
+
+def check_room(folder: Path | None, needed: int) -> None:
+    """Refuse a disk that has not even the room for what is sure to be written."""
+    if folder is None or _begun(folder):
+        return
+    free = shutil.disk_usage(_nearest(folder)).free
+    if free < needed:
+        wanted = f"on a disk with room for its files: they take {_megabytes(needed)} and {_megabytes(free)} are free"
+        raise InvalidArgument("out", str(folder), wanted)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself, or the one above it that is there."""
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
