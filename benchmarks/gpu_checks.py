@@ -40,7 +40,7 @@ from honestdp.gradients import ModelWritten, Untouched  # noqa: E402
 from honestdp.gradients.layout import layout_of, stack  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
 from honestdp.training.population import Population  # noqa: E402
-from honestdp.training.train import Interrupted, assemble, train_population  # noqa: E402
+from honestdp.training.train import Interrupted, assemble, train, train_population  # noqa: E402
 from kernels import compare  # noqa: E402
 from models import MODELS  # noqa: E402
 
@@ -235,11 +235,11 @@ def a_checkpoint_resumes_bit_for_bit() -> str:
     expected = weights(None)
     true, count = Population.block, [0]
 
-    def block(self: Population) -> None:
+    def block(self: Population, **named: int | None) -> None:
         count[0] += 1
         if count[0] in (3, 12):
             raise KeyboardInterrupt
-        true(self)
+        true(self, **named)
 
     stops = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -256,6 +256,28 @@ def a_checkpoint_resumes_bit_for_bit() -> str:
     assert stops == 2, stops
     assert found.equal(expected), (found - expected).abs().max()
     return "two interruptions, equal in every bit"
+
+
+def a_watched_run_is_bit_for_bit_the_same() -> str:
+    """Dropout, whose generator on_step draws from as well; lots of which some are longer than the captured shape."""
+    run, seen = Run(records=RECORDS, lot=100, steps=300, noise=1.0), list[int]()
+    model = nn.Sequential(MODELS["one hidden layer of 100"](), nn.Dropout(0.1))
+
+    def meddle(step: int, copy: nn.Module) -> None:
+        seen.append(step)
+        torch.manual_seed(1)
+        torch.rand(3, device=CUDA)
+        for value in copy.parameters():
+            value.data.fill_(9.0)
+
+    def weights(**more: object) -> Tensor:
+        given = {"optimizer": rules.Adam(clip=1.0), "noise_seed": 3, "compute": Compute(device=CUDA)} | more
+        return torch.cat([p.flatten() for p in train(model, data(), run=run, **given).model.parameters()])
+
+    expected = weights()
+    assert weights(on_step=meddle, every=20).equal(expected)
+    assert seen == [0, 24, 40, 64, 80, 104, 120, 144, 160, 184, 200, 224, 240, 264, 280, 300], seen
+    return f"{len(seen)} looks at groups of {UNROLL}"
 
 
 def kernels_agree_with_tensor_operations() -> str:
@@ -331,6 +353,7 @@ CHECKS: list[Callable[[], str]] = [
     no_record_exceeds_the_clip_in_short_products,
     lack_of_memory_halves_the_chunk,
     a_checkpoint_resumes_bit_for_bit,
+    a_watched_run_is_bit_for_bit_the_same,
     a_write_in_a_replayed_step_is_found,
 ]
 

@@ -131,7 +131,10 @@ class Job:
                 todo.current = population.snapshot()
                 self._keep(todo, always=population.step == 0)
                 seed_all(self.seed.child("model", *chunk, population.step).number(63))
-            population.block(look=None if watch is None else watch.until(population.step))
+            if watch is None:
+                population.block()
+            else:
+                population.block(look=watch.until(population.step))
             advance((population.step - before) * len(chunk))
             if watch is not None and watch.due(before, population.step, population.total):
                 todo.stopped = self._seen(watch, population, todo)
