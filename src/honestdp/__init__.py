@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
     from honestdp.search.dry_run import DryRun, dry_run
+    from honestdp.search.laws import Choice, LogUniform, Uniform
     from honestdp.search.result import TuneResult
-    from honestdp.search.space import Choice, LogUniform, Uniform
     from honestdp.search.tune import tune
     from honestdp.selection.cost import epsilon, least_noise
     from honestdp.training.compute import Compute
@@ -37,8 +37,8 @@ _HOMES = {
         "ledger": "Ledger",
         "planner.comparison": "plan",
         "search.dry_run": "DryRun dry_run",
+        "search.laws": "Choice LogUniform Uniform",
         "search.result": "TuneResult",
-        "search.space": "Choice LogUniform Uniform",
         "search.tune": "tune",
         "selection.cost": "epsilon least_noise",
         "training.compute": "Compute",

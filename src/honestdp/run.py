@@ -18,21 +18,40 @@ if TYPE_CHECKING:
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e9  # beyond these no float could hold a loss
 
 
-@dataclass(frozen=True, kw_only=True)
+def steps_of(*, steps: int | None, epochs: float | None, records: float, lot: float) -> int:
+    """T, from whichever of steps and epochs is given: an epoch is records/lot steps, in which a record is drawn once on average.
+
+    A number of steps that is not whole is rounded to the nearest; the least is 1.
+    """
+    if (steps is None) == (epochs is None):
+        given = None if steps is None else f"steps={steps!r} and epochs={epochs!r}"
+        wanted = f"given, or epochs in its place, and not both; an epoch here is records/lot = {records / lot:g} steps"
+        raise checks.InvalidArgument("steps", given, wanted)
+    if steps is not None:
+        return steps
+    assert epochs is not None
+    checks.positive(epochs=epochs)
+    return max(1, round(epochs * records / lot))
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
 class Run:
     """The public constants of one training.
 
     records: N, the declared number of records.
     lot: L, the expected size of a Poisson lot, and the divisor of every release.
-    steps: T, how many noisy queries are made.
+    steps: T, how many noisy queries are made. Or epochs: how many times a record is drawn on average, which are
+        records/lot steps each, rounded to the nearest whole step.
     noise: sigma, the noise multiplier; 0 trains without privacy.
 
     Raises InvalidArgument for numbers that no run can have.
 
     >>> import honestdp
     >>> run = honestdp.Run(records=60_000, lot=600, steps=1000, noise=4.0)
-    >>> run.rate
-    0.01
+    >>> run.rate, run.epochs
+    (0.01, 10.0)
+    >>> honestdp.Run(records=60_000, lot=600, epochs=10, noise=4.0) == run
+    True
     """
 
     records: int
@@ -40,16 +59,26 @@ class Run:
     steps: int
     noise: float
 
-    def __post_init__(self) -> None:
-        checks.whole(least=1, most=checks.MOST, records=self.records)
-        checks.positive(lot=self.lot)
-        if self.lot > self.records:
-            wanted = f"at most the number of records, {self.records}, since the rate lot/records cannot exceed 1"
-            raise checks.InvalidArgument("lot", self.lot, wanted)
-        checks.whole(least=0, most=checks.MOST, steps=self.steps)
-        checks.non_negative(noise=self.noise)
-        if self.noise != 0 and not LEAST_NOISE <= self.noise <= MOST_NOISE:
-            raise checks.InvalidArgument("noise", self.noise, f"0, or from {LEAST_NOISE:g} to {MOST_NOISE:g}")
+    def __init__(
+        self, *, records: int, lot: float, noise: float, steps: int | None = None, epochs: float | None = None
+    ) -> None:
+        checks.whole(least=1, most=checks.MOST, records=records)
+        checks.positive(lot=lot)
+        if lot > records:
+            wanted = f"at most the number of records, {records}, since the rate lot/records cannot exceed 1"
+            raise checks.InvalidArgument("lot", lot, wanted)
+        steps = steps_of(steps=steps, epochs=epochs, records=records, lot=lot)
+        checks.whole(least=0, most=checks.MOST, steps=steps)
+        checks.non_negative(noise=noise)
+        if noise != 0 and not LEAST_NOISE <= noise <= MOST_NOISE:
+            raise checks.InvalidArgument("noise", noise, f"0, or from {LEAST_NOISE:g} to {MOST_NOISE:g}")
+        for name, value in (("records", records), ("lot", lot), ("steps", steps), ("noise", noise)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def epochs(self) -> float:
+        """How many times a record is drawn on average: steps times the rate."""
+        return self.steps * self.rate
 
     @property
     def rate(self) -> float:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
-from honestdp import Choice, LogUniform, Uniform
+from honestdp import Budget, Choice, LogUniform, Uniform
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers import BY_NAME
+from honestdp.optimizers import BY_NAME, SGD
+from honestdp.search.shaped import shaped_space
 from honestdp.search.space import Space, space_of
 
 
-def made(optimizer: str | list[str], space: dict | None) -> Space:
-    return space_of(optimizer, space, lot=64, steps=100)
+def factory(width: int = 8, *, depth: int = 1) -> nn.Module:
+    return nn.Linear(width, depth)
+
+
+def made(optimizer: str | list[str], space: dict | None, **more: Any) -> Space:
+    return space_of(optimizer, space, **{"lot": 64, "steps": 100, "records": 640, "model": factory, **more})
 
 
 def test_lists_are_a_grid_with_every_combination_once() -> None:
@@ -47,10 +54,49 @@ def test_several_optimizers_stand_side_by_side_each_with_its_own_space() -> None
     assert [candidate.optimizer for candidate in space.candidates()] == ["sgd", "sgd", "adam", "horizon"]
 
 
-def test_lot_steps_and_width_may_be_searched() -> None:
+def test_lot_steps_and_arguments_of_the_model_may_be_searched() -> None:
     space = made("adam-wosm", {"clip": [1.0], "lot": [32, 64], "steps": [100, 200], "width": [8, 16]})
     assert space.shapes() == [(32.0, 100), (32.0, 200), (64.0, 100), (64.0, 200)]
-    assert {candidate.width for candidate in space.candidates()} == {8, 16}
+    assert {candidate.model for candidate in space.candidates()} == {(("width", 8),), (("width", 16),)}
+    both = made("horizon", {"width": [8, 16], "depth": [1, 2]})
+    assert [one.hyperparameters for one in both.candidates()][-1] == {
+        "optimizer": "horizon", "lot": 64, "steps": 100, "width": 16, "depth": 2,
+    }  # fmt: skip
+    assert len(both.architectures()) == 4
+
+
+def test_epochs_are_steps_that_depend_on_the_lot() -> None:
+    """An epoch is 640/lot steps; a space with steps or epochs of its own overrules both."""
+    assert made("horizon", {"lot": [32, 64]}, steps=None, epochs=2).shapes() == [(32.0, 40), (64.0, 20)]
+    assert made("horizon", {"epochs": [1, 2.5]}).shapes() == [(64.0, 10), (64.0, 25)]
+    assert made("horizon", {"steps": [7]}, steps=None, epochs=2).shapes() == [(64.0, 7)]
+    for candidate in made("horizon", {"lot": [32, 64], "epochs": [3]}).candidates():
+        assert candidate.steps * candidate.lot == 3 * 640
+    for more in ({"epochs": 2}, {"steps": None}):
+        with pytest.raises(InvalidArgument, match="steps must be given, or epochs in its place, and not both"):
+            made("horizon", None, **more).shapes()
+    with pytest.raises(InvalidArgument, match="steps or epochs, not both"):
+        made("horizon", {"steps": [1], "epochs": [1]})
+
+
+def test_a_space_of_nothing_of_the_optimizers_own_keeps_its_grid() -> None:
+    assert len(made("sgd", {"weight_decay": [0, 0.01], "width": [4, 8, 16]}).candidates()) == 40 * 6
+    assert len(made("sgd", {"lr": [0.1], "clip": [1.0], "weight_decay": 0.01}).candidates()) == 1
+    fixed = made(SGD(lr=0.5, clip=2.0, weight_decay=0.1), {"lot": [32, 64]}).candidates()
+    assert [one.rule() for one in fixed] == [SGD(lr=0.5, clip=2.0, weight_decay=0.1)] * 2
+
+
+def test_what_neither_optimizer_nor_model_takes_is_refused_with_what_they_take() -> None:
+    said = r"of sgd \(weight_decay, lr, clip\), lot, steps, epochs, or an argument .* \(width, depth\), got 'heads'"
+    with pytest.raises(InvalidArgument, match=said):
+        made("sgd", {"heads": [1]})
+    with pytest.raises(
+        InvalidArgument, match="model is a module; for width to be searched it must be a function of width"
+    ):
+        made("sgd", {"width": [1]}, model=factory())
+    with pytest.raises(InvalidArgument, match="a list for depth: each model is tried before the charge"):
+        made("sgd", {"depth": Uniform(1, 2)})
+    assert made("horizon", {"heads": [1]}, model=lambda **anything: factory()).of_the_model == ("heads",)
 
 
 def test_laws_are_drawn_within_their_ends_and_a_grid_beside_them_is_drawn_too() -> None:
@@ -98,3 +144,28 @@ def test_what_no_run_could_take_is_refused_by_name(optimizer, space, said) -> No
 def test_laws_without_a_range_are_refused(bad) -> None:
     with pytest.raises(InvalidArgument):
         bad()
+
+
+# ---- Lengths of runs in epochs, where the planner chooses the rest
+
+
+def shaped(space: dict | None, **more: Any) -> Space:
+    settings: dict[str, Any] = {
+        "budget": Budget(3.0, 1e-5),
+        "records": 6400,
+        "lot": None,
+        "steps": None,
+        "model": factory,
+    }
+    return shaped_space("horizon", space, **{**settings, **more})[0]
+
+
+def test_epochs_are_kept_whatever_lot_the_planner_chooses() -> None:
+    ((lot, steps),) = shaped(None, epochs=8).shapes()
+    assert steps == round(8 * 6400 / lot)
+    assert shaped({"lot": [64, 128]}, epochs=2).shapes() == [(64.0, 200), (128.0, 100)]
+    assert shaped({"epochs": [1, 2]}, lot=64).shapes() == [(64.0, 100), (64.0, 200)]
+    ((lot, few), (_, many)) = shaped({"epochs": [4, 8]}).shapes()
+    assert (few, many) == (round(4 * 6400 / lot), round(8 * 6400 / lot))
+    with pytest.raises(InvalidArgument, match="epochs must be left out where steps are given"):
+        shaped(None, steps=3, epochs=3)

@@ -81,8 +81,9 @@ def spend(
     dataset: Dataset,
     records: option.Records,
     lot: option.Lot,
-    steps: option.Steps,
     noise: option.Noise,
+    steps: option.Steps = None,
+    epochs: option.Epochs = None,
     ledger: LedgerFile = DEFAULT,
     what: Annotated[str, Option(help="What it is spent on, for people to read. It is public.")] = "",
     note: Annotated[str, Option(help="Whatever else people should know of this entry. It is public.")] = "",
@@ -108,7 +109,7 @@ def spend(
     from honestdp.report import account
     from honestdp.selection import named
 
-    run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
+    run = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=noise)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     spending = Spending(chosen, ((run, candidates),), score=score, choice=choice)
     book = Ledger(ledger)

@@ -50,9 +50,10 @@ def root(version: Annotated[bool, Option("--version", help="Print the version.")
 def epsilon(
     records: option.Records,
     lot: option.Lot,
-    steps: option.Steps,
     noise: option.Noise,
     delta: option.Delta,
+    steps: option.Steps = None,
+    epochs: option.Epochs = None,
     candidates: option.Candidates = 1,
     selection: option.SelectionName = "compose",
     runs: option.Runs = None,
@@ -70,7 +71,7 @@ def epsilon(
     from honestdp.planner.statements import statement
     from honestdp.selection import named
 
-    run = honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
+    run = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=noise)
     checks.probability(delta=delta)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
@@ -80,9 +81,10 @@ def epsilon(
 def noise(
     records: option.Records,
     lot: option.Lot,
-    steps: option.Steps,
     epsilon: Annotated[float, Option(help="The epsilon that the whole search may spend.")],
     delta: option.Delta,
+    steps: option.Steps = None,
+    epochs: option.Epochs = None,
     candidates: option.Candidates = 1,
     selection: option.SelectionName = "compose",
     runs: option.Runs = None,
@@ -102,7 +104,8 @@ def noise(
     budget = honestdp.Budget(epsilon, delta)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
     with warnings.catch_warnings(action="ignore"):
-        run = least_noise(budget, records=records, lot=lot, steps=steps, selection=chosen)
+        length = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=0).steps
+        run = least_noise(budget, records=records, lot=lot, steps=length, selection=chosen)
     _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
 
 

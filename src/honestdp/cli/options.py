@@ -38,7 +38,11 @@ _K = (
 _SHAPE = "Of the number of runs: above -1 (0 logarithmic, 1 geometric), or poisson. Geometric if left out."
 Records = Annotated[int, whole("N: how many records there are, a public constant.")]
 Lot = Annotated[float, Option(help="L: the expected size of a Poisson lot; the rate is lot/records.")]
-Steps = Annotated[int, whole("T: noisy queries in one run.")]
+Steps = Annotated[int | None, whole("T: noisy queries in one run; or give --epochs.")]
+Epochs = Annotated[
+    float | None,
+    Option(help="In the place of --steps: how often a record is drawn on average; each is records/lot steps."),
+]
 ChosenLot = Annotated[float | None, Option(help="L: the expected size of a Poisson lot. Left out, it is chosen.")]
 ChosenSteps = Annotated[
     int | None, whole("T: noisy queries in one run. Left out, they are chosen from public numbers.")

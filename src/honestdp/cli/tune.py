@@ -40,11 +40,16 @@ _DRY_RUN = (
 )
 _SPACE = (
     "What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "
-    "`sgd.lr=...`. May hold lot, steps and width. Left out: the papers' grid. May repeat."
+    "`sgd.lr=...`. May hold weight_decay, lot, steps or epochs, and width of a hidden model. Left out, or without a "
+    "hyperparameter of the optimizer's own: the papers' grid. May repeat."
+)
+_SCHEDULE = (
+    "Of the step size: constant, decay, cosine, warmup or warmup-cosine; `warmup:0.05` warms up over that part of the steps, "
+    "a tenth if left out."
 )
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
-    "selection", "coverage", "lot", "steps", "validation", "max_runs", "published", "candidates", "ledger", "strict",
-    "noise_seed", "note", "again",
+    "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
+    "ledger", "strict", "noise_seed", "note", "again",
 )  # fmt: skip
 
 _WHERE = ("name", "out", "again", "dry_run", "resume", "as_json")  # options that are not of the search itself
@@ -62,10 +67,16 @@ def tune(
     coverage: option.Coverage = 0.9,
     lot: option.ChosenLot = None,
     steps: option.ChosenSteps = None,
+    epochs: Annotated[
+        float | None, Option(help="In the place of --steps: passes through the training records.")
+    ] = None,
+    schedule: Annotated[str, Option(help=_SCHEDULE)] = "constant",
     validation: Annotated[float, Option(help="The fraction of records that score the runs.")] = 0.2,
     max_runs: option.MaxRuns = None,
     published: Annotated[bool, Option("--published", help="Rest on published bounds alone.")] = False,
-    candidates: Annotated[int | None, Option(help="Of a random search: how many draws it amounts to.")] = None,
+    candidates: Annotated[
+        int | None, Option(help="Of a random search: how many draws it amounts to; 64 if left out.")
+    ] = None,
     ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help=_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger, if it has another one there.")] = None,
     note: Annotated[
@@ -277,7 +288,7 @@ def _spaces(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | 
 
 
 def _values(text: str, values: str) -> Any:
-    from honestdp.search.space import LogUniform, Uniform
+    from honestdp.search.laws import LogUniform, Uniform
 
     try:
         law = re.fullmatch(r"(log|uniform):([^:]+):([^:]+)", values)

@@ -23,10 +23,17 @@ from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, State, chec
 
 @dataclass(frozen=True)
 class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
-    """lr: eta_0. tau: the tolerance, by default sqrt(d / T) for T releases (T/2 iterations).
+    """Finds its step size by itself: it compares one full step with two half steps and goes on faster where they agree.
+    Take it where no step size is known and steps are plenty, for an iteration takes two. It sets its own pace and takes
+    no schedule.
 
-    accept: restore theta when err > tau. keep: "half" keeps theta_two, "full" keeps theta_full (the letter of Algorithm
-    2).
+    clip: the threshold of a record's gradient, or "auto". lr: eta_0, the first step size. tau: the tolerance, by
+    default sqrt(d / T) for T releases (T/2 iterations). accept: restore theta when err > tau. keep: "half" keeps
+    theta_two, "full" keeps theta_full (the letter of Algorithm 2). weight_decay: see `Rule`.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.ADADP(clip=1.0).lr
+    0.1
     """
 
     clip: Clip
@@ -50,6 +57,10 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
             return self.tau
         iterations = max(1, constants.steps // 2)
         return math.sqrt(constants.layout.total / (2 * iterations))
+
+    def pace(self, state: State, constants: Constants) -> Tensor:
+        """eta for an iteration, whose two steps begin with the first: the two ways that are compared start at one place."""
+        return torch.where(state["step"] % 2 == 0, state["eta"], 0)[:, None]
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         second = state["step"] % 2 == 1

@@ -15,7 +15,16 @@ XI = 1e-8
 
 @dataclass(frozen=True)
 class Adam(FixedClip, name="adam", grid={"clip": CLIPS}):
-    """Adam; the published defaults need no tuning (Mohapatra et al. 2022, section 4.2)."""
+    """Adam over released gradients. Take it where only the clip is to be searched: the published defaults of the rest
+    need no tuning (Mohapatra et al. 2022, section 4.2). With weight_decay it is AdamW.
+
+    clip: the threshold of a record's gradient, or "auto". lr: the step size. beta1, beta2: how slowly the mean and the
+    spread of the gradient are forgotten. weight_decay: see `Rule`.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.Adam(clip=1.0, weight_decay=0.01)
+    Adam(clip=1.0, lr=0.001, beta1=0.9, beta2=0.999, weight_decay=0.01)
+    """
 
     clip: Clip
     lr: Number = 1e-3

@@ -22,7 +22,16 @@ _log = logger(__name__)
 
 @dataclass(frozen=True)
 class AdamWOSM(FixedClip, name="adam-wosm", grid={"clip": CLIPS}):
-    """Adam's first moment with the step size that DPAdam converges to. With clip="auto" nothing is left to tune."""
+    """Adam's first moment with the step size that Adam converges to under noise. Take it in the place of Adam, most of
+    all in short runs, which Adam spends finding that step size; with clip="auto" nothing is left to tune.
+
+    clip: the threshold of a record's gradient, or "auto". lr: the step size. beta1: how slowly the mean gradient is
+    forgotten. weight_decay: see `Rule`. Without noise it is undefined.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.AdamWOSM(clip="auto")
+    AdamWOSM(clip='auto', lr=0.001, beta1=0.9)
+    """
 
     clip: Clip
     lr: Number = 1e-3

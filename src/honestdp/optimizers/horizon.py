@@ -20,7 +20,7 @@ from torch import Tensor
 
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.rule import FixedClip, Number, State, bias_correction, column
+from honestdp.optimizers.rule import FixedClip, State, bias_correction, column
 
 BETA = 0.9
 TRAVEL = 42.0
@@ -30,7 +30,16 @@ SIGNAL = 0.2
 
 @dataclass(frozen=True)
 class Horizon(FixedClip, name="horizon"):
-    """average: leave with a running average of the weights in place of a decaying step."""
+    """Nothing to tune: clip, step size and its decay follow from the steps, the noise, the lot and the model's shape.
+    Take it where a search is not worth its privacy; it wants a few thousand steps, and is the default of `tune`. It
+    sets its own pace and takes no schedule.
+
+    average: leave with a running average of the weights in the place of a decaying step. weight_decay: see `Rule`.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.Horizon()
+    Horizon(average=False)
+    """
 
     average: bool = False
     clip = 1.0
@@ -53,11 +62,18 @@ class Horizon(FixedClip, name="horizon"):
         spread = constants.layout.total * (constants.noise / constants.lot).square()
         return travel / (max(1, constants.steps) * (SIGNAL + spread)).sqrt()
 
+    def pace(self, state: State, constants: Constants) -> Tensor:
+        return self._ahead(state, constants) * state["pace"]
+
+    def _ahead(self, state: State, constants: Constants) -> Tensor:
+        """h(t), a column."""
+        decay = (1 - state["step"].double() / constants.steps).clamp(min=0).sqrt().to(state["pace"].dtype)
+        return (torch.ones_like(decay) if self.average else decay)[:, None]
+
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         first = BETA * state["first"] + (1 - BETA) * release.gradient
         step = state["step"] + 1
-        decay = (1 - state["step"].double() / constants.steps).clamp(min=0).sqrt().to(params.dtype)
-        ahead: Number = 1.0 if self.average else column(decay)
+        ahead = self._ahead(state, constants)
         params = params - ahead / bias_correction(BETA, step, params) * state["pace"] * first
         memory = {"first": first, "pace": state["pace"]}
         if self.average:

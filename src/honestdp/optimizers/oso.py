@@ -22,7 +22,18 @@ DIRECTION_NOISE = 7.124
 
 @dataclass(frozen=True)
 class OSO(Rule, name="oso", grid={"lr": WIDE_RATES}):
-    """C *= exp(rho_c sign(g~_t . q~_{t-1})), rho *= exp(rho_r sign(g~_t . g~_{t-1})); neither moves at the first step."""
+    """Learns the clip and the step size while it trains, from the signs of two inner products of releases. Take it
+    where neither is known and runs are long: both move by a quarter of a per cent a step. It asks a second question of
+    each lot, paid for by a little more noise on the gradient.
+
+    lr: the step size to begin with, the one number that is searched. clip: to begin with. rho_c, rho_r: how fast both
+    move, C *= exp(rho_c sign(g~_t . q~_{t-1})), lr *= exp(rho_r sign(g~_t . g~_{t-1})); neither moves at the first
+    step. weight_decay: see `Rule`.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.OSO(lr=0.1)
+    OSO(lr=0.1, clip=0.1, rho_c=0.0025, rho_r=0.0025)
+    """
 
     lr: Number
     clip: Number = 0.1
@@ -45,6 +56,9 @@ class OSO(Rule, name="oso", grid={"lr": WIDE_RATES}):
 
     def query(self, state: State, constants: Constants) -> Query:
         return Query(clip=state["clip"], extra="direction", extra_noise=DIRECTION_NOISE * constants.noise)
+
+    def pace(self, state: State, constants: Constants) -> Tensor:
+        return scheduled(state["lr"], state, constants)
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         assert release.direction is not None

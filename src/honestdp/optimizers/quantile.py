@@ -26,7 +26,17 @@ QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # Andrew et al. 2021
 
 @dataclass(frozen=True)
 class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTILES}):
-    """SGD whose clip moves by C *= exp(-0.2 (b~ - quantile)), b~ held to [0, 1]."""
+    """SGD whose clip follows a quantile of the gradients' norms. Take it where the norms are unknown or change while it
+    trains; the quantile is easier to guess than a clip. It asks a second question of each lot, how many norms are below
+    the clip, and is defined where the noise is below lot/10.
+
+    lr: the step size. quantile: the part of the records whose gradients are not clipped, 0.5 for the median. clip: to
+    begin with; it moves by C *= exp(-0.2 (b~ - quantile)), b~ held to [0, 1]. weight_decay: see `Rule`.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.Quantile(lr=0.1)
+    Quantile(lr=0.1, quantile=0.5, clip=0.1)
+    """
 
     lr: Number
     quantile: Number = 0.5

@@ -9,14 +9,16 @@ former into one of the latter. Every state tensor has the leading dimension `[ru
 
 A rule of one's own is a frozen dataclass that derives from `FixedClip` with a `name` and a `grid`; it is then known by that
 name wherever a rule is asked for, in `tune` as in `train`.
+
+Every rule has the hyperparameter `weight_decay` besides its own (`decay`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -42,7 +44,18 @@ WIDE_RATES = tuple(10 ** (-2.5 + 4 * i / 6) for i in range(7))
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """An optimizer as pure functions of explicit state."""
+    """An optimizer as pure functions of explicit state: the base of one that moves its clip or asks two questions of a
+    lot. Take `FixedClip` for a rule of one's own that does neither.
+
+    weight_decay: by how much the weights shrink towards 0 before each update, as a part of its step size: theta is multiplied by
+        1 - step * weight_decay, as in AdamW. It touches no record and costs no privacy.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.SGD(lr=0.5, clip=1.0, weight_decay=0.01).numbers
+    {'lr': 0.5, 'clip': 1.0, 'weight_decay': 0.01}
+    """
+
+    weight_decay: Number = field(default=0.0, kw_only=True)
 
     name: ClassVar[str] = ""
     """What the rule is called in `tune(optimizer=...)`, results and the command line."""
@@ -61,8 +74,43 @@ class Rule(ABC):
         known = BY_NAME.get(cls.name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise InvalidArgument(f"name of {cls.__qualname__}", cls.name, "one that no other optimizer has")
+        if "weight_decay" in vars(cls).get("__annotations__", {}):
+            wanted = "without a field weight_decay: every rule has it, and it is applied for it (see `pace`)"
+            raise InvalidArgument(f"class {cls.__qualname__}", "weight_decay", wanted)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Rule.__repr__  # type: ignore[method-assign]  # a dataclass leaves what it finds
         if cls.name:
             BY_NAME[cls.name] = cls
+
+    def __new__(cls, *numbers: Any, **named: Any) -> Self:
+        """Says which numbers are missing or unknown, and shows a call that works."""
+        if is_dataclass(cls):
+            _check_call(cls, numbers, named)
+        return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in self.numbers.items())})"
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        return (), {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The hyperparameters by name; weight_decay where there is any."""
+        every = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "weight_decay"}
+        plain = isinstance(self.weight_decay, float | int) and self.weight_decay == 0
+        return every if plain else {**every, "weight_decay": self.weight_decay}
+
+    def pace(self, state: State, constants: Constants) -> Tensor:
+        """The step size of the coming update, `[runs, 1]` or `[runs, d]`, which weight decay is a part of: lr by the schedule.
+
+        For a rule with another step size, or none called lr, to override.
+        """
+        lr = getattr(self, "lr", None)
+        if lr is None:
+            wanted = f"0 for {type(self).__name__}, which has no lr: define its method pace(state, constants)"
+            raise InvalidArgument("weight_decay", self.weight_decay, wanted)
+        return scheduled(lr, state, constants)
 
     @abstractmethod
     def init(self, params: Tensor, constants: Constants) -> State:
@@ -85,7 +133,20 @@ class Rule(ABC):
 
 
 class FixedClip(Rule):
-    """A rule whose clip does not move. It declares the field `clip`, and `move`; the count of steps is kept for it."""
+    """A rule whose clip does not move, the base of most rules and of a user's own. It declares the field `clip`, and
+    `move`, which makes the new weights from a release; the count of steps is kept for it, and weight decay is applied
+    before it.
+
+    >>> from dataclasses import dataclass
+    >>> import honestdp
+    >>> @dataclass(frozen=True)
+    ... class Halved(honestdp.optimizers.FixedClip):
+    ...     clip: float = 1.0
+    ...     def move(self, params, state, release, constants):
+    ...         return params - release.gradient / 2, {}
+    >>> Halved()
+    Halved(clip=1.0)
+    """
 
     clip: Clip
 
@@ -123,6 +184,9 @@ def rule_class(optimizer: object, *, argument: str = "optimizer") -> type[Rule]:
         return type(optimizer)
     if isinstance(optimizer, type) and issubclass(optimizer, Rule):
         return optimizer
+    if argument == "optimizer" and isinstance(optimizer, list | tuple):
+        several = "train_population(optimizers=[...]) trains several side by side, tune(optimizer=[...]) finds the best of them"
+        raise InvalidArgument(argument, optimizer, f"one optimizer here: {several}")
     wanted = f"one of {', '.join(BY_NAME)}, or one of honestdp.optimizers, such as SGD(lr=0.1, clip=1.0)"
     raise InvalidArgument(argument, optimizer, wanted)
 
@@ -138,9 +202,45 @@ def rule_of(optimizer: object, *, argument: str = "optimizer") -> Rule:
         return optimizer
     rule = rule_class(optimizer, argument=argument)
     if missing := required(rule):
-        numbers = ", ".join(f"{name}=..." for name in missing)
-        raise InvalidArgument(argument, optimizer, f"given with its numbers: {rule.__name__}({numbers})")
+        way = f"it needs {_and(missing)}, for example {argument}={_call(rule, argument)}"
+        wanted = f"given with its numbers: {way}; honestdp.tune finds them within the budget"
+        raise InvalidArgument(argument, optimizer, wanted)
     return rule()
+
+
+def _call(rule: type[Rule], argument: str = "optimizer") -> str:
+    """A call that works: what has no default, from the middle of the grid."""
+    numbers = (
+        f"{name}={rule.grid[name][len(rule.grid[name]) // 2]!r}" if name in rule.grid else f"{name}=..."
+        for name in required(rule)
+    )
+    made = f"{'honestdp.optimizers.' if BY_NAME.get(rule.name) is rule and _ours(rule) else ''}{rule.__name__}"
+    return f"{'[' if argument == 'optimizers' else ''}{made}({', '.join(numbers)}){']' if argument == 'optimizers' else ''}"
+
+
+def _ours(rule: type[Rule]) -> bool:
+    return rule.__module__.startswith("honestdp.optimizers.")
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _check_call(rule: type[Rule], numbers: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """The arguments of a rule, before Python counts them: which are missing, and which it does not have."""
+    every = [each for each in fields(rule) if each.init]
+    in_order = [each.name for each in every if not each.kw_only]
+    given = {**dict(zip(in_order, numbers, strict=False)), **named}
+    said = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    known = [each.name for each in every]
+    if unknown := [name for name in named if name not in known]:
+        wanted = f"given numbers that it has ({', '.join(known)}), and not {_and(unknown)}"
+        raise InvalidArgument(rule.__name__, f"{rule.__name__}({said})", wanted)
+    if missing := [name for name in required(rule) if name not in given]:
+        wanted = (
+            f"given its numbers: {_and(missing)} {'is' if len(missing) == 1 else 'are'} missing, as in {_call(rule)}"
+        )
+        raise InvalidArgument(rule.__name__, f"{rule.__name__}({said})", wanted)
 
 
 def check_clip(clip: Clip, *, auto: bool = True) -> None:
@@ -205,8 +305,10 @@ def _is_number(value: object) -> bool:
 def stack_rules(rules: Sequence[SomeRule], *, dtype: torch.dtype, device: torch.device) -> SomeRule:
     """One rule whose numbers are tensors `[runs]`."""
     stacked: dict[str, Any] = {}
-    for field in fields(rules[0]):
-        values = [getattr(rule, field.name) for rule in rules]
+    for one in fields(rules[0]):
+        values = [getattr(rule, one.name) for rule in rules]
+        if one.name == "weight_decay" and not any(values):
+            continue  # a plain 0 takes no time
         if _is_number(values[0]):
-            stacked[field.name] = torch.tensor(values, dtype=dtype, device=device)
+            stacked[one.name] = torch.tensor(values, dtype=dtype, device=device)
     return replace(rules[0], **stacked)

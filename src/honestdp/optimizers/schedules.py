@@ -31,15 +31,50 @@ def cosine(run: Run) -> Schedule:
     return lambda step: (1 + math.cos(math.pi * step / run.steps)) / 2
 
 
+def warmup(run: Run, part: float) -> Schedule:
+    """Up in equal strides over the first part of the run, W steps, from 1/W to 1 at step W, then constant (Goyal et al. 2017)."""
+    rising = _rising(run, part)
+    return lambda step: min(1.0, (step + 1) / rising)
+
+
+def warmup_cosine(run: Run, part: float) -> Schedule:
+    """Up as in `warmup`, then down to 0 along half a cosine over what is left of the run."""
+    rising, up = _rising(run, part), warmup(run, part)
+    falling = max(1, run.steps - rising)
+    return lambda step: up(step) if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2
+
+
+def _rising(run: Run, part: float) -> int:
+    return max(1, round(part * run.steps))
+
+
 NAMED = {"constant": constant, "decay": decay, "cosine": cosine}
+WARM = {"warmup": warmup, "warmup-cosine": warmup_cosine}
+PART = 0.1  # of the steps that a warm-up takes, unless told
+WANTED = (
+    f"one of {', '.join((*NAMED, *WARM))}, a warm-up with the part of the steps that it takes (warmup-cosine:0.05; "
+    f"{PART:g} if left out), or a function of the step"
+)
+
+
+def named(schedule: str, run: Run) -> Schedule:
+    """The schedule of a name; a warm-up may have a part of the steps after a colon."""
+    name, colon, words = schedule.partition(":")
+    if name in NAMED and not colon:
+        return NAMED[name](run)
+    try:
+        part = float(words) if colon else PART
+    except ValueError:
+        part = math.nan
+    if name not in WARM or not 0 < part < 1:
+        raise InvalidArgument("schedule", schedule, WANTED)
+    return WARM[name](run, part)
 
 
 def factors(schedule: str | Schedule, run: Run) -> list[float]:
     """The factor of every step. `schedule` is a name or a function of the step's number."""
     if isinstance(schedule, str):
-        if schedule not in NAMED:
-            raise InvalidArgument("schedule", schedule, f"one of {', '.join(NAMED)}, or a function of the step")
-        schedule = NAMED[schedule](run)
+        schedule = named(schedule, run)
     return [_factor(schedule, step) for step in range(run.steps)]
 
 

@@ -134,8 +134,8 @@ def configuration(
 
 
 def modules(space: Space, setting: Setting) -> list[torch.nn.Module]:
-    """A module of each width."""
-    return [fresh(setting.model, width=width, start=0) for width in space.widths()]
+    """A module of each architecture that is searched."""
+    return [fresh(setting.model, arguments=arguments, start=0) for arguments in space.architectures()]
 
 
 def _words(value: Any) -> str:

@@ -2,9 +2,9 @@
 
 What can go wrong without a record goes wrong here, in its own words, and costs nothing. First rules, models, losses and metric
 are tried one by one (`tried`). Then what runs after the charge is run as it is (`rehearse`): the same `Execution` over records of
-zeros in the shapes of the true ones, with two steps in the place of all, one candidate for each kind of rule and each width, and
-no noise in the scores; then the files that would leave are made in memory and read back. Of a Dataset no shape is known before a
-record of it is read, so that of it only the files are rehearsed.
+zeros in the shapes of the true ones, with two steps in the place of all, one candidate for each kind of rule and model,
+and no noise in the scores; then the files that would leave are made in memory and read back. Of a Dataset no shape is known
+before a record of it is read, so that of it only the files are rehearsed.
 
 Nothing here sees a record, for nothing here has one: what comes in are shapes. Nothing of it is kept: the made-up records are
 nobody's, and the files stay in memory.
@@ -66,7 +66,7 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
         factors(setting.schedule, run)
     noise_source(setting.device, Seed.fresh(), secure=setting.secure)
     classes = None
-    for one in {candidate.width: candidate for candidate in some}.values():
+    for one in {candidate.model: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
         check_alike([module, setting.module(one, 1).to(setting.device)])
         layout = layout_of(module)
@@ -82,9 +82,9 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
 
 
 def _examples(made: Design) -> tuple[Candidate, ...]:
-    """Every candidate where they are listed; else one for each width."""
+    """Every candidate where they are listed; else one for each architecture."""
     drawn = made.space.draw(np.random.default_rng(0))
-    return made.candidates or tuple(replace(drawn, width=width) for width in made.space.widths())
+    return made.candidates or tuple(replace(drawn, model=one) for one in made.space.architectures())
 
 
 def _together(made: Design, x: Inputs) -> int:
@@ -158,7 +158,7 @@ def _made_up(shapes: Shapes) -> Any:
 
 def _small(made: Design) -> Design:
     """The same search with few steps and a rate of one half; lots and noise are the true ones, which rules depend on."""
-    chosen = {(kind(one.rule()), one.width): replace(one, steps=STEPS) for one in _examples(made)}
+    chosen = {(kind(one.rule()), one.model): replace(one, steps=STEPS) for one in _examples(made)}
     candidates = tuple(chosen.values())
     noise = {run.lot: run.noise for run in made.runs}
     runs = tuple(Run(records=int(2 * lot) + 1, lot=lot, steps=STEPS, noise=noise[lot]) for lot in sorted(noise))

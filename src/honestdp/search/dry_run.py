@@ -25,7 +25,7 @@ from honestdp.search.foreseen import foreseen
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import look
 from honestdp.search.runs import BATCH, Setting
-from honestdp.search.space import Candidate
+from honestdp.search.space import Arguments, Candidate
 from honestdp.search.tune import Asked, asked, planned, tune
 from honestdp.training.chunks import seconds_per_step
 from honestdp.training.compute import Compute
@@ -223,9 +223,9 @@ def _timed(made: Design, setting: Setting, shapes: Shapes | None) -> tuple[float
         return None, None
     generator = np.random.default_rng(0)
     some = made.candidates or [made.space.draw(generator) for _ in range(_DRAWS)]
-    groups: dict[tuple[float, int | None], list[Candidate]] = {}
+    groups: dict[tuple[float, Arguments], list[Candidate]] = {}
     for one in some:
-        groups.setdefault((one.lot, one.width), []).append(one)
+        groups.setdefault((one.lot, one.model), []).append(one)
     seconds, memory = 0.0, 0
     for group in groups.values():
         expected = made.selection.runs * len(group) / len(some)

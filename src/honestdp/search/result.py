@@ -27,7 +27,7 @@ from honestdp.ledger import Balance
 from honestdp.notebook import Rows
 from honestdp.run import Run
 from honestdp.search.design import Design
-from honestdp.search.runs import Execution, first_width
+from honestdp.search.runs import Execution, first_arguments
 from honestdp.search.secret import Secret
 from honestdp.search.space import Space
 from honestdp.search.standing import Standing
@@ -159,7 +159,7 @@ def result_of(
         run=design.runs[0] if winner is None else design.run_of(winner),
         statement=statement,
         candidates=tuple(
-            Trained(hyperparameters=plan.candidates[run].hyperparameters, model=runs.model(run, weights))
+            Trained(hyperparameters=plan.candidates[run].hyperparameters, model=runs.model(run, weights).eval())
             for run, weights in sorted(standing.kept.items())
         ),
         balance=balance,
@@ -239,8 +239,8 @@ def read_from(content: Callable[[str], bytes], model: Any, space: Space) -> Tune
         ledger = Balance(budget=Budget(**ledger["budget"]), **numbers, entry=ledger.get("entry"))
 
     def trained(hyperparameters: dict[str, Any], name: str) -> nn.Module:
-        width = hyperparameters.get("width") if hyperparameters else first_width(space)
-        return load_weights(fresh(model, width=width, start=0), content(name)).eval()
+        arguments = space.arguments(hyperparameters) if hyperparameters else first_arguments(space)
+        return load_weights(fresh(model, arguments=arguments, start=0), content(name)).eval()
 
     every = tuple(
         Trained(hyperparameters=values, model=trained(values, f"{CANDIDATES}/{i:04d}.safetensors"))

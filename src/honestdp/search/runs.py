@@ -1,6 +1,6 @@
 """The runs of a search: trained as populations, scored, and forgotten but for the best.
 
-Runs of one (lot, steps, width) are trained in batches, each a population. After a batch its runs are scored, the best run so far
+Runs of one (lot, steps, model) are trained in batches, each a population. After a batch its runs are scored, the best run so far
 is kept, and the rest is dropped. All of that is in the secret folder, written atomically, so that a search that was killed at any
 moment goes on from the last batch and, within it, from the last checkpoint. Every batch and every attempt at it has a seed of its
 own, a child of the plan's, so that whoever goes on draws the same numbers.
@@ -32,7 +32,7 @@ from honestdp.optimizers.schedules import Schedule
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
-from honestdp.search.space import Candidate, Space
+from honestdp.search.space import Arguments, Candidate, Space
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
 from honestdp.training.compute import Compute
@@ -63,12 +63,12 @@ class Setting:
 
     def module(self, candidate: Candidate, start: int) -> nn.Module:
         """The module of a run before its first step. start: a seed that depends on no record."""
-        return fresh(self.model, width=candidate.width, start=start)
+        return fresh(self.model, arguments=candidate.model, start=start)
 
 
-def first_width(space: Space) -> int | None:
-    """The width of a model that stands for none: a count that may be zero was zero."""
-    return (space.candidates()[0] if space.finite else space.draw(np.random.default_rng(0))).width
+def first_arguments(space: Space) -> Arguments:
+    """Those of a model that stands for none: a count that may be zero was zero."""
+    return (space.candidates()[0] if space.finite else space.draw(np.random.default_rng(0))).model
 
 
 class Execution:
@@ -149,7 +149,7 @@ class Execution:
         return standing
 
     def batches(self) -> Iterator[list[int]]:
-        """The runs that are trained together, in order: of one (lot, steps, width), at most BATCH."""
+        """The runs that are trained together, in order: of one (lot, steps, model), at most BATCH."""
         for group in self._secret.groups():
             for first in range(0, len(group), BATCH):
                 yield group[first : first + BATCH]
@@ -253,7 +253,7 @@ class Execution:
         return self._setting.module(self._secret.candidates[run], self._secret.starts[run])
 
     def untrained(self) -> nn.Module:
-        return fresh(self._setting.model, width=first_width(self._design.space), start=0)
+        return fresh(self._setting.model, arguments=first_arguments(self._design.space), start=0)
 
     def model(self, run: int, weights: Tensor) -> nn.Module:
         """The module of a run with its final weights `[d]`."""

@@ -26,7 +26,7 @@ from honestdp.boundary.metrics import choice_noise, score_noise
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError
 from honestdp.search.design import Design
-from honestdp.search.space import Candidate
+from honestdp.search.space import Arguments, Candidate
 
 PLAN = "plan"
 CHOICE = 1
@@ -75,10 +75,10 @@ class Secret:
         return list(zip(self.choice, self.noise, strict=True)) if self.choice else [(z,) for z in self.noise]
 
     def groups(self) -> list[list[int]]:
-        """The runs that may be trained together, of one (lot, steps, width) each, in order."""
-        groups: dict[tuple[float, int, int | None], list[int]] = {}
+        """The runs that may be trained together, of one (lot, steps, model) each, in order."""
+        groups: dict[tuple[float, int, Arguments], list[int]] = {}
         for run, candidate in enumerate(self.candidates):
-            groups.setdefault((candidate.lot, candidate.steps, candidate.width), []).append(run)
+            groups.setdefault((candidate.lot, candidate.steps, candidate.model), []).append(run)
         return list(groups.values())
 
 
@@ -124,7 +124,8 @@ def read(content: bytes | None) -> Secret:
         for name in ("noise", "ties", "starts", "choice", "together"):
             fields[name] = tuple(fields[name])
         for candidate in fields["candidates"]:
-            candidate["numbers"] = tuple(map(tuple, candidate["numbers"]))
+            for name in ("numbers", "model"):
+                candidate[name] = tuple(map(tuple, candidate[name]))
         fields["candidates"] = tuple(Candidate(**candidate) for candidate in fields["candidates"])
         seed = Seed(bytes.fromhex(fields.pop("seed")), fields["fixed"] is not None)
         return Secret(seed=seed, **fields)

@@ -1,93 +1,33 @@
 """The search space: candidates of a grid, or drawn at random.
 
 A space is a plain dictionary from hyperparameters to lists (a grid), to `LogUniform`, `Uniform` or `Choice` (random search), or
-to single values. Besides an optimizer's own hyperparameters it may hold `lot`, `steps` and `width`, the last handed to the
-model's factory. Nothing here depends on a record: candidates are listed, or drawn, before any is read.
+to single values. Besides an optimizer's own hyperparameters it may hold `lot`, `steps` or `epochs`, and any argument of the
+model's factory, which is handed to it. Nothing here depends on a record: candidates are listed, or drawn, before any is read.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME, Rule
+from honestdp.optimizers.decay import check_decay
 from honestdp.optimizers.rule import required, rule_class
+from honestdp.run import steps_of
+from honestdp.search.laws import Choice, LogUniform, Uniform
+from honestdp.training.models import factory_arguments
 
 Optimizer = str | Rule | type[Rule]
-OF_THE_RUN = ("lot", "steps", "width")
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """A hyperparameter of a random search, drawn uniformly between two finite numbers. For `tune(space=...)`.
-
-    low, high: the ends, the lower one first; InvalidArgument otherwise.
-
-    >>> import honestdp
-    >>> space = {"lr": honestdp.Uniform(0.1, 1.0), "clip": 1.0}
-    """
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise InvalidArgument("Uniform", (self.low, self.high), "two finite numbers, the lower one first")
-
-    def draw(self, generator: np.random.Generator) -> float:
-        return float(generator.uniform(self.low, self.high))
-
-
-@dataclass(frozen=True)
-class LogUniform:
-    """A hyperparameter of a random search, drawn uniformly in the logarithm. For `tune(space=...)`.
-
-    low, high: the ends, finite and above 0, the lower one first; InvalidArgument otherwise.
-
-    >>> import honestdp
-    >>> space = {"lr": honestdp.LogUniform(0.001, 1.0), "clip": 1.0}
-    """
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.low < self.high < math.inf):
-            wanted = "two finite numbers above 0, the lower one first"
-            raise InvalidArgument("LogUniform", (self.low, self.high), wanted)
-
-    def draw(self, generator: np.random.Generator) -> float:
-        return float(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
-
-
-@dataclass(frozen=True, init=False)
-class Choice:
-    """A hyperparameter of a random search that is one of several values, each as likely. For `tune(space=...)`.
-
-    values: at least one; InvalidArgument otherwise.
-
-    >>> import honestdp
-    >>> honestdp.Choice(0.5, 1.0).values
-    (0.5, 1.0)
-    """
-
-    values: tuple[Any, ...]
-
-    def __init__(self, *values: Any) -> None:
-        only = values[0] if len(values) == 1 else None
-        object.__setattr__(self, "values", tuple(only) if isinstance(only, (list, tuple)) else values)
-        if not self.values:
-            raise InvalidArgument("Choice", (), "at least one value")
-
-    def draw(self, generator: np.random.Generator) -> Any:
-        return self.values[int(generator.integers(len(self.values)))]
+OF_THE_RUN = ("lot", "steps", "epochs")
+Arguments = tuple[tuple[str, Any], ...]
+"""Of a model's factory, by name."""
 
 
 Dimensions = dict[str, tuple[Any, ...] | Uniform | LogUniform]
@@ -96,13 +36,13 @@ Dimensions = dict[str, tuple[Any, ...] | Uniform | LogUniform]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting: a rule with its numbers, and the run's own constants where they are searched."""
+    """One setting: a rule with its numbers, the run's own constants, and the arguments of the model's factory."""
 
     optimizer: str
     numbers: tuple[tuple[str, Any], ...]
     lot: float
     steps: int
-    width: int | None = None
+    model: Arguments = ()
 
     def rule(self) -> Rule:
         return BY_NAME[self.optimizer](**dict(self.numbers))
@@ -110,15 +50,19 @@ class Candidate:
     @property
     def hyperparameters(self) -> dict[str, Any]:
         lot = int(self.lot) if self.lot == int(self.lot) else self.lot
-        width = {} if self.width is None else {"width": self.width}
-        return {"optimizer": self.optimizer, **dict(self.numbers), "lot": lot, "steps": self.steps, **width}
+        return {"optimizer": self.optimizer, **dict(self.numbers), "lot": lot, "steps": self.steps, **dict(self.model)}
 
 
 @dataclass(frozen=True)
 class Space:
-    """The dimensions of each optimizer, checked."""
+    """The dimensions of each optimizer, checked. records: those that a run trains on, of which an epoch is one pass.
+
+    of_the_model: the hyperparameters that are arguments of the model's factory.
+    """
 
     dimensions: tuple[tuple[str, Dimensions], ...]
+    records: float = 0.0
+    of_the_model: tuple[str, ...] = ()
 
     @property
     def finite(self) -> bool:
@@ -127,7 +71,7 @@ class Space:
 
     def candidates(self) -> list[Candidate]:
         return [
-            _candidate(optimizer, dict(zip(each, values, strict=True)))
+            self._candidate(optimizer, dict(zip(each, values, strict=True)))
             for optimizer, each in self.dimensions
             for values in itertools.product(*each.values())  # type: ignore[arg-type]
         ]
@@ -136,16 +80,37 @@ class Space:
         """A candidate by chance: an optimizer, then each of its hyperparameters."""
         optimizer, each = self.dimensions[int(generator.integers(len(self.dimensions)))]
         laws = {name: Choice(*values) if isinstance(values, tuple) else values for name, values in each.items()}
-        return _candidate(optimizer, {name: law.draw(generator) for name, law in laws.items()})
+        return self._candidate(optimizer, {name: law.draw(generator) for name, law in laws.items()})
 
     def shapes(self) -> list[tuple[float, int]]:
         """Every (lot, steps) that a candidate may have: what its privacy depends on besides the noise."""
-        pairs = (itertools.product(_of_run(each, "lot"), _of_run(each, "steps")) for _, each in self.dimensions)
-        return sorted({(float(lot), int(steps)) for several in pairs for lot, steps in several})
+        return sorted({shape for _, each in self.dimensions for shape in self._shapes(each)})
 
-    def widths(self) -> list[int | None]:
-        """Every width that a candidate's model may have; None where it is left to the model."""
-        return list(dict.fromkeys(width for _, each in self.dimensions for width in _of_run(each, "width", (None,))))
+    def _shapes(self, each: Dimensions) -> list[tuple[float, int]]:
+        pairs = itertools.product(constants_of(each, "lot"), constants_of(each, "steps"), constants_of(each, "epochs"))
+        return [self._shape(*values) for values in pairs]
+
+    def _shape(self, lot: float, steps: int | None, epochs: float | None) -> tuple[float, int]:
+        return float(lot), int(steps_of(steps=steps, epochs=epochs, records=self.records, lot=lot))
+
+    def architectures(self) -> list[Arguments]:
+        """Every set of arguments that the model's factory may get."""
+        return list(dict.fromkeys(found for _, each in self.dimensions for found in self._architectures(each)))
+
+    def _architectures(self, each: Dimensions) -> list[Arguments]:
+        names = [name for name in each if name in self.of_the_model]
+        every = itertools.product(*(constants_of(each, name) for name in names))
+        return [tuple(zip(names, values, strict=True)) for values in every]
+
+    def arguments(self, hyperparameters: Mapping[str, Any]) -> Arguments:
+        """Those of the model's factory among a candidate's hyperparameters."""
+        return tuple((name, hyperparameters[name]) for name in hyperparameters if name in self.of_the_model)
+
+    def _candidate(self, optimizer: str, values: dict[str, Any]) -> Candidate:
+        others = (*OF_THE_RUN, *self.of_the_model)
+        numbers = tuple((name, value) for name, value in values.items() if name not in others)
+        lot, steps = self._shape(values["lot"], values.get("steps"), values.get("epochs"))
+        return Candidate(optimizer, numbers, lot, steps, self.arguments(values))
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -154,26 +119,30 @@ class Space:
         }
 
 
-def _of_run(dimensions: Dimensions, name: str, default: tuple[Any, ...] = ()) -> tuple[Any, ...]:
-    """The values of a constant of the run, which are listed and never a law: they decide the noise."""
-    values = dimensions.get(name, default)
+def constants_of(dimensions: Dimensions, name: str) -> tuple[Any, ...]:
+    """The values of a constant of the run or the model, which are listed and never a law; none where it is left out."""
+    values = dimensions.get(name, (None,))
     assert isinstance(values, tuple)
     return values
 
 
-def _candidate(optimizer: str, values: dict[str, Any]) -> Candidate:
-    numbers = tuple((name, value) for name, value in values.items() if name not in OF_THE_RUN)
-    return Candidate(optimizer, numbers, float(values["lot"]), int(values["steps"]), values.get("width"))
-
-
 def space_of(
-    optimizer: Optimizer | Sequence[Optimizer], space: Mapping[str, Any] | None, *, lot: float, steps: int
+    optimizer: Optimizer | Sequence[Optimizer],
+    space: Mapping[str, Any] | None,
+    *,
+    lot: float,
+    steps: int | None = None,
+    epochs: float | None = None,
+    records: float = 0.0,
+    model: Any = None,
 ) -> Space:
     """The space that a user means.
 
     optimizer: one or several, each by its name, as a class, or as a rule, whose numbers then stand wherever the space has no
-    others. space: the dimensions of the one optimizer, or a dictionary of these by name; None takes the grid of each class.
-    lot, steps: of every candidate, unless the space has its own.
+    others. space: the dimensions of the one optimizer, or a dictionary of these by name; None takes the grid of each class,
+    and so does a space of nothing that is the optimizer's own.
+    lot, steps or epochs: of every candidate, unless the space has its own. records: of which an epoch is one pass.
+    model: whose arguments may be searched, where it is a factory.
     """
     several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
     if not several:
@@ -187,13 +156,21 @@ def space_of(
     by_name = bool(space) and all(key in BY_NAME and isinstance(of, Mapping) for key, of in (space or {}).items())
     if space is not None and len(names) > 1 and not by_name:
         raise InvalidArgument("space", list(space), f"a dictionary with an entry for each of {', '.join(names)}")
-    dimensions = []
+    dimensions, of_run = [], {"lot": lot, "steps": steps, "epochs": epochs}
     for name, each in zip(names, several, strict=True):
-        fixed = {f.name: (getattr(each, f.name),) for f in fields(each)} if isinstance(each, Rule) else {}
-        default = {} if fixed else BY_NAME[name].grid
-        asked = default if space is None else space.get(name, default) if by_name else space
-        dimensions.append((name, _dimensions(name, {**fixed, **asked}, lot=lot, steps=steps)))
-    return Space(tuple(dimensions))
+        fixed = {key: (value,) for key, value in each.numbers.items()} if isinstance(each, Rule) else {}
+        grid = {} if fixed else BY_NAME[name].grid
+        asked = grid if space is None else space.get(name, grid) if by_name else space
+        if not set(asked) & {field.name for field in fields(BY_NAME[name])} - {"weight_decay"}:
+            asked = {**grid, **asked}
+        dimensions.append((name, _dimensions(name, {**fixed, **asked}, of_run, model)))
+    searched = dict.fromkeys(key for name, each in dimensions for key in each if key not in _own(name))
+    return Space(tuple(dimensions), records, tuple(searched))
+
+
+def _own(optimizer: str) -> list[str]:
+    """What a space may hold whatever the model is: the optimizer's hyperparameters, and the run's constants."""
+    return [*(field.name for field in fields(BY_NAME[optimizer])), *OF_THE_RUN]
 
 
 def _name_of(optimizer: object) -> str:
@@ -205,19 +182,37 @@ def _name_of(optimizer: object) -> str:
     return rule.name
 
 
-def _dimensions(optimizer: str, space: Mapping[str, Any], *, lot: float, steps: int) -> Dimensions:
-    known = [field.name for field in fields(BY_NAME[optimizer])]
+def _dimensions(optimizer: str, space: Mapping[str, Any], of_run: dict[str, Any], model: Any) -> Dimensions:
+    length = [name for name in ("steps", "epochs") if name in space]
+    if len(length) == 2:
+        raise InvalidArgument("space", length, "with steps or epochs, not both: they are the length of a run")
+    left = {name: value for name, value in of_run.items() if value is not None and (name == "lot" or not length)}
     dimensions: Dimensions = {}
-    for name, values in {**space, "lot": space.get("lot", lot), "steps": space.get("steps", steps)}.items():
-        if name not in known and name not in OF_THE_RUN:
-            its = f"a hyperparameter of {optimizer} ({', '.join(known) or 'it has none'})"
-            raise InvalidArgument("space", name, f"{its}, or {', '.join(OF_THE_RUN)}")
+    for name, values in {**space, **{name: space.get(name, value) for name, value in left.items()}}.items():
+        if name not in _own(optimizer):
+            _check_argument(name, optimizer, model)
         dimensions[name] = _values(name, values)
-    for name in OF_THE_RUN:
-        if not isinstance(dimensions.get(name, ()), tuple):
-            raise InvalidArgument("space", {name: dimensions[name]}, f"a list for {name}: its values decide the noise")
+        if not isinstance(dimensions[name], tuple) and (name in OF_THE_RUN or name not in _own(optimizer)):
+            why = "its values decide the noise" if name in OF_THE_RUN else "each model is tried before the charge"
+            raise InvalidArgument("space", {name: dimensions[name]}, f"a list for {name}: {why}")
     _try_out(optimizer, dimensions)
     return dimensions
+
+
+def _check_argument(name: str, optimizer: str, model: Any) -> None:
+    """That the model's factory takes what is no hyperparameter of the optimizer."""
+    takes, anything = factory_arguments(model)
+    if name in takes or anything:
+        return
+    its = [field.name for field in fields(BY_NAME[optimizer])]
+    wanted = f"a hyperparameter of {optimizer} ({', '.join(its)}), {', '.join(OF_THE_RUN)}, or an argument of the model's factory"
+    if takes:
+        wanted += f" ({', '.join(takes)})"
+    elif isinstance(model, nn.Module):
+        wanted += f", and model is a module; for {name} to be searched it must be a function of {name} that makes one"
+    else:
+        wanted += ", and it has none"
+    raise InvalidArgument("space", name, wanted)
 
 
 def _values(name: str, values: Any) -> tuple[Any, ...] | Uniform | LogUniform:
@@ -239,23 +234,24 @@ def _values(name: str, values: Any) -> tuple[Any, ...] | Uniform | LogUniform:
 def _try_out(optimizer: str, dimensions: Dimensions) -> None:
     """Let the rule and the run check every value, before anything is charged or read."""
     rule = BY_NAME[optimizer]
-    ends = {
-        name: values if isinstance(values, tuple) else (values.low, values.high)
-        for name, values in dimensions.items()
-        if name not in OF_THE_RUN
-    }
+    of_the_rule = {field.name for field in fields(rule)}
+    every = {n: values if isinstance(values, tuple) else (values.low, values.high) for n, values in dimensions.items()}
+    for name, values in every.items():
+        for value in values:
+            if not isinstance(value, str | int | float | None):  # what a search cannot write down, it cannot resume
+                raise InvalidArgument("space", {name: value}, "of numbers, words, True, False or None")
+    ends = {name: values for name, values in every.items() if name in of_the_rule}
     missing = [name for name in required(rule) if name not in ends]
     if missing:
         raise InvalidArgument("space", sorted(ends), f"with values for {', '.join(missing)} of {optimizer}")
     first = {name: values[0] for name, values in ends.items()}
     for name, values in ends.items():
         for value in values:
-            if not isinstance(value, str | int | float | None):  # what a search cannot write down, it cannot resume
-                raise InvalidArgument("space", {name: value}, "of numbers, words, True, False or None")
-            rule(**{**first, name: value})
-    for steps in _of_run(dimensions, "steps"):
+            check_decay(rule(**{**first, name: value}))
+    for steps in every.get("steps", ()):
         checks.whole(least=1, steps=steps)
-    for lot in _of_run(dimensions, "lot"):
-        checks.positive(lot=lot)
-    for width in _of_run(dimensions, "width"):
+    for name in ("lot", "epochs"):
+        for value in every.get(name, ()):
+            checks.positive(**{name: value})
+    for width in every.get("width", ()):
         checks.whole(least=1, width=width)

@@ -62,6 +62,7 @@ def tune(
     coverage: float = 0.9,
     lot: float | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
     records: int | None = None,
     validation: float = 0.2,
     metric: Metric | None = None,
@@ -86,23 +87,26 @@ def tune(
 ) -> TuneResult:
     """Search for hyperparameters and train, all within one budget.
 
-    model: a module, or a function that makes one (with the argument `width` where the space has widths).
+    model: a module, or a function that makes one, whose arguments the space may hold.
     data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
     budget: for everything: all runs, all scores, the choice among them.
     optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, quantile), a class, or a rule, whose
         numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it is one run
         that gets the whole budget.
-    space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold lot, steps and width; for several optimizers
-        a dictionary of these by optimizer's name. Left out, the grid that comes with each optimizer.
+    space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold weight_decay, lot, steps or epochs, and any
+        argument of the model's function, such as width; for several optimizers a dictionary of these by optimizer's name. Left
+        out, or without a hyperparameter of the optimizer's own, the grid that comes with each optimizer.
     selection: compose, winner, liu-talwar, papernot-steinke, profile, envelope; auto takes the one with the least noise per run.
     coverage: the chance that a given candidate is run, for selections that draw them.
-    lot, steps: of every run, where the space does not have them. Left out, they are chosen from the budget and the number of
-        records (`planner.shapes`), as `honestdp plan` would, and the statement says so.
+    lot, steps or epochs: of every run, where the space does not have them. Left out, they are chosen from the budget and the
+        number of records (`planner.shapes`), as `honestdp plan` would, and the statement says so. An epoch is
+        (1 - validation) * records / lot steps: once through the training records.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
     metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
     max_runs: the most runs, on average. published: rest on published bounds alone.
-    candidates: of a random search, how many draws it amounts to. space_seed: of those that are run once each.
+    candidates: of a random search (a space with LogUniform or Uniform), how many draws it amounts to, which its price depends on:
+        64 if left out. space_seed: of those that are run once each.
     ledger, dataset: charge this dataset's budget in that ledger, or its file, before any record is read. With a dataset alone
         the ledger is that of the environment variable HONESTDP_LEDGER; without a dataset nothing is charged.
     note: for people, kept in the ledger's entry with who charged it and when. It is public.
@@ -157,9 +161,9 @@ class Asked:
 
 def asked(
     *, model: Any, data: Any, budget: Any, optimizer: Any, space: Any, selection: Any, coverage: Any, lot: Any, steps: Any,
-    records: Any, validation: Any, metric: Any, max_runs: Any, published: Any, candidates: Any, space_seed: Any, ledger: Any,
-    dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any, schedule: Any, noise_seed: Any, secure: Any,
-    strict: Any, compute: Any, reproduce: Any, on_step: Any, label: str | None = None,
+    epochs: Any, records: Any, validation: Any, metric: Any, max_runs: Any, published: Any, candidates: Any, space_seed: Any,
+    ledger: Any, dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any, schedule: Any, noise_seed: Any,
+    secure: Any, strict: Any, compute: Any, reproduce: Any, on_step: Any, label: str | None = None,
 ) -> Asked:  # fmt: skip
     """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
     compute = checked(compute)
@@ -186,8 +190,9 @@ def asked(
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     fraction = float(validation)
+    training = training_records(size, fraction)
     shaped, how = shaped_space(
-        optimizer, space, budget=budget, records=training_records(size, fraction), lot=lot, steps=steps
+        optimizer, space, budget=budget, records=training, lot=lot, steps=steps, epochs=epochs, model=model
     )
     request = Request(
         budget=budget,

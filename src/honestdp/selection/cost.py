@@ -55,7 +55,8 @@ def least_noise(
     *,
     records: int,
     lot: float,
-    steps: int,
+    steps: int | None = None,
+    epochs: float | None = None,
     selection: str | Selection = "compose",
     candidates: int | None = None,
     accountant: str | None = None,
@@ -63,7 +64,7 @@ def least_noise(
     """The run with the least noise whose whole search meets a budget: at most 0.1 % below it, never above.
 
     budget: of the whole search.
-    records, lot, steps: of one run; see `Run`.
+    records, lot, steps or epochs: of one run; see `Run`.
     selection, candidates, accountant: see `epsilon`.
 
     Returns the Run with that noise.
@@ -77,8 +78,9 @@ def least_noise(
     """
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
+    run = Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=0)
     return calibration.least_noise(
-        budget, records=records, lot=lot, steps=steps, selection=_selection(selection, candidates, accountant)
+        budget, records=records, lot=lot, steps=run.steps, selection=_selection(selection, candidates, accountant)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -36,19 +36,27 @@ def own_copy(made: Any) -> nn.Module:
     return copy.deepcopy(made)
 
 
-def fresh(model: Any, *, width: int | None, start: int) -> nn.Module:
-    """A module of its own: a copy of the given one, or what the factory makes from this seed and width."""
+def factory_arguments(model: Any) -> tuple[list[str], bool]:
+    """The arguments by name of a function that makes models, and whether it takes any other; none of a module."""
+    if isinstance(model, nn.Module) or not callable(model):
+        return [], False
+    try:
+        found = inspect.signature(model).parameters.values()
+    except (TypeError, ValueError):  # of a callable that tells nothing
+        return [], True
+    by_name = [each.name for each in found if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    return by_name, any(each.kind is each.VAR_KEYWORD for each in found)
+
+
+def fresh(model: Any, *, arguments: Iterable[tuple[str, Any]] = (), start: int) -> nn.Module:
+    """A module of its own: a copy of the given one, or what the factory makes from this seed and these arguments."""
     if not callable(model):
         raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module, or a function that makes one")
     if isinstance(model, nn.Module):
-        if width is not None:
-            raise InvalidArgument("model", type(model).__name__, "a function of `width`, since the space has widths")
         return own_copy(model)
-    if width is not None and "width" not in inspect.signature(model).parameters:
-        raise InvalidArgument("model", model, "a function with the argument `width`, since the space has widths")
     with lent():
         seed_all(start)
-        made = model() if width is None else model(width=width)
+        made = model(**dict(arguments))
     return own_copy(made)
 
 

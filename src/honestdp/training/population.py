@@ -8,6 +8,7 @@ from torch import Tensor
 
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.optimizers import Rule, State
+from honestdp.optimizers.decay import with_decay
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Population:
     """Runs of one rule that are trained together."""
 
     def __init__(self, mechanism: Mechanism, rule: Rule, params: Tensor) -> None:
-        self._mechanism, self._rule = mechanism, rule
+        self._mechanism, self._rule, self._steps = mechanism, rule, with_decay(rule)
         self.params = params
         self.state = rule.init(params, mechanism.constants)
         self.step = 0
@@ -49,7 +50,7 @@ class Population:
         """The next block of steps, at most `most`. look: stop within it after so many, and go on with it in the next call."""
         left = self.total - self.step if most is None else most
         steps, self.params, self.state = self._mechanism.steps(
-            self._rule, self.params, self.state, left=left, most=look
+            self._steps, self.params, self.state, left=left, most=look
         )
         self.step += steps
 

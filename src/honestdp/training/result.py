@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,9 +180,8 @@ class Result(Outcome):
     def hyperparameters(self) -> dict[str, Any]:
         """The optimizer, its numbers, and the run's lot and steps."""
         rule = self.optimizer
-        numbers = {field.name: getattr(rule, field.name) for field in fields(rule)}
         name = rule.name or type(rule).__name__
-        return {"optimizer": name, **numbers, "lot": self.run.lot, "steps": self.run.steps}
+        return {"optimizer": name, **rule.numbers, "lot": self.run.lot, "steps": self.run.steps}
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -231,7 +230,7 @@ def results_of(
         delta = balance.budget.delta
     return [
         Result(
-            load_row(module, job.intake.layout, row),
+            load_row(module, job.intake.layout, row).eval(),
             run,
             rule,
             delta,

@@ -25,8 +25,9 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
 from honestdp.optimizers import Rule
+from honestdp.optimizers.decay import check_decay
 from honestdp.optimizers.rule import kind, rule_of
-from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.optimizers.schedules import WANTED, Schedule, factors
 from honestdp.planner.prospects import forewarn, prospects
 from honestdp.run import Run
 from honestdp.training.charging import Charging, charging_of, said_to_stay
@@ -125,7 +126,8 @@ def train_population(
     loss: loss(output, y) -> one number per example; by default cross-entropy for integer labels, else squared error.
     noise_seed: fixes lots and noise to repeat a result, which is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
-    schedule: "constant", "decay" (Koskela & Honkela), "cosine", or a function of the step that gives a factor.
+    schedule: "constant", "decay" (Koskela & Honkela), "cosine", "warmup" or "warmup-cosine" (over the first tenth of the steps,
+        or as "warmup:0.05" over another part), or a function of the step that gives a factor.
     budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
     strict: each example goes through model and loss under a map of its own (torch.func), so that none can depend on
         another, whatever they do; slower. Without it their independence is tried on made-up inputs.
@@ -263,7 +265,7 @@ def _check_kinds(run: Any, *, loss: Any, budget: Any, schedule: Any) -> None:
     if budget is not None and not isinstance(budget, Budget):
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
     if not isinstance(schedule, str) and not callable(schedule):
-        raise InvalidArgument("schedule", schedule, "constant, decay, cosine, or a function of the step")
+        raise InvalidArgument("schedule", schedule, WANTED)
 
 
 def _whole_seed(seed: Any) -> int:
@@ -305,6 +307,7 @@ def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Sch
             if isinstance(getattr(rule, field.name), torch.Tensor):
                 wanted = "a plain number; a population takes one optimizer for each run"
                 raise InvalidArgument(f"{type(rule).__name__}.{field.name}", "a tensor", wanted)
+        check_decay(rule)
         rule.check(lot=run.lot, noise=run.noise)
         if rule.own_pace and schedule != "constant":
             wanted = f"'constant' for {type(rule).__name__}, which sets its own pace"

@@ -8,6 +8,7 @@ from honestdp.boundary.clipping import gradient_multiplier
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import Layout
+from honestdp.optimizers.decay import with_decay
 from honestdp.optimizers.rule import Rule, stack_rules
 from honestdp.run import Run
 
@@ -28,16 +29,16 @@ def try_rule(rule: Rule, run: Run, layout: Layout) -> None:
         factors=torch.ones(max(2, run.steps)),
     )
     stacked = stack_rules([rule], dtype=params.dtype, device=cpu)
-    state = stacked.init(params, constants)
+    state, steps = stacked.init(params, constants), with_decay(stacked)
     for _ in range(2):
-        query = stacked.query(state, constants)
+        query = steps.query(state, constants)
         gradient_multiplier(constants.noise, query)
         release = Release(
             torch.zeros_like(params),
             torch.zeros_like(params) if query.extra == "direction" else None,
             torch.zeros(1) if query.extra == "quantile" else None,
         )
-        moved, after = stacked.update(params, state, release, constants)
+        moved, after = steps.update(params, state, release, constants)
         if moved.shape != params.shape or moved.dtype != params.dtype:
             wanted = f"weights [runs, d] of {params.dtype} after an update by {name}"
             raise InvalidArgument("optimizer", f"{list(moved.shape)} of {moved.dtype}", wanted)

@@ -1,0 +1,172 @@
+"""Weight decay around any rule, and warm-ups by name: post-processing that a checkpoint and a search notice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import honestdp
+from honestdp import Run
+from honestdp.checks import InvalidArgument
+from honestdp.optimizers import BY_NAME, SGD, Adam, Horizon, Momentum, Rule
+from honestdp.optimizers.schedules import factors
+from honestdp.search.space import space_of
+from tests.search.test_resume import Stopped
+from tests.tiny_search import clouds, linear
+from tests.toy_training import population_of, toy_data, toy_model
+
+NAMES = [name for name in BY_NAME if not name.startswith("toy") and BY_NAME[name].__module__.startswith("honestdp.")]
+RUN = Run(records=400, lot=40, steps=4, noise=1.0)
+
+
+def rule_named(name: str) -> Rule:
+    return space_of(name, None, lot=10, steps=6).candidates()[-1].rule()
+
+
+def weights(rules: list[Rule], steps: int = 6) -> torch.Tensor:
+    population, _ = population_of(
+        [toy_model() for _ in rules], toy_data(), rules, lot=10, steps=steps, noise=[0.5] * len(rules)
+    )
+    while population.step < steps:
+        population.block()
+    return population.weights()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_weight_decay_is_what_was_before_to_the_last_digit(name: str) -> None:
+    """Alone, and beside a run that has some."""
+    plain, other = rule_named(name), replace(rule_named(name), weight_decay=0.5)
+    alone = weights([plain, plain])
+    assert torch.equal(weights([plain, other])[0], alone[0])
+    assert not torch.equal(weights([plain, other])[1], alone[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_shrink_by_the_part_of_the_step_that_is_said(name: str) -> None:
+    """One step from the same weights and release: theta' differs by step * weight_decay * theta, the step as in `pace`."""
+    plain, decay = rule_named(name), 0.25
+    start = torch.cat([p.detach().flatten() for p in toy_model().parameters()])
+    population, mechanism = population_of([toy_model()], toy_data(), [plain], lot=10, steps=1, noise=[0.5])
+    pace = population._rule.pace(population.state, mechanism.constants).expand(1, population.params.shape[1])
+    moved = weights([plain], 1) - weights([replace(plain, weight_decay=decay)], 1)
+    torch.testing.assert_close(moved[:, : len(start)], decay * (pace[:, : len(start)] * start), rtol=1e-3, atol=1e-6)
+    assert float(moved.abs().max()) > 0
+
+
+def test_sgd_and_adam_decay_as_torch_does() -> None:
+    """Against torch.optim on the releases themselves: plain SGD with theta *= 1 - lr * decay, and AdamW."""
+    for rule, make in (
+        (SGD(lr=0.3, clip=1.0, weight_decay=0.1), None),
+        (
+            Adam(clip=1.0, lr=0.05, weight_decay=0.1),
+            lambda p: torch.optim.AdamW([p], lr=0.05, weight_decay=0.1, eps=1e-8),
+        ),
+    ):
+        population, mechanism = population_of([toy_model()], toy_data(), [rule], lot=10, steps=5, noise=[1.0])
+        theta = population.params[0].clone().requires_grad_()
+        optimizer = make(theta) if make else None
+        seen: list[torch.Tensor] = []
+        inner = mechanism._release
+
+        def noted(*args: Any, _inner: Any = inner, _seen: list[torch.Tensor] = seen) -> Any:
+            _seen.append((found := _inner(*args)).gradient[0].clone())
+            return found
+
+        mechanism._release = noted  # type: ignore[method-assign]
+        while population.step < 5:
+            population.block()
+        for gradient in seen:
+            if optimizer is None:
+                theta = theta.detach() * (1 - 0.3 * 0.1) - 0.3 * gradient
+            else:
+                theta.grad = gradient
+                optimizer.step()
+        torch.testing.assert_close(population.params[0], theta.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_weight_decay_is_a_hyperparameter_of_any_optimizer_in_train_and_tune() -> None:
+    result = honestdp.train(linear(), clouds(), run=RUN, optimizer=Horizon(weight_decay=0.01), delta=1e-5)
+    assert result.hyperparameters == {
+        "optimizer": "horizon",
+        "average": False,
+        "weight_decay": 0.01,
+        "lot": 40,
+        "steps": 4,
+    }
+    plain = honestdp.train(linear(), clouds(), run=RUN, optimizer="horizon", delta=1e-5)
+    assert plain.epsilon == result.epsilon
+    found = space_of(
+        ["sgd", "horizon"], {"sgd": {"weight_decay": [0, 0.1]}, "horizon": {"weight_decay": [0.2]}}, lot=4, steps=1
+    )
+    assert len(found.candidates()) == 81
+    assert {one.rule().weight_decay for one in found.candidates()} == {0, 0.1, 0.2}
+
+
+@pytest.mark.parametrize("value", [-0.1, math.nan, "much"])
+def test_a_decay_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match="weight_decay"):
+        honestdp.train(linear(), clouds(), run=RUN, optimizer=SGD(0.1, 1.0, weight_decay=value))
+    with pytest.raises(InvalidArgument, match="weight_decay"):
+        space_of("sgd", {"weight_decay": [0.1, value]}, lot=4, steps=1)
+
+
+def test_a_checkpoint_is_not_resumed_with_another_decay_or_schedule(tmp_path: Path) -> None:
+    compute = honestdp.Compute(device="cpu", checkpoint=tmp_path / "checkpoint")
+    settings: dict[str, Any] = {"run": RUN, "compute": compute}
+    honestdp.train(
+        linear(), clouds(), optimizer=Momentum(0.1, 0.9, 1.0, weight_decay=0.1), schedule="warmup", **settings
+    )
+    for decay, schedule, said in (
+        (0.2, "warmup", "optimizers"),
+        (0.0, "warmup", "optimizers"),
+        (0.1, "warmup:0.9", "schedule"),
+    ):
+        rule = Momentum(0.1, 0.9, 1.0, weight_decay=decay)
+        with pytest.raises(InvalidArgument, match=said):
+            honestdp.train(linear(), clouds(), optimizer=rule, schedule=schedule, **settings)
+
+
+def test_a_search_is_not_resumed_with_another_decay_or_schedule(tmp_path: Path) -> None:
+    space = {"lr": [0.1], "clip": [1.0], "weight_decay": [0.1]}
+    search = Stopped(tmp_path, optimizer="sgd", space=space, schedule="warmup")
+    search.refuses("differs in space", space={**space, "weight_decay": [0.2]}, optimizer="sgd", schedule="warmup")
+    search.refuses("differs in schedule", space=space, optimizer="sgd", schedule="warmup:0.2")
+
+
+# ---- Warm-ups
+
+
+def of(schedule: str, steps: int = 20) -> list[float]:
+    return factors(schedule, Run(records=100, lot=10, steps=steps, noise=1.0))
+
+
+def test_a_warm_up_rises_in_equal_strides_and_then_stays_or_falls() -> None:
+    assert of("warmup") == [0.5, *[1.0] * 19]
+    assert of("warmup:0.25") == pytest.approx([0.2, 0.4, 0.6, 0.8, *[1.0] * 16])
+    cosine = of("warmup-cosine:0.25")
+    assert cosine[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert cosine[5:] == pytest.approx([(1 + math.cos(math.pi * i / 15)) / 2 for i in range(15)])
+    assert of("warmup-cosine:0.999", steps=1) == [1.0]
+    assert of("warmup", steps=0) == []
+
+
+@pytest.mark.parametrize(
+    "schedule", ["warm", "warmup:", "warmup:0", "warmup:1", "warmup:x", "cosine:0.1", "warmup-cosine:nan"]
+)
+def test_other_words_are_refused_with_those_that_are_known(schedule: str) -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"constant, decay, cosine, warmup, warmup-cosine, a warm-up with the part"
+    ):
+        of(schedule)
+
+
+@pytest.mark.parametrize("name", ["adadp", "horizon"])
+def test_rules_with_a_pace_of_their_own_refuse_a_warm_up(name: str) -> None:
+    rule = rule_named(name)
+    with pytest.raises(InvalidArgument, match="sets its own pace"):
+        honestdp.train(linear(), clouds(), run=RUN, optimizer=rule, schedule="warmup")
