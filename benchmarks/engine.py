@@ -38,7 +38,7 @@ if (ROOT / "carry").is_dir():
 
 from honestdp import Compute, Run, optimizers  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
-from models import MODELS  # noqa: E402
+from mnist_models import MODELS  # noqa: E402
 
 RECORDS, LOT, NOISE, CLIP, LR = 60000, 250, 4.0, 1.0, 0.1
 Step = Callable[[], None]

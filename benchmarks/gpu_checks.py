@@ -42,7 +42,7 @@ from honestdp.losses import cross_entropy  # noqa: E402
 from honestdp.training.population import Population  # noqa: E402
 from honestdp.training.train import Interrupted, assemble, train, train_population  # noqa: E402
 from kernels import compare  # noqa: E402
-from models import MODELS  # noqa: E402
+from mnist_models import MODELS  # noqa: E402
 
 CUDA = torch.device("cuda")
 RECORDS = 6000

@@ -25,7 +25,7 @@ import honestdp  # noqa: E402
 from honestdp.boundary.records import prepared  # noqa: E402
 from honestdp.data.named import NamedDataset, load_dataset  # noqa: E402
 from honestdp.training.compute import Compute  # noqa: E402
-from models import MODELS  # noqa: E402
+from mnist_models import MODELS  # noqa: E402
 
 MODEL = "one hidden layer of 100"
 BUDGET = honestdp.Budget(1.0, 1e-6)

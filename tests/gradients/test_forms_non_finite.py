@@ -38,8 +38,21 @@ class EveryPiece(nn.Module):
 MODELS = {
     "every form": (EveryPiece, (4,)),
     "linear": (lambda: nn.Linear(4, 3), (4,)),
-    "materialised": (lambda: nn.Sequential(nn.GRU(4, 3, batch_first=True), First()), (2, 4)),
+    "recurrent": (lambda: nn.Sequential(nn.GRU(4, 3, batch_first=True), First()), (2, 4)),
+    "materialised": (lambda: nn.GRUCell(4, 3), (4,)),
+    "bag": (lambda: Bag(), (4,)),
 }
+
+
+class Bag(nn.Module):
+    """Words in twos, and what is not finite reaches the bag from behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bag(x.nan_to_num(0, 0, 0).long().clamp(0, 4)) * x[:, -1:]
 
 
 class First(nn.Module):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients import per_example
+from honestdp.gradients import Dense, Outer, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.choice import ruled_layers
-from honestdp.gradients.layers import convolution
+from honestdp.gradients.layers import convolution, embedding
 
 from .plain_autograd import assert_agrees, drawn
 
@@ -152,3 +152,91 @@ def test_embedding_never_reads_the_table_of_another_run() -> None:
 def test_convolutions_by_windows_as_on_a_gpu(name: str, runs: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "_grouping_is_slow", lambda values: True)
     test_rule_gives_the_gradients_of_one_at_a_time_backward(name, runs, torch.float64, place)
+
+
+class Bags(nn.Module):
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.table, self.head = nn.EmbeddingBag(7, 5, **settings), nn.Linear(5, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.table(words).tanh())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("settings", [{"mode": "sum"}, {"mode": "mean"}, {"mode": "mean", "sparse": True}], ids=str)
+def test_embedding_bag_rule(runs: int, dtype: torch.dtype, padding: int | None, settings: dict) -> None:
+    torch.manual_seed(3)
+    model = Bags(padding_idx=padding, **settings).to(dtype)
+    params = drawn(model, runs, dtype)
+    x = torch.randint(0, 7, (runs, 4, 9))  # some words more than once
+    x[:, 0] = 2  # one word alone, or nothing but padding
+    y = torch.randn(runs, 4, 3, dtype=torch.float64).to(dtype)
+    result = per_example(model, weighed, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert_agrees(result, model, weighed, params, x, y)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+def test_embedding_bag_without_a_rule_for_its_mode_is_materialised() -> None:
+    model, x, y = Bags(mode="max").double(), torch.randint(0, 7, (1, 4, 9)), torch.randn(1, 4, 3).double()
+    params = drawn(model, 1)
+    result = per_example(model, weighed, params, x, y)
+    assert not isinstance(result, BookKeeping)
+    assert_agrees(result, model, weighed, params, x, y)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+def test_words_of_a_bag_that_are_not_added_up_are_found_by_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding.Bag, "_added", property(lambda bag: (bag.index, bag.factors)))
+    model, x, y = Bags(mode="sum"), torch.randint(0, 7, (1, 4, 9)), torch.randn(1, 4, 3)
+    assert not isinstance(per_example(model, weighed, drawn(model, 1, torch.float32), x, y), BookKeeping)
+
+
+class Places(nn.Module):
+    """A table of places in a text that is looked up once for all examples, as transformers do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(7, 5), nn.Embedding(9, 5), nn.Linear(5, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = self.places(torch.arange(ids.shape[1]).unsqueeze(0))
+        return self.head((self.words(ids) * places).tanh().sum(1))
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_one_row_for_all_examples_is_one_for_each(runs: int) -> None:
+    torch.manual_seed(3)
+    model, x, y = Places().double(), torch.randint(0, 7, (runs, 4, 9)), torch.randn(runs, 4, 3).double()
+    params = drawn(model, runs)
+    result = per_example(model, weighed, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert_agrees(result, model, weighed, params, x, y)
+
+
+class Repeated(nn.Module):
+    """One layer at every step of a loop."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.step = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = x[:, 0]
+        for t in range(x.shape[1]):
+            state = self.step(state + x[:, t]).tanh()
+        return state
+
+
+@pytest.mark.parametrize(("width", "form"), [(30, Outer), (5, Dense)])
+def test_uses_of_one_layer_are_laid_side_by_side_where_that_is_cheaper(width: int, form: type) -> None:
+    torch.manual_seed(3)
+    model, x, y = Repeated(width).double(), torch.randn(2, 4, 5, width).double(), torch.randn(2, 4, width).double()
+    params = drawn(model, 2)
+    result = per_example(model, weighed, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert all(isinstance(found, form) for found in result.forms.values())
+    assert_agrees(result, model, weighed, params, x, y)

@@ -64,7 +64,7 @@ class OwnParameter(nn.Module):
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.attention, self.head = nn.MultiheadAttention(6, 2, batch_first=True), nn.Linear(6, 3)
+        self.attention, self.head = nn.MultiheadAttention(6, 2, batch_first=True, add_zero_attn=True), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.attention(x, x, x)[0].mean(1))
@@ -74,7 +74,7 @@ class Recurrent(nn.Module):
     def __init__(self, cell: type[nn.RNNBase], **settings: int) -> None:
         super().__init__()
         self.cell = cell(6, 4, batch_first=True, **settings)
-        self.head = nn.Linear(8 if settings.get("bidirectional") else 4, 3)
+        self.head = nn.Linear(settings.get("proj_size", 4), 3)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.cell(x)[0][:, -1])
@@ -137,11 +137,8 @@ FALLING_BACK = {
     "tied weights": (Tied, (5,), "tied"),
     "a weight used outside its layer": (Functional, (5,), "outside their layers"),
     "a parameter of its own": (OwnParameter, (5,), "OwnParameter at ''"),
-    "attention": (Attention, (4, 6), "MultiheadAttention at 'attention'"),
-    "LSTM": (lambda: Recurrent(nn.LSTM), (4, 6), "LSTM at 'cell'"),
-    "LSTM, two ways": (lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), (4, 6), "LSTM at 'cell'"),
-    "GRU": (lambda: Recurrent(nn.GRU), (4, 6), "GRU at 'cell'"),
-    "RNN": (lambda: Recurrent(nn.RNN), (4, 6), "RNN at 'cell'"),
+    "attention with a row for nothing": (Attention, (4, 6), "MultiheadAttention at 'attention'"),
+    "LSTM with projections": (lambda: Recurrent(nn.LSTM, proj_size=2), (4, 6), "LSTM at 'cell'"),
     "LSTM cell": (lambda: Cell(nn.LSTMCell), (3, 6), "LSTMCell at 'cell'"),
     "GRU cell": (lambda: Cell(nn.GRUCell), (3, 6), "GRUCell at 'cell'"),
     "a subclass of a layer": (lambda: nn.Sequential(Scaled(5, 3)), (5,), "Scaled at '0'"),

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from honestdp.gradients import inputs
+from honestdp.gradients.blocks import joined
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.by_formula import ByFormula, Link
 from honestdp.gradients.forms import (
@@ -97,6 +98,12 @@ def _merged(uses: list[tuple[Names, Form]]) -> dict[Names, Form]:
     """
     counts = Counter(name for names, _ in uses for name in names)
     forms = {names: form for names, form in uses if all(counts[name] == 1 for name in names)}
+    if len(forms) == len(uses):
+        return forms
+    for names in {names for names, _ in uses if names not in forms}:
+        several = [form for other, form in uses if other == names]
+        if all(counts[name] == len(several) for name in names) and (together := joined(several)) is not None:
+            forms[names] = together
     summed: dict[str, Tensor] = {}
     for names, form in uses:
         if names not in forms:

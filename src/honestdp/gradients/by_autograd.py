@@ -17,8 +17,8 @@ from torch.autograd.graph import GradientEdge
 from honestdp.gradients import inputs
 from honestdp.gradients.forms import Params
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.ruled import Call, Ruled
-from honestdp.gradients.rules import Unruled
+from honestdp.gradients.ruled import Call, Part, Ruled
+from honestdp.gradients.rules import Composite, Gradients, Unruled
 from honestdp.losses import Loss, one_each, slope_of
 
 _STANDING_IN = threading.RLock()
@@ -30,7 +30,7 @@ class ByAutograd:
     """The model run once on x `[runs, lot, ...]`. output: of all runs * lot examples; calls: the uses of its layers, in order."""
 
     def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Params, x: Inputs) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[Call | Part] = []
         self._edges: list[GradientEdge] = []
         modules = [ruled.layer for ruled in layers]
         runs, lot = inputs.first(x).shape[:2]
@@ -43,25 +43,31 @@ class ByAutograd:
                 for module in modules:
                     module.__dict__.pop("forward", None)
 
-    def _stand_in(self, ruled: Ruled, params: Params, runs: int, lot: int) -> Callable[..., Tensor]:
+    def _stand_in(self, ruled: Ruled, params: Params, runs: int, lot: int) -> Callable[..., Any]:
         """A forward that reads every run's parameters and notes the call."""
-        layer_params = ruled.params_of(params, runs)
+        layer_params, rule = ruled.params_of(params, runs), ruled.rule
+        if isinstance(rule, Composite):
+            use = _Noted(self, ruled, layer_params, runs, lot)
+            return lambda *args, **kwargs: rule.run(ruled.layer, use, *args, **kwargs)
 
-        def forward(*args: Tensor, **kwargs: object) -> Tensor:
-            if len(args) != 1 or kwargs:
+        def forward(*args: Tensor, **kwargs: Tensor) -> Tensor:
+            if len(args) + len(kwargs) != 1:
                 raise Unruled(f"{ruled.path} is called with more than its input")
-            x = args[0]
-            if x.dim() == 0 or len(x) != runs * lot:
+            x = _rows(*args, *kwargs.values(), examples=runs * lot)
+            if x is None:
                 raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples")
             out, call = ruled.call(layer_params, x, runs=runs)
-            out = _tracked(out, reads=ruled.rule.reads_output)
-            self.calls.append(call)
-            assert out.grad_fn is not None
-            # The edge, not the tensor: a model may change the output in place, and the tensor is then another's.
-            self._edges.append(GradientEdge(out.grad_fn, out.output_nr))
-            return out
+            return self.noted(_tracked(out, reads=rule.reads_output), call)
 
         return forward
+
+    def noted(self, out: Tensor, call: Call | Part) -> Tensor:
+        """`out`, of whose gradient `call` makes that of parameters."""
+        self.calls.append(call)
+        assert out.grad_fn is not None
+        # The edge, not the tensor: a model may change the output in place, and the tensor is then another's.
+        self._edges.append(GradientEdge(out.grad_fn, out.output_nr))
+        return out
 
     def output_gradients(self, loss: Loss, labels: Tensor) -> Sequence[Tensor | None]:
         """The gradient of the summed losses for the output of every call; None where they do not depend on it.
@@ -78,6 +84,27 @@ class ByAutograd:
         if not self.calls or not result.requires_grad:
             return [None] * len(self.calls)
         return torch.autograd.grad(result, self._edges, grad_outputs=start, allow_unused=True)
+
+
+class _Noted:
+    """The `Use` of a composite layer in a forward pass."""
+
+    def __init__(self, forward: ByAutograd, ruled: Ruled, params: Params, runs: int, lot: int) -> None:
+        self._forward, self._ruled, self._lot = forward, ruled, lot
+        self.params, self.runs, self.wanted = params, runs, frozenset(ruled.trainable)
+
+    def note(self, out: Tensor, gradients: Callable[[Tensor], Gradients], *kept: Tensor) -> Tensor:
+        if len(out) != self.runs * self._lot:
+            raise Unruled(f"the first dimension of the input of {self._ruled.path} is not the examples")
+        part = Part(self._ruled, gradients, kept, tuple(value._version for value in kept))
+        return self._forward.noted(_tracked(out, reads=False), part)
+
+
+def _rows(x: Tensor, *, examples: int) -> Tensor | None:
+    """x with a row an example. What has one row for all, such as the numbers of the places in a text, is the same for each."""
+    if x.dim() == 0 or len(x) == examples:
+        return None if x.dim() == 0 else x
+    return x.expand(examples, *x.shape[1:]) if len(x) == 1 and not x.requires_grad else None
 
 
 def _tracked(out: Tensor, *, reads: bool) -> Tensor:

@@ -24,7 +24,7 @@ from honestdp.gradients.by_formula import links
 from honestdp.gradients.forms import Dense, PerExample, joint_norms
 from honestdp.gradients.probe import LOT, Probe, flat, project, without_dropout
 from honestdp.gradients.ruled import Ruled
-from honestdp.gradients.rules import Unruled
+from honestdp.gradients.rules import Composite, Unruled
 from honestdp.gradients.strict import unmapped
 from honestdp.gradients.vetting import RefusedModel
 from honestdp.logs import logger
@@ -53,9 +53,11 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
     for path, layer in model.named_modules():
         names = {name: f"{path}.{name}" if path else name for name in layer._parameters}
         trained = {name: full for name, full in names.items() if full in trainable}
-        if not trained:
-            continue
         rule = rules.find(layer)
+        # A layer whose forward reads the parameters of its parts itself has to be written out for their sake.
+        below = isinstance(rule, Composite) and any(value.requires_grad for value in layer.parameters())
+        if not trained and not below:
+            continue
         if rule is None:
             raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule")
         frozen = tuple(name for name in names if name not in trained and layer._parameters[name] is not None)

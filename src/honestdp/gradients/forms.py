@@ -234,6 +234,17 @@ def add_rows(table: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     return table.index_add_(0, index, rows)
 
 
+def add_to_tables(totals: Tensor, index: Tensor, rows: Tensor) -> None:
+    """Add `rows` `[runs, lot, positions, width]` to the rows `index` `[runs, lot, positions]` of every run's table in `totals`,
+    `[runs, rows, width]`.
+    """
+    runs, count, width = totals.shape
+    offset = torch.arange(runs, device=index.device)[:, None, None] * count
+    table = rows.new_zeros(runs * count, width, dtype=totals.dtype)
+    add_rows(table, (index + offset).flatten(), rows.reshape(-1, width).to(table.dtype))
+    totals.add_(table.view(totals.shape))
+
+
 @dataclass(frozen=True)
 class Rows:
     """The gradient of a table that was looked up.
@@ -247,7 +258,7 @@ class Rows:
     rows: int
 
     @cached_property
-    def _added(self) -> tuple[Tensor, Tensor]:
+    def added(self) -> tuple[Tensor, Tensor]:
         """Rows and gradients in which an example has a row once: what it received in several places is added up there, and
         zeros are in the others. `[runs, lot, positions]` and `[runs, lot, positions, width]`.
 
@@ -263,16 +274,11 @@ class Rows:
         return ordered, torch.where(fresh.unsqueeze(-1), summed[group].view(runs, lot, positions, width), 0)
 
     def square_norms(self) -> Tensor:
-        return norms_of(self._added[1]).square_()
+        return norms_of(self.added[1]).square_()
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        runs, _, _, width = self.gradients.shape
-        index, rows = self._added
-        scaled = silenced(rows, counted) * weights[..., None, None]
-        offset = torch.arange(runs, device=index.device)[:, None, None] * self.rows
-        table = scaled.new_zeros(runs * self.rows, width, dtype=totals[0].dtype)
-        add_rows(table, (index + offset).flatten(), scaled.reshape(-1, width).to(table.dtype))
-        totals[0].add_(table.view(totals[0].shape))
+        index, rows = self.added
+        add_to_tables(totals[0], index, silenced(rows, counted) * weights[..., None, None])
 
     def dense(self) -> tuple[Tensor, ...]:
         runs, lot, _, width = self.gradients.shape

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from honestdp.gradients.one_way import one_way
+
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 """All of the same first dimensions: the examples, or runs and lot."""
 
@@ -76,15 +78,17 @@ def arguments(x: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 
 def call(model: nn.Module, x: Inputs) -> Any:
-    """What the model makes of `x` `[examples, ...]`."""
+    """What the model makes of `x` `[examples, ...]`, without a look at its masks to choose a way."""
     args, kwargs = arguments(x)
-    return model(*args, **kwargs)
+    with one_way():
+        return model(*args, **kwargs)
 
 
 def call_with(model: nn.Module, params: Mapping[str, Tensor], x: Inputs) -> Any:
     """The same with other parameters."""
     args, kwargs = arguments(x)
-    return functional_call(model, dict(params), args, kwargs)
+    with one_way():
+        return functional_call(model, dict(params), args, kwargs)
 
 
 def alone(x: Inputs) -> Inputs:

@@ -252,12 +252,26 @@ def project(output: object, cotangents: Tensor) -> Tensor:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Dropout layers off: two ways to the same gradient can only be compared where nothing is drawn."""
-    active = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.training]
-    for module in active:
-        module.training = False
+    """Dropout off, in layers of its own and within attention and recurrent layers: two ways to the same gradient can only be
+    compared where nothing is drawn.
+    """
+    before = [(module, name, value) for module in model.modules() for name, value in _dropouts(module)]
+    for module, name, value in before:
+        setattr(module, name, type(value)(0))
     try:
         yield
     finally:
-        for module in active:
-            module.training = True
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def _dropouts(module: nn.Module) -> list[tuple[str, bool | float]]:
+    """What says how much is dropped: attributes of the classes that are known to drop the numbers of each example by itself."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        # Attention that is written out may read the rate of a layer that it does not call.
+        return [("training", module.training), ("p", module.p)]
+    if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+        return [("dropout", module.dropout)]
+    if not type(module).__module__.startswith("transformers."):
+        return []
+    return [(name, value) for name, value in vars(module).items() if "dropout" in name and isinstance(value, float)]

@@ -1,16 +1,16 @@
-"""A layer of a model with its rule (`Ruled`), and one use of it in a forward pass (`Call`)."""
+"""A layer of a model with its rule (`Ruled`), and one use of it in a forward pass (`Call`), or of a part of it (`Part`)."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from honestdp.gradients.forms import Dense, Form, Params
-from honestdp.gradients.rules import Rule, Unruled
+from honestdp.gradients.rules import Gradients, Rule, Unruled
 
 Names = tuple[str, ...]
 
@@ -65,8 +65,27 @@ class Call(NamedTuple):
         if self.saved._version != self.version:
             raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
         grad = grad.view(runs, -1, *grad.shape[1:])
-        full = self.ruled.trainable
-        answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.saved, grad, frozenset(full))
-        for names, gradients in answer.items():
-            form = Dense(gradients) if isinstance(gradients, Tensor) else gradients
-            yield tuple(full[name] for name in ([names] if isinstance(names, str) else names)), form
+        wanted = frozenset(self.ruled.trainable)
+        answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.saved, grad, wanted)
+        yield from _named(answer, self.ruled.trainable)
+
+
+class Part(NamedTuple):
+    """One thing that a `Composite` noted: from the gradient of its output, `formula` gives those of some of the parameters."""
+
+    ruled: Ruled
+    formula: Callable[[Tensor], Gradients]
+    kept: tuple[Tensor, ...]
+    versions: tuple[int, ...]
+
+    def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Form]]:
+        if tuple(value._version for value in self.kept) != self.versions:
+            raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
+        yield from _named(self.formula(grad.reshape(runs, -1, *grad.shape[1:])), self.ruled.trainable)
+
+
+def _named(answer: Gradients, full: Mapping[str, str]) -> Iterator[tuple[Names, Form]]:
+    """Forms by the parameters' names in the model."""
+    for names, gradients in answer.items():
+        form = Dense(gradients) if isinstance(gradients, Tensor) else gradients
+        yield tuple(full[name] for name in ([names] if isinstance(names, str) else names)), form

@@ -6,7 +6,7 @@ A rule is found by the exact class of a layer. A subclass may have another forwa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,30 @@ class Rule:
 
         A layer whose rule has this can be part of a chain.
         """
+        raise NotImplementedError
+
+
+class Use(Protocol):
+    """One call of a layer that applies several matrices, as its rule sees it. runs: how many; params: the layer's, `[runs, ...]`.
+
+    wanted: the layer's names of its trainable parameters.
+    """
+
+    runs: int
+    params: Params
+    wanted: Wanted
+
+    def note(self, out: Tensor, gradients: Callable[[Tensor], Gradients], *kept: Tensor) -> Tensor:
+        """`out` `[runs * lot, ...]` as the rule has to go on with it. gradients: from its gradient `[runs, lot, ...]` those of
+        parameters; kept: the model's tensors that this will read, which nobody may change until then.
+        """
+
+
+class Composite(Rule):
+    """A layer that applies several matrices to one or more inputs: its forward is written out, and notes what each gave."""
+
+    def run(self, layer: nn.Module, use: Use, *args: Any, **kwargs: Any) -> Any:
+        """What the layer's own forward gives for these arguments, whose first dimension is the examples of all runs."""
         raise NotImplementedError
 
 

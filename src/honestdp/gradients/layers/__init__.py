@@ -1,5 +1,5 @@
 """The layer rules for PyTorch's own layers; importing this package registers them."""
 
-from honestdp.gradients.layers import convolution, embedding, linear, normalisation
+from honestdp.gradients.layers import attention, convolution, embedding, linear, normalisation, recurrent
 
-__all__ = ["convolution", "embedding", "linear", "normalisation"]
+__all__ = ["attention", "convolution", "embedding", "linear", "normalisation", "recurrent"]

@@ -1,17 +1,23 @@
-"""The layer rule for Embedding: every position of an example adds its gradient to the row that was looked up there.
+"""The layer rules for Embedding and EmbeddingBag: every position of an example adds its gradient to the row looked up there.
 
 An example touches few rows of a large table, so what is kept are those rows (`Rows`). Where the table has no more rows than the
-example has positions, its gradients are smaller and are made.
+example has positions, its gradients are smaller and are made. A bag gives all of its rows one gradient, times a number each, so
+that numbers are all that has to be added up (`Bag`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.forms import Params, Rows
-from honestdp.gradients.rules import Gradients, Rule, Wanted, rule
+from honestdp.gradients.forms import Params, Rows, add_to_tables, silenced
+from honestdp.gradients.norms import norms_of
+from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
 
 @rule(nn.Embedding)
@@ -36,3 +42,64 @@ class Embedding(Rule):
         looked_up = Rows(index, grad, layer.num_embeddings)
         few_rows = layer.num_embeddings <= index.shape[2]
         return {"weight": looked_up.dense()[0] if few_rows else looked_up}
+
+
+@dataclass(frozen=True)
+class Bag:
+    """The gradient of a table whose rows were added up with a factor each: of row v, the sum of its factors times `gradient`.
+
+    index, factors: `[runs, lot, positions]`; gradient: `[runs, lot, width]`, that of the sum; rows: how many the table has.
+    """
+
+    index: Tensor
+    factors: Tensor
+    gradient: Tensor
+    rows: int
+
+    @cached_property
+    def _added(self) -> tuple[Tensor, Tensor]:
+        """Rows and factors in which an example has a row once, both `[runs, lot, positions]`; the other factors are 0."""
+        index, factors = Rows(self.index, self.factors.unsqueeze(-1), self.rows).added
+        return index, factors.squeeze(-1)
+
+    def square_norms(self) -> Tensor:
+        # |factors| |gradient|: the rows are copies of one vector.
+        return (norms_of(self._added[1]) * norms_of(self.gradient)).square_()
+
+    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
+        index, factors = self._added
+        rows = (factors * weights.unsqueeze(-1)).unsqueeze(-1) * silenced(self.gradient, counted).unsqueeze(-2)
+        add_to_tables(totals[0], index, rows)
+
+    def dense(self) -> tuple[Tensor, ...]:
+        return Rows(self.index, self.factors.unsqueeze(-1) * self.gradient.unsqueeze(-2), self.rows).dense()
+
+
+@rule(nn.EmbeddingBag)
+class EmbeddingBag(Rule):
+    """Bags of one length, `[lot, positions]`, whose rows are added or averaged."""
+
+    def covers(self, layer: nn.Module) -> bool:
+        return isinstance(layer, nn.EmbeddingBag) and layer.max_norm is None and layer.mode in ("sum", "mean")
+
+    def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        assert isinstance(layer, nn.EmbeddingBag)
+        if x.dim() != 3:
+            raise Unruled("EmbeddingBag is given bags that are not rows of one tensor")
+        weight, x, padding = params["weight"], x.long(), layer.padding_idx
+        if len(x) == 1:
+            return F.embedding_bag(x[0], weight[0], mode=layer.mode, padding_idx=padding).unsqueeze(0), x
+        index = x.flatten(1).unsqueeze(-1).expand(-1, -1, weight.shape[-1])
+        rows = weight.gather(1, index).view(*x.shape, weight.shape[-1])
+        return torch.matmul(self._factors(layer, x, weight).unsqueeze(-2), rows).squeeze(-2), x
+
+    def _factors(self, layer: nn.EmbeddingBag, x: Tensor, like: Tensor) -> Tensor:
+        """What each looked-up row is multiplied by before the rows are added."""
+        present = (
+            torch.ones_like(x, dtype=like.dtype) if layer.padding_idx is None else (x != layer.padding_idx).to(like)
+        )
+        return present if layer.mode == "sum" else present / present.sum(-1, keepdim=True).clamp(min=1)
+
+    def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
+        assert isinstance(layer, nn.EmbeddingBag)
+        return {"weight": Bag(saved, self._factors(layer, saved, grad), grad, layer.num_embeddings)}

@@ -22,6 +22,16 @@ def _narrow(weight: Tensor, x: Tensor) -> bool:
     return weight.shape[-2] <= NARROW and not x.requires_grad and not x.is_cuda
 
 
+def linear(params: Params, x: Tensor, *, runs: int) -> Tensor:
+    """x `[runs * lot, ..., features]` times every run's weight, and its bias where there is one."""
+    weight, bias = params["weight"], params.get("bias")
+    if runs == 1:
+        return F.linear(x, weight[0], None if bias is None else bias[0])
+    rows = x.reshape(runs, -1, x.shape[-1])
+    out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+    return out.view(*x.shape[:-1], out.shape[-1])
+
+
 @rule(nn.Linear)
 class Linear(Rule):
     def alone(self, layer: nn.Module, params: Params, x: Tensor) -> Tensor | None:

@@ -1,0 +1,138 @@
+"""The layer rule for MultiheadAttention: its projections are linear layers along the sequence, and the rest has no parameters.
+
+torch keeps the projections of queries, keys and values in one matrix, each in a third of its rows. Where all three are of the
+same sequence they are one product; otherwise each is a block of rows. The projection of the output is a layer by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from honestdp.gradients.blocks import Block
+from honestdp.gradients.forms import Dense, Form
+from honestdp.gradients.layers.linear import Linear, linear
+from honestdp.gradients.rules import Composite, Gradients, Unruled, Use, rule
+
+rule(NonDynamicallyQuantizableLinear)(Linear)
+_LINEAR = Linear()
+
+
+def project(
+    layer: nn.Module, use: Use, x: Tensor, weight: str, bias: str, rows: tuple[int, int] | None = None
+) -> Tensor:
+    """x `[runs * lot, ..., features]` times these rows, from where and how many, of one of the layer's matrices; noted."""
+
+    def part(value: Tensor) -> Tensor:
+        return value if rows is None else value.narrow(1, *rows)
+
+    params = {name: part(use.params[full]) for name, full in (("weight", weight), ("bias", bias)) if full in use.params}
+    full = {"weight": weight, "bias": bias}
+    wanted = frozenset(name for name in params if full[name] in use.wanted)
+    out = linear(params, x, runs=use.runs)
+    if not wanted:
+        return out
+    by_run = x.view(use.runs, -1, *x.shape[1:])
+
+    def gradients(grad: Tensor) -> Gradients:
+        answer = _LINEAR.gradients(layer, params, by_run, grad, wanted)
+        named = ((names if isinstance(names, tuple) else (names,), form) for names, form in answer.items())
+        return {
+            tuple(full[name] for name in names): _rows(form, rows, use.params[full[names[0]]]) for names, form in named
+        }
+
+    return use.note(out, gradients, x)
+
+
+def _rows(form: Tensor | Form, rows: tuple[int, int] | None, whole: Tensor) -> Form:
+    form = Dense(form) if isinstance(form, Tensor) else form
+    return form if rows is None else Block(form, *rows, whole.shape[1])
+
+
+@rule(nn.MultiheadAttention)
+class Attention(Composite):
+    def covers(self, layer: nn.Module) -> bool:
+        """Not with keys or values of another width, nor with positions that are added to the sequence."""
+        assert isinstance(layer, nn.MultiheadAttention)
+        plain = layer.in_proj_weight is not None and layer.bias_k is None and not layer.add_zero_attn
+        out = layer.out_proj
+        return (
+            plain
+            and type(out) is NonDynamicallyQuantizableLinear
+            and not out._forward_hooks
+            and not out._forward_pre_hooks
+        )
+
+    def run(
+        self,
+        layer: Any,
+        use: Use,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if query.dim() != 3 or (is_causal and attn_mask is None):
+            raise Unruled(
+                f"{type(layer).__name__} is called without a dimension for the examples, or without the mask it names"
+            )
+        q, k, v = (_heads(x, layer) for x in _projected(layer, use, query, key, value))
+        mask = _mask(attn_mask, key_padding_mask, like=q)
+        dropout = layer.dropout if layer.training else 0.0
+        weights = None
+        if need_weights:
+            scores = torch.matmul(q, k.mT) * layer.head_dim**-0.5
+            weights = F.dropout(torch.softmax(scores if mask is None else scores + mask, -1), dropout)
+            seen = torch.matmul(weights, v)
+        else:
+            seen = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        out = layer.out_proj(seen.transpose(1, 2).flatten(2))
+        out = out if layer.batch_first else out.transpose(0, 1)
+        return out, weights.mean(1) if weights is not None and average_attn_weights else weights
+
+
+def _projected(layer: Any, use: Use, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    width, names = layer.embed_dim, ("in_proj_weight", "in_proj_bias")
+
+    def ordered(x: Tensor) -> Tensor:
+        return x if layer.batch_first else x.transpose(0, 1)
+
+    if query is key and key is value:
+        q, k, v = project(layer, use, ordered(query), *names).chunk(3, -1)
+        return q, k, v
+    q = project(layer, use, ordered(query), *names, (0, width))
+    if key is value:
+        k, v = project(layer, use, ordered(key), *names, (width, 2 * width)).chunk(2, -1)
+        return q, k, v
+    k = project(layer, use, ordered(key), *names, (width, width))
+    return q, k, project(layer, use, ordered(value), *names, (2 * width, width))
+
+
+def _heads(x: Tensor, layer: Any) -> Tensor:
+    """`[examples, heads, positions, width of a head]`."""
+    return x.view(*x.shape[:-1], layer.num_heads, layer.head_dim).transpose(1, 2)
+
+
+def _mask(attn_mask: Tensor | None, padding: Tensor | None, like: Tensor) -> Tensor | None:
+    """What is added to the scores `[examples, heads, queries, keys]`: minus infinity where something is not to be seen."""
+    mask = None if attn_mask is None else _added(attn_mask, like)
+    if mask is not None and mask.dim() == 3:  # one for each head of each example
+        mask = mask.reshape(len(like), -1, *mask.shape[1:])
+    if padding is None:
+        return mask
+    hidden = _added(padding, like)[:, None, None]
+    return hidden if mask is None else mask + hidden
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(mask, -torch.inf)
