@@ -138,7 +138,7 @@ def test_a_mask_is_not_read_to_choose_a_way_and_the_ways_agree() -> None:
     model, x = Encoder(causal=True, dropout=0.0).eval(), texts(1)[0]
     with torch.no_grad(), Reads() as free:
         usual = model(x)
-    with one_way(), torch.no_grad(), Reads() as reads:
+    with one_way(model), torch.no_grad(), Reads() as reads:
         output = model(x)
     assert free.seen
     assert not reads.seen

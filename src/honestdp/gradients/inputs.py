@@ -80,14 +80,14 @@ def arguments(x: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 def call(model: nn.Module, x: Inputs) -> Any:
     """What the model makes of `x` `[examples, ...]`, without a look at its masks to choose a way."""
     args, kwargs = arguments(x)
-    with one_way():
+    with one_way(model):
         return model(*args, **kwargs)
 
 
 def call_with(model: nn.Module, params: Mapping[str, Tensor], x: Inputs) -> Any:
     """The same with other parameters."""
     args, kwargs = arguments(x)
-    with one_way():
+    with one_way(model):
         return functional_call(model, dict(params), args, kwargs)
 
 

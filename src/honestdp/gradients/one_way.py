@@ -9,13 +9,14 @@ then, and a lot goes through the model at once.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from torch import nn
 from torch.backends import mha
 from torch.nn.modules import transformer
 
@@ -34,13 +35,12 @@ def _hinted(mask: object, is_causal: bool | None = None, size: object = None) ->
 
 
 @contextmanager
-def one_way() -> Iterator[None]:
-    """Within, no mask is read to choose a kernel by it."""
+def one_way(model: nn.Module) -> Iterator[None]:
+    """Within, no mask is read to choose a kernel by it, by this model."""
     global _depth
     with _LOCK:
         _depth += 1
-        if _depth == 1:
-            _switch()
+        _switch(_masking(model))
     try:
         yield
     finally:
@@ -51,14 +51,30 @@ def one_way() -> Iterator[None]:
                     setattr(*_before.pop())
 
 
-def _switch() -> None:
-    fast = mha.get_fastpath_enabled()
-    if fast:
+_of_transformers: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+"""Whether a model has modules of transformers'; to be found out once."""
+
+
+def _masking(model: nn.Module) -> ModuleType | None:
+    """Where transformers makes its masks, if the model is made of its modules."""
+    if model not in _of_transformers:
+        _of_transformers[model] = any(type(part).__module__.startswith("transformers.") for part in model.modules())
+    if not _of_transformers[model]:
+        return None
+    try:
+        from transformers import masking_utils
+    except ImportError:  # an older one
+        return None
+    module: ModuleType = masking_utils
+    return module
+
+
+def _switch(masking: ModuleType | None) -> None:
+    if _depth == 1:
         _replace(mha, "_is_fastpath_enabled", False)
-    _replace(transformer, "_detect_is_causal_mask", _hinted)
-    masks = sys.modules.get("transformers.masking_utils")
-    if masks is not None:
-        _replace(masks, "is_tracing", _always)
+        _replace(transformer, "_detect_is_causal_mask", _hinted)
+    if masking is not None and getattr(masking, "is_tracing", None) is not _always:
+        _replace(masking, "is_tracing", _always)
 
 
 def _replace(module: ModuleType, name: str, value: object) -> None:
