@@ -73,7 +73,9 @@ def train(
     return watch.touched
 
 
-def search(**more: Any) -> set[str]:
+def search(
+    model: nn.Module | None = None, wrap: Callable[[Tensor, Tensor], Any] = lambda x, y: (x, y), **more: Any
+) -> set[str]:
     x, y = records()
     settings: dict[str, Any] = {
         "budget": honestdp.Budget(3.0, 1e-3),
@@ -84,7 +86,7 @@ def search(**more: Any) -> set[str]:
         "steps": 5,
     }
     with crying(x, y) as watch:
-        honestdp.tune(nn.Linear(4, 3), (x, y), **settings | more)
+        honestdp.tune(model or nn.Linear(4, 3), wrap(x, y), **settings | more)
     return watch.touched
 
 
@@ -122,6 +124,46 @@ def test_a_training_on_a_dataset_does_too() -> None:
     assert train(wrap=Pairs, **here())
 
 
+def named(x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """The same memory as two inputs, so that what is watched of x is watched of both."""
+    return {"table": x[:, :3], "more": x[:, 3:]}, y
+
+
+class OfTwo(nn.Module):
+    """A model of two inputs by name, whose output is a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.more = nn.Linear(3, 3), nn.Linear(1, 3)
+
+    def forward(self, table: Tensor, more: Tensor) -> dict[str, Tensor | None]:
+        return {"hidden": more, "logits": self.table(table) + self.more(more), "cache": None}
+
+
+class NamedPairs(Pairs):
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return {"table": x[:3], "more": x[3:], "labels": y}
+
+
+@pytest.mark.parametrize("wrap", [named, NamedPairs])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_training_on_several_inputs_does_too(wrap: Any, strict: bool) -> None:
+    assert train(wrap=wrap, model=OfTwo(), strict=strict, **here())
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        honestdp.Accuracy(),
+        honestdp.DeclaredMetric(lambda output, y: (output["logits"].argmax() == y).float(), low=0, high=1),
+    ],
+)
+def test_a_search_on_several_inputs_does_too(metric: Any, tmp_path: Any) -> None:
+    touched = search(OfTwo(), named, metric=metric, out=tmp_path / "out")
+    assert {"honestdp.boundary.scores", "honestdp.boundary.data", "honestdp.boundary.release"} <= touched
+
+
 SEARCHES = {
     "winner": {},
     "compose": {"selection": Compose(candidates=2)},
@@ -149,6 +191,16 @@ def test_a_record_returned_by_the_mechanism_cries(monkeypatch: pytest.MonkeyPatc
     planted(monkeypatch, mechanism, mechanism.Mechanism, "steps", before, after)
     with pytest.raises(CriedOut, match=r"steps returns a record to honestdp\.training\.population"):
         train()
+
+
+def test_one_of_several_inputs_returned_by_the_mechanism_cries(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = (
+        "return last - first, params, state",
+        'return last - first, params, {**state, "lot": self._records.fetch(lots.indices[0]).x["more"]}',
+    )
+    planted(monkeypatch, mechanism, mechanism.Mechanism, "steps", before, after)
+    with pytest.raises(CriedOut, match=r"steps returns a record to honestdp\.training\.population"):
+        train(wrap=named, model=OfTwo())
 
 
 def test_a_lot_that_is_handed_to_a_rule_cries(monkeypatch: pytest.MonkeyPatch) -> None:
