@@ -21,7 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "What comes in": (
         "boundary/data.py", "boundary/layouts.py", "boundary/records.py", "boundary/decoding.py", "boundary/intake.py",
     ),
-    "The door of scores": ("boundary/metrics.py", "boundary/scores.py"),
+    "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/scores.py"),
     "Secrecy of a search": ("search/secret.py", "search/vault.py"),
     "Trials and draws that see no record": ("boundary/rehearsal.py", "boundary/generators.py"),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from honestdp.run import Run
 
 if TYPE_CHECKING:
     from honestdp import accounting, errors, gradients, optimizers, selection
-    from honestdp.boundary.metrics import Accuracy, ClippedLoss, DeclaredMetric
+    from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLoss
     from honestdp.data.named import load_dataset
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 _HOMES = {
     name: home
     for home, names in {
-        "boundary.metrics": "Accuracy ClippedLoss DeclaredMetric",
+        "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLoss",
         "data.named": "load_dataset",
         "ledger": "Ledger",
         "planner.comparison": "plan",
@@ -49,10 +49,10 @@ _HOMES = {
     for name in names.split()
 }
 __all__ = [
-    "Accuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "DryRun", "JsonLines", "Ledger",
-    "LogUniform", "Result", "Run", "Statement", "TensorBoard", "TuneResult", "Uniform", "accounting", "dry_run",
-    "epsilon", "errors", "gradients", "least_noise", "load_dataset", "optimizers", "plan", "selection", "train",
-    "train_population", "tune",
+    "Accuracy", "BalancedAccuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "DryRun",
+    "JsonLines", "Ledger", "LogLoss", "LogUniform", "Result", "Run", "Statement", "TensorBoard", "TuneResult",
+    "Uniform", "accounting", "dry_run", "epsilon", "errors", "gradients", "least_noise", "load_dataset",
+    "optimizers", "plan", "selection", "train", "train_population", "tune",
 ]  # fmt: skip
 
 

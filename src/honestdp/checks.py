@@ -2,6 +2,7 @@
 that the error names the argument, its value and the way out."""
 
 import math
+import operator
 from collections.abc import Callable
 from numbers import Integral, Real
 
@@ -57,3 +58,15 @@ def one_of(choices: tuple[str, ...], **arguments: object) -> None:
     for name, value in arguments.items():
         if value not in choices:
             raise InvalidArgument(name, value, "one of " + ", ".join(choices))
+
+
+def seed(*, noise_seed: object) -> int:
+    """A user's seed as a plain number."""
+    wanted = "a whole number of 64 bits, or None"
+    try:
+        number = operator.index(noise_seed)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument("noise_seed", noise_seed, wanted) from None
+    if isinstance(noise_seed, bool) or not -(1 << 63) <= number < 1 << 63:
+        raise InvalidArgument("noise_seed", noise_seed, wanted)
+    return number

@@ -22,8 +22,8 @@ WORDS = {
     "seed": {"Seed"},
     "generators": {"lent", "seed_all"},
     "metrics": {
-        "Accuracy", "ClippedLoss", "DeclaredMetric", "Metric", "Score", "best_of", "check_metric", "choice_noise",
-        "default_metric", "score_noise", "score_of",
+        "Accuracy", "BalancedAccuracy", "ClippedLoss", "DeclaredMetric", "LogLoss", "Metric", "Score", "best_of",
+        "check_metric", "choice_noise", "default_metric", "score_noise", "score_of",
     },
     "noise": {"noise_source"},
     "release": {"width_of"},

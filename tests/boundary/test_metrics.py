@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from honestdp import Accuracy, ClippedLoss, DeclaredMetric
+from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLoss
 from honestdp.boundary import metrics as scores
 from honestdp.boundary.metrics import best_of, check_metric, choice_noise, default_metric, score_noise, score_of
 from honestdp.checks import InvalidArgument
@@ -26,7 +26,13 @@ FALSE_ALARM = 1e-6
 
 @pytest.mark.parametrize(
     "metric",
-    [Accuracy(), ClippedLoss(0.7), DeclaredMetric(lambda out, y: 0, low=-3, high=1e6)],
+    [
+        Accuracy(),
+        ClippedLoss(0.7),
+        LogLoss(),
+        BalancedAccuracy([0.5, 0.01, 0.49]),
+        DeclaredMetric(lambda out, y: 0, low=-3, high=1e6),
+    ],
     ids=lambda metric: metric.name,
 )
 def test_a_record_counts_a_whole_number_within_the_sensitivity_whatever_its_number_is(metric) -> None:

@@ -17,63 +17,27 @@ or gives NaN, counts as the worst.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from honestdp import checks
+from honestdp.boundary.counted import Counted
 from honestdp.checks import InvalidArgument
+from honestdp.losses.class_weights import balancing_weights, checked_prevalence
 
 BATCH = 1024
 """Records in one forward pass of a model that is scored: a public constant, and the last batch is filled up with blank records,
 so that no width depends on how many records the coins put on the validation side."""
-RESOLUTION = 128  # how many units the half of a range is divided into
 CONFIDENCE, DEVIATIONS = 0.95, 1.959964
 
 
-class _Counted(ABC):
-    """What every metric does with its numbers: one a record, between `worst` and `best`, counted in whole units from -D to D.
-
-    Not to be overridden: the sensitivity rests on it.
-    """
-
-    sensitivity: ClassVar[int] = RESOLUTION
-    """D."""
-
-    @property
-    @abstractmethod
-    def worst(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def best(self) -> float: ...
-
-    def units(self, numbers: Tensor) -> Tensor:
-        """numbers `[n]`, of any size or NaN -> `[n]` whole numbers from -D to D. Each depends on its own number alone."""
-        most, scale = self.sensitivity, 2 * self.sensitivity / (self.best - self.worst)
-        scaled = numbers.to(torch.float64, copy=True).sub_(self.worst).mul_(scale).sub_(most)
-        return scaled.nan_to_num_(nan=-most).clamp_(-most, most).round_().long()
-
-    def value(self, total: float, *, records: float) -> float:
-        """The mean number of a record, from a noisy S and the declared number of validation records."""
-        part = (1 + total / (self.sensitivity * records)) / 2
-        return self.worst + (self.best - self.worst) * min(1.0, max(0.0, part))
-
-    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
-        """How far the value may be from that of all records, of which a coin chose those of the validation side: at most this,
-        since u^2 <= D^2, and met where every number is at an end of the range, as in accuracy.
-        """
-        centred = 2 * (value - self.worst) / (self.best - self.worst) - 1
-        return (self.best - self.worst) ** 2 / 4 * (1 - fraction * centred**2) / records
-
-
 @dataclass(frozen=True)
-class Accuracy(_Counted):
+class Accuracy(Counted):
     """The part of records that are classified right: the highest of several outputs is the label, or the one output, a logit, is
     above 0 where the label is 1 and not where it is 0. S = right - wrong, so that D = 1.
 
@@ -90,7 +54,7 @@ class Accuracy(_Counted):
 
 
 @dataclass(frozen=True)
-class ClippedLoss(_Counted):
+class ClippedLoss(Counted):
     """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it. For `tune(metric=...)`.
 
     bound: the most that a record counts, above 0; InvalidArgument otherwise.
@@ -113,7 +77,72 @@ class ClippedLoss(_Counted):
 
 
 @dataclass(frozen=True)
-class DeclaredMetric(_Counted):
+class LogLoss(Counted):
+    """The mean of -log of the probability that the model gives to a record's label (softmax of several outputs, or one logit),
+    whatever loss it is trained with; each record's clipped to [0, bound]. For `tune(metric=...)`, also as "log loss".
+
+    bound: the most that a record counts, above 0: at 5, a label that gets less than 0.7 % counts as one that gets 0.7 %.
+
+    >>> import honestdp
+    >>> honestdp.LogLoss().bound
+    5.0
+    """
+
+    bound: float = 5.0
+    name: str = "log loss"
+    best = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive(bound=self.bound)
+
+    @property
+    def worst(self) -> float:
+        return float(self.bound)
+
+
+@dataclass(frozen=True)
+class BalancedAccuracy(Counted):
+    """The mean over K classes of the part of each that is classified right. For `tune(metric=...)`, also as "balanced accuracy"
+    with `prevalence=`.
+
+    prevalence: the part of the records in each class, in order, DECLARED from public knowledge: counted from these records it
+        would be a private quantity that no noise protects.
+
+    With weights w_c = 1/(K p_c) a record of class c counts 1/2 + w_c/2 where it is right and 1/2 - w_c/2 where not; where the
+    declared parts are the true ones, the mean of that is balanced accuracy. A record of the rarest class moves the sum the most,
+    by D, and the noise is as large as that: one part in 100 of two classes costs 50 times the noise of accuracy.
+
+    >>> import honestdp
+    >>> honestdp.BalancedAccuracy([0.75, 0.25]).weights
+    (0.6666666666666666, 2.0)
+    """
+
+    prevalence: Sequence[float]
+    name: str = "balanced accuracy"
+    limits = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prevalence", checked_prevalence(self.prevalence))
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return balancing_weights(self.prevalence)
+
+    @property
+    def worst(self) -> float:
+        return (1 - max(self.weights)) / 2
+
+    @property
+    def best(self) -> float:
+        return (1 + max(self.weights)) / 2
+
+    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
+        """At most, by the declared parts: a record of class c is w_c/2 from the middle."""
+        return sum(part * weight**2 / 4 for part, weight in zip(self.prevalence, self.weights, strict=True)) / records
+
+
+@dataclass(frozen=True)
+class DeclaredMetric(Counted):
     """A user's own: function(output, y) of ONE record -> a number from low to high, greater is better; the score is its mean.
 
     output and y are one record's: for ten classes a tensor of ten numbers and a tensor of one. The number is clipped to the range
@@ -147,15 +176,15 @@ class DeclaredMetric(_Counted):
         return self.high
 
 
-Metric = Accuracy | ClippedLoss | DeclaredMetric
+Metric = Accuracy | BalancedAccuracy | ClippedLoss | LogLoss | DeclaredMetric
 
 
 def check_metric(metric: Any) -> None:
-    """One of the three, and no subclass: what it counts is computed here, not by it."""
+    """One of these, and no subclass: what it counts is computed here, not by it."""
     if type(metric) not in get_args(Metric):
         wanted = (
-            "honestdp.Accuracy(), honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, low=, high=) with a function "
-            "of one record's output and label"
+            "honestdp.Accuracy(), BalancedAccuracy(prevalence), LogLoss(), ClippedLoss(bound) or DeclaredMetric(function, low=, "
+            "high=) with a function of one record's output and label"
         )
         raise InvalidArgument("metric", metric, wanted)
 
@@ -194,7 +223,7 @@ def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, f
     value = metric.value(noisy, records=records)
     noise = multiplier * abs(metric.best - metric.worst) / (2 * records)  # where no value is cut to its limits
     reach = DEVIATIONS * math.sqrt(noise**2 + metric.sampling_variance(value, records=records, fraction=fraction))
-    low, high = sorted((metric.worst, metric.best))
+    low, high = metric.limits
     return Score(metric.name, value, max(value - reach, low), min(value + reach, high), noise)
 
 

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric
+from honestdp.boundary.metrics import BATCH, Accuracy, BalancedAccuracy, DeclaredMetric, LogLoss, Metric
 from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, mapped_outputs, vet_forward
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.outputs import each_tensor, main, row, tensors_in, with_rows
 from honestdp.gradients.probe import made_up_inputs, made_up_labels
-from honestdp.losses import Loss, prediction
+from honestdp.losses import Loss, cross_entropy, prediction
 
 _SEED = 20261115
 _CALLS = 32  # records that a user's function is tried on, three times each
@@ -46,9 +46,11 @@ def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Ten
             made = made_up_inputs(module, x, (BATCH,), torch.Generator().manual_seed(_SEED))
             output = with_rows(forward(copy.deepcopy(module).eval(), made), BATCH)
         labels = _labels(y, output)
-        if isinstance(metric, Accuracy):
+        if isinstance(metric, Accuracy | BalancedAccuracy | LogLoss):
             predicted = prediction(output)
             aligned(predicted, labels)
+            if isinstance(metric, BalancedAccuracy):
+                _check_classes(metric, predicted, labels)
             if predicted.dim() == 1 or predicted.shape[1] == 1:
                 _check_logit(loss, output, labels)
             return forward
@@ -76,6 +78,16 @@ def _labels(y: Tensor, output: Any) -> Tensor:
     several = first.shape[1] if first.dim() == max(2, y.dim() + 1) else 2
     classes = None if y.is_floating_point() else max(2, several)
     return made_up_labels(y, (len(first), *y.shape[1:]), torch.Generator().manual_seed(_SEED), classes=classes)
+
+
+def _check_classes(metric: BalancedAccuracy, output: Tensor, y: Tensor) -> None:
+    """That the declared classes are those of the model, one label a record."""
+    numbers_of(metric, cross_entropy)(output, y)
+    classes = 2 if output.dim() == 1 else max(2, output.shape[1])
+    if len(metric.prevalence) != classes:
+        raise InvalidArgument(
+            "prevalence", list(metric.prevalence), f"of {classes} classes, as the model's outputs have"
+        )
 
 
 def _check_logit(loss: Loss, output: Any, y: Tensor) -> None:

@@ -19,12 +19,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from honestdp.boundary.metrics import BATCH, Accuracy, DeclaredMetric, Metric, check_metric
+from honestdp.boundary.metrics import (
+    BATCH,
+    Accuracy,
+    BalancedAccuracy,
+    DeclaredMetric,
+    LogLoss,
+    Metric,
+    check_metric,
+)
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, outputs
 from honestdp.gradients.inputs import Inputs
@@ -130,6 +140,10 @@ def numbers_of(metric: Metric, loss: Loss) -> Numbers:
     """What the metric makes of the records of a batch, each by itself."""
     if isinstance(metric, Accuracy):
         return right
+    if isinstance(metric, BalancedAccuracy):
+        return partial(balanced, metric.weights)
+    if isinstance(metric, LogLoss):
+        return log_loss
     if isinstance(metric, DeclaredMetric):
         return OneByOne(metric.function)
     if loss is cross_entropy:
@@ -174,6 +188,28 @@ def right(output: Any, y: Tensor) -> Tensor:
     found = (highest > 0) == (y > 0.5) if scores.shape[1] == 1 else place == y
     found &= highest == highest
     return found if found.dim() == 1 else found.flatten(1).all(dim=1)
+
+
+def balanced(weights: Sequence[float], output: Any, y: Tensor) -> Tensor:
+    """`[n]`: 1/2 and half of the weight of a record's class, more where it is right and less where not. NaN for other labels."""
+    found = right(output, y)
+    scores, label = aligned(prediction(output), y)
+    if label.dim() != 1:
+        raise InvalidArgument("metric", "balanced accuracy", "another for several labels a record")
+    place = (label > 0.5).long() if scores.shape[1] == 1 else label
+    fits = (place >= 0) & (place < len(weights))
+    weight = torch.tensor(weights, dtype=torch.float64, device=label.device)[torch.where(fits, place, 0)]
+    return torch.where(fits, 0.5 + weight * (found.double() - 0.5), torch.nan)
+
+
+def log_loss(output: Any, y: Tensor) -> Tensor:
+    """`[n]`: -log of the probability of a record's label, the mean over its positions. NaN for a label that is no class."""
+    scores, label = aligned(prediction(output), y)
+    if scores.shape[1] > 1:
+        return _cross_entropy(scores, label) / max(1, label[0].numel())
+    second = torch.where(label > 0.5, 1.0, 0.0).to(torch.float64)
+    losses = functional.binary_cross_entropy_with_logits(scores[:, 0].double(), second, reduction="none")
+    return losses.reshape(len(label), -1).mean(dim=1)
 
 
 def _cross_entropy(output: Any, y: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from typer import Option
 
 from honestdp import checks
 from honestdp.cli import options as option
+from honestdp.cli.spaces import numbers_of, spaces_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,8 +48,13 @@ _SCHEDULE = (
     "Of the step size: constant, decay, cosine, warmup or warmup-cosine; `warmup:0.05` warms up over that part of the steps, "
     "a tenth if left out."
 )
+_METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss".'
+_PREVALENCE = (
+    "The part of each class, such as `0.9,0.1`: declared from public knowledge, never counted from the records."
+)
+_WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
-    "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
+    "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "metric", "max_runs", "published", "candidates",
     "ledger", "strict", "noise_seed", "note", "again",
 )  # fmt: skip
 
@@ -72,6 +78,9 @@ def tune(
     ] = None,
     schedule: Annotated[str, Option(help=_SCHEDULE)] = "constant",
     validation: Annotated[float, Option(help="The fraction of records that score the runs.")] = 0.2,
+    metric: Annotated[str | None, Option(help=_METRIC)] = None,
+    prevalence: Annotated[str | None, Option(help=_PREVALENCE)] = None,
+    class_weights: Annotated[str | None, Option(help=_WEIGHTS)] = None,
     max_runs: option.MaxRuns = None,
     published: Annotated[bool, Option("--published", help="Rest on published bounds alone.")] = False,
     candidates: Annotated[
@@ -195,7 +204,7 @@ def _asked(context: Any, dataset: Any, resumed: Path | None) -> Asked:
 
     options = context.params
     names = options["optimizer"] or ["horizon"]
-    spaces = _spaces(options["space"], names)
+    spaces = spaces_of(options["space"], names)
     if options["model"] == "logistic" and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
     bound = inspect.signature(search).bind(
@@ -209,6 +218,8 @@ def _asked(context: Any, dataset: Any, resumed: Path | None) -> Asked:
         out=resumed or options["out"],
         resume=resumed is not None,
         **{name: options[name] for name in _HANDED_ON},
+        prevalence=numbers_of("prevalence", options["prevalence"]),
+        class_weights=numbers_of("class_weights", options["class_weights"]),
         compute=Compute(device=options["device"], progress=True),
         reproduce=_command(context),
     )
@@ -267,43 +278,3 @@ def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Modul
         return nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, classes))
 
     return logistic if words == "logistic" else hidden
-
-
-def _spaces(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | None:
-    if not texts:
-        return None
-    spaces: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        match = re.fullmatch(r"(?:([\w-]+)\.)?(\w+)=(.+)", text)
-        if match is None:
-            raise checks.InvalidArgument("space", text, "NAME=VALUES, such as clip=0.1,0.2 or sgd.lr=log:0.001:1")
-        optimizer, name, values = match.groups()
-        if optimizer is not None and optimizer not in optimizers:
-            raise checks.InvalidArgument("space", text, f"for one of the optimizers asked for: {', '.join(optimizers)}")
-        for each in [optimizer] if optimizer else optimizers:
-            if name in spaces.setdefault(each, {}):
-                raise checks.InvalidArgument("space", text, f"{name} once, with all its values: {name}=A,B,C")
-            spaces[each][name] = _values(text, values)
-    return spaces
-
-
-def _values(text: str, values: str) -> Any:
-    from honestdp.search.laws import LogUniform, Uniform
-
-    try:
-        law = re.fullmatch(r"(log|uniform):([^:]+):([^:]+)", values)
-        if law is not None:
-            return {"log": LogUniform, "uniform": Uniform}[law[1]](float(law[2]), float(law[3]))
-        return [_value(one) for one in values.split(",")]
-    except (ValueError, OverflowError) as trouble:
-        laws = "log:LOW:HIGH or uniform:LOW:HIGH with LOW below HIGH"
-        wanted = f"NAME=VALUES with finite numbers: a list 0.1,0.2 or {laws}"
-        raise checks.InvalidArgument("space", text, wanted) from trouble
-
-
-def _value(text: str) -> Any:
-    words = {"auto": "auto", "true": True, "false": False, "half": "half", "full": "full"}
-    if (word := text.strip().lower()) in words:
-        return words[word]
-    number = float(text)
-    return int(number) if number == int(number) and "." not in text and "e" not in text.lower() else number

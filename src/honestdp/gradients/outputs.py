@@ -17,6 +17,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Loss, cross_entropy, prediction
+from honestdp.losses.class_weights import ClassWeighted, base_of
 
 Rebuild = Callable[[list[Tensor]], Any]
 WANTED = "a tensor of one row per example, or a tuple, a dict or a Hugging Face output of such tensors"
@@ -91,13 +92,16 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
     """
     output = with_rows(inputs.call(model, x), len(y))
     classes = None
-    if loss is cross_entropy:
+    if base_of(loss) is cross_entropy:
         scores = prediction(output)
         if scores.dim() != y.dim() + 1 or scores.shape[2:] != y.shape[1:]:
             shape = tuple(y.shape[1:])
             wanted = f"[examples, classes, ...] with the dimensions of the labels, {shape}, after the classes"
             raise InvalidArgument("the model's output shape", tuple(scores.shape), wanted)
         classes = scores.shape[1]
+        if isinstance(loss, ClassWeighted) and len(loss.weights) != classes:
+            wanted = f"of {classes} classes, as many as the model has outputs"
+            raise InvalidArgument("class_weights", list(loss.weights), wanted)
     losses = loss(output, y)
     if losses.shape != (len(y),):
         wanted = (

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
+from honestdp.boundary.metrics import BalancedAccuracy
 from honestdp.boundary.scores import asks_user
 from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
 from honestdp.losses import Loss
+from honestdp.losses.class_weights import ClassWeighted
 from honestdp.planner.statements import statement
 from honestdp.search.design import Design
 
@@ -94,6 +96,10 @@ def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: boo
     if asks_user(design.metric, loss):
         how = "it was shown one record at a time, and remembers none"
         trust.append(f"what scores a record is the user's function: {how}")
+    if isinstance(design.metric, BalancedAccuracy) or isinstance(loss, ClassWeighted):
+        trust.append(
+            "the class weights and the prevalence of classes are declared, public, and not counted from these records"
+        )
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
     errors = "the model and its loss raise an error on no record"

@@ -20,12 +20,13 @@ import torch
 from honestdp import checks
 from honestdp.accounting.once import once
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.metrics import Metric, check_metric, default_metric
+from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss
+from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.prospects import forewarn
 from honestdp.planner.shapes import training_records
@@ -40,6 +41,7 @@ from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import Search, SearchStopped, look
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import Setting
+from honestdp.search.scored_by import metric_of
 from honestdp.search.shaped import shaped_space
 from honestdp.search.space import Optimizer
 from honestdp.selection import Selection
@@ -65,7 +67,8 @@ def tune(
     epochs: float | None = None,
     records: int | None = None,
     validation: float = 0.2,
-    metric: Metric | None = None,
+    metric: str | Metric | None = None,
+    prevalence: Sequence[float] | None = None,
     max_runs: float | None = None,
     published: bool = False,
     candidates: int | None = None,
@@ -77,6 +80,7 @@ def tune(
     resume: bool = False,
     again: bool = False,
     loss: Loss | None = None,
+    class_weights: Weights | None = None,
     schedule: str | Schedule = "constant",
     noise_seed: int | None = None,
     secure: bool = False,
@@ -103,7 +107,9 @@ def tune(
         (1 - validation) * records / lot steps: once through the training records.
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
-    metric: Accuracy for classes; honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=) of one record.
+    metric: "accuracy" (the default for classes), "balanced accuracy" with prevalence, "log loss", or an object of these:
+        honestdp.Accuracy, BalancedAccuracy, LogLoss, ClippedLoss(bound), DeclaredMetric(function, low=, high=) of one record.
+    prevalence: the part of each class, DECLARED from public knowledge and never counted from these records.
     max_runs: the most runs, on average. published: rest on published bounds alone.
     candidates: of a random search (a space with LogUniform or Uniform), how many draws it amounts to, which its price depends on:
         64 if left out. space_seed: of those that are run once each.
@@ -115,7 +121,7 @@ def tune(
         `searches/` beside the ledger, with the dataset's name and a digest of the arguments; without one nothing is kept.
     resume: refuse to begin: there must be a search in `out`. again: with `out` left out, a new search where that of the same
         arguments is over; it is charged anew.
-    loss, schedule: see `train_population`.
+    loss, class_weights, schedule: see `train_population`.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
     strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
@@ -161,9 +167,10 @@ class Asked:
 
 def asked(
     *, model: Any, data: Any, budget: Any, optimizer: Any, space: Any, selection: Any, coverage: Any, lot: Any, steps: Any,
-    epochs: Any, records: Any, validation: Any, metric: Any, max_runs: Any, published: Any, candidates: Any, space_seed: Any,
-    ledger: Any, dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any, schedule: Any, noise_seed: Any,
-    secure: Any, strict: Any, compute: Any, reproduce: Any, on_step: Any, label: str | None = None,
+    epochs: Any, records: Any, validation: Any, metric: Any, prevalence: Any, max_runs: Any, published: Any,
+    candidates: Any, space_seed: Any, ledger: Any, dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any,
+    class_weights: Any, schedule: Any, noise_seed: Any, secure: Any, strict: Any, compute: Any, reproduce: Any,
+    on_step: Any, label: str | None = None,
 ) -> Asked:  # fmt: skip
     """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
     compute = checked(compute)
@@ -189,6 +196,7 @@ def asked(
     checks.whole(least=0, space_seed=space_seed)
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
+    loss = with_class_weights(loss, class_weights, prevalence)
     fraction = float(validation)
     training = training_records(size, fraction)
     shaped, how = shaped_space(
@@ -206,7 +214,7 @@ def asked(
         published=published,
         drawn=candidates,
         space_seed=space_seed,
-        metric=_metric(metric, private, validation),
+        metric=metric_of(metric, private.shapes, validation=fraction, prevalence=prevalence),
     )
     setting = Setting(
         model=model,
@@ -281,7 +289,7 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
 
     score = None
     if result.score is not None:
-        limits = (0.0, 1.0) if result.score.name == "accuracy" else None
+        limits = (0.0, 1.0) if result.score.name in ("accuracy", "balanced accuracy") else None
         numbers = {name: getattr(result.score, name) for name in ("name", "value", "low", "high", "noise")}
         score = ScoreView(**numbers, fraction=made.fraction, records=round(made.validation_records), limits=limits)
     return page(
@@ -299,13 +307,3 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
             configuration=public.as_dict(),
         )
     )
-
-
-def _metric(metric: Metric | None, data: PrivateData, validation: float) -> Metric | None:
-    if metric is not None:
-        check_metric(metric)
-    if metric is not None or not validation:
-        return metric
-    if data.shapes is None:
-        raise InvalidArgument("metric", None, "given for a Dataset, whose labels are not read before they are paid for")
-    return default_metric(data.shapes.y.dtype)

@@ -7,7 +7,6 @@ program.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
@@ -24,6 +23,7 @@ from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
+from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers import Rule
 from honestdp.optimizers.decay import check_decay
 from honestdp.optimizers.rule import kind, rule_of
@@ -53,6 +53,8 @@ def train(
     optimizer: str | Rule | type[Rule],
     delta: float | None = None,
     loss: Loss | None = None,
+    class_weights: Weights | None = None,
+    prevalence: Sequence[float] | None = None,
     noise_seed: int | None = None,
     secure: bool = False,
     schedule: str | Schedule = "constant",
@@ -88,7 +90,8 @@ def train(
     0.45
     """
     results = train_population(
-        model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, noise_seed=noise_seed, secure=secure,
+        model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, class_weights=class_weights,
+        prevalence=prevalence, noise_seed=noise_seed, secure=secure,
         schedule=schedule, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note, on_step=on_step,
         every=every, compute=compute,
     )  # fmt: skip
@@ -103,6 +106,8 @@ def train_population(
     optimizers: Sequence[str | Rule | type[Rule]],
     delta: float | None = None,
     loss: Loss | None = None,
+    class_weights: Weights | None = None,
+    prevalence: Sequence[float] | None = None,
     noise_seed: int | None = None,
     secure: bool = False,
     schedule: str | Schedule = "constant",
@@ -124,6 +129,8 @@ def train_population(
     optimizers: rules of honestdp.optimizers or of your own; names or classes of those that need no numbers.
     delta: of the guarantee; needed as soon as an epsilon or a statement is asked for.
     loss: loss(output, y) -> one number per example; by default cross-entropy for integer labels, else squared error.
+    class_weights: a list with a number for each class that the losses of its examples are multiplied by, or "balanced" with
+        prevalence: the part of each class. Both are declared: counted from the data they would tell of it without any noise.
     noise_seed: fixes lots and noise to repeat a result, which is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
     schedule: "constant", "decay" (Koskela & Honkela), "cosine", "warmup" or "warmup-cosine" (over the first tenth of the steps,
@@ -162,6 +169,7 @@ def train_population(
     place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
     books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
     watch, charging = partial(watch_of, on_step, every, len(rules)), None
+    loss = with_class_weights(loss, class_weights, prevalence)
     how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict}
     if books is not None:
         charging = Charging(books=books, place=place, rules=rules, watch=watch, **how)
@@ -245,7 +253,7 @@ def assemble(
         rules=list(optimizers),
         initial=stack(modules, intake.layout, device),
         factors=torch.tensor(factors(schedule, runs[0]), dtype=intake.dtype, device=device),
-        seed=seed or (Seed.fresh() if noise_seed is None else Seed.fixed(_whole_seed(noise_seed))),
+        seed=seed or (Seed.fresh() if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed))),
         secure=secure,
         place=keep if compute.checkpoint is None else File(Path(compute.checkpoint)),
         seconds=compute.checkpoint_seconds,
@@ -266,17 +274,6 @@ def _check_kinds(run: Any, *, loss: Any, budget: Any, schedule: Any) -> None:
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
     if not isinstance(schedule, str) and not callable(schedule):
         raise InvalidArgument("schedule", schedule, WANTED)
-
-
-def _whole_seed(seed: Any) -> int:
-    wanted = "a whole number of 64 bits, or None"
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise InvalidArgument("noise_seed", seed, wanted) from None
-    if isinstance(seed, bool) or not -(1 << 63) <= number < 1 << 63:
-        raise InvalidArgument("noise_seed", seed, wanted)
-    return number
 
 
 def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[Run]:
