@@ -1,51 +1,75 @@
-"""The page of a paper, made from its results: the claims and our numbers side by side."""
+"""The page of a paper, made from its results: settings, a summary, then every claim and our numbers side by side."""
 
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from honestdp.checks import HonestdpError
-from honestdp_papers.claims import RULE
-from honestdp_papers.registry import Paper, result_file
+from honestdp_papers.claims import RULE, SENTENCE, VERDICTS
+from honestdp_papers.registry import Item, Paper, result_file
 from honestdp_papers.results import kept_result
+
+Found = list[tuple[Item, dict[str, Any] | None]]
+SUMMED = {
+    "holds": "Hold",
+    "holds in part": "Hold in part",
+    "does not hold": "Do not hold",
+    "cannot be told": "Cannot be told",
+}
 
 
 def page(paper: Paper, *, out: Path, beside: Path) -> str:
     """The page as markdown, with links to figures relative to `beside`, the page's file."""
-    found = [(item, kept_result(paper, item, out=out, quick=False)) for item in paper.items]
+    found: Found = [(item, kept_result(paper, item, out=out, quick=False)) for item in paper.items]
     if all(result is None for _, result in found):
         raise HonestdpError(
             f"no full-size result of {paper.name} is in {out}: honestdp papers run {paper.name}/NAME makes them"
         )
+    commands = _commands(found)
+    head = paper.head()
     lines = [
         f"# {paper.title}",
         "",
         f"{paper.citation}. Every number and verdict on this page comes from the results in `{_folder(out, paper)}`; "
-        f"`honestdp papers document {paper.name}` writes the page.",
-        "",
-        "[How to run it](README.md), whole or in small. Figures share parts of the training (DPAdam's runs at sigma 4 are in "
-        "figures 4 and 5 alike), so the times below count shared parts once for each figure.",
-        "",
-        RULE,
+        f"`honestdp papers document {paper.name}` writes the page. [How to run it](README.md), whole or in small.",
         "",
         "Curves over test data and repeats evaluate the reproduction on public data. No budget covers them: a practitioner who "
         "looked at them would have to pay for them.",
         "",
-        "| | shows | claims that hold / in part / not |",
-        "|---|---|---|",
+        "## Settings",
+        "",
+        *head.settings,
+        "",
+        "## Words",
+        "",
+        *head.words,
+        "",
+        "## What the paper got right, and what not",
+        "",
+        RULE,
+        "",
+        *_summary(found, head.chapters),
+        *_contents(found),
     ]
-    for item, result in found:
-        lines.append(f"| [{item.name}](#{item.name}) | {item.about} | {_tally(result)} |")
     for item, result in found:
         lines += ["", f"## {item.name}", "", f"{item.about}."]
         if result is None:
             lines += ["", f"Not run in full size yet: `honestdp papers run {paper.name}/{item.name}`."]
             continue
         figure = result_file(out, paper.name, item.name, False).with_suffix(".png")
-        lines += _section(result, Path(os.path.relpath(figure, beside.parent)).as_posix())
+        lines += _section(result, Path(os.path.relpath(figure, beside.parent)).as_posix(), commands)
+    if commands:
+        lines += ["", "## How the parts were made", ""]
+        lines += [
+            "Figures share parts (DPAdam's trainings at sigma 4 are in figures 4 and 5 alike), and the times above count them "
+            "once for each. The commands that made them:",
+            "",
+            *(f"- **{letter}**: `{command}`" for command, letter in commands.items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -53,35 +77,73 @@ def _folder(out: Path, paper: Paper) -> str:
     return (out / paper.name).as_posix()
 
 
-def _tally(result: dict[str, Any] | None) -> str:
+def _commands(found: Found) -> dict[str, str]:
+    """The commands that trained, each with a letter to name it by."""
+    each = {command: None for _, result in found if result for command in result["made"]["training by"]}
+    return dict(zip(each, string.ascii_uppercase, strict=False))
+
+
+def _summary(found: Found, chapters: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """The paper's sentences by chapter and verdict; printed numbers and claims of our own are in the sections."""
+    results = {item.name: result for item, result in found if result is not None}
+    lines = []
+    for title, names in chapters:
+        told = [(name, claim) for name in names if name in results for claim in results[name]["claims"]]
+        sentences = [(name, claim) for name, claim in told if claim.get("kind", SENTENCE) == SENTENCE]
+        if not sentences:
+            continue
+        lines += [f"**{title}**", ""]
+        for verdict, words in SUMMED.items():
+            own = [f"{claim['claim']} ([{name}](#{name}))" for name, claim in sentences if claim["verdict"] == verdict]
+            if own:
+                lines += [f"- {words} ({len(own)} of {len(sentences)}):", *(f"  - {one}" for one in own)]
+        lines.append("")
+    return lines
+
+
+def _contents(found: Found) -> list[str]:
+    """Every result, and how many of its claims have which verdict, by what kind of claim they are."""
+    header = ["", "shows", "sentences: hold / in part / not / cannot be told", "printed numbers", "ours"]
+    rows = [
+        [f"[{item.name}](#{item.name})", item.about, *(_tally(result, kind) for kind in (SENTENCE, "numbers", "ours"))]
+        for item, result in found
+    ]
+    return markdown_table(header, rows)
+
+
+def _tally(result: dict[str, Any] | None, kind: str) -> str:
     if result is None:
         return "not run yet"
-    verdicts = [claim["verdict"] for claim in result["claims"]]
-    return " / ".join(str(verdicts.count(verdict)) for verdict in ("holds", "holds in part", "does not hold"))
+    verdicts = [claim["verdict"] for claim in result["claims"] if claim.get("kind", SENTENCE) == kind]
+    return " / ".join(str(verdicts.count(verdict)) for verdict in VERDICTS) if verdicts else ""
 
 
-def _section(result: dict[str, Any], figure: str) -> list[str]:
-    lines = [
-        "",
-        *markdown_table(
-            ["the paper's claim", "ours", "verdict"], [[c["claim"], c["found"], c["verdict"]] for c in result["claims"]]
-        ),
-    ]
+def _section(result: dict[str, Any], figure: str, commands: dict[str, str]) -> list[str]:
+    who = {SENTENCE: "the paper, a sentence", "numbers": "the paper, numbers", "ours": "ours"}
+    rows = [[who[c.get("kind", SENTENCE)], c["claim"], c["found"], c["verdict"]] for c in result["claims"]]
+    lines = ["", *markdown_table(["whose", "claim", "found", "verdict"], rows)]
     if "figure" in result:
         lines += ["", f"![{result['about']}]({figure})"]
     for table in result["tables"]:
         lines += ["", f"{table['title']}:", "", *markdown_table(table["header"], table["rows"])]
     if result["notes"]:
         lines += ["", *(f"- {note}" for note in result["notes"])]
-    made = result["made"]
+    return [*lines, "", _made(result["made"], commands)]
+
+
+def _made(made: dict[str, Any], commands: dict[str, str]) -> str:
     how = f"`{made['command']}`"
-    others = [command for command in made["training by"] if command != made["command"]]
-    if others:
-        how += ", trained by " + ", ".join(f"`{command}`" for command in others)
+    letters = [commands[command] for command in made["training by"] if command in commands]
+    if letters:
+        how += f", from parts made by {', '.join(letters)} ([commands](#how-the-parts-were-made))"
     seconds = made["seconds of training"] + made["seconds of the rest"]
     packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    lines += ["", f"Made by {how} on {', '.join(made['device'])} in {seconds:.0f} s ({packages}; {made['on']})."]
-    return lines
+    said = f"Made by {how} on {', '.join(made['device'])} in {seconds:.0f} s ({packages}; {made['on']})."
+    stale = made.get("stale", {"parts": 0})
+    if stale["parts"]:
+        changed = ", ".join(f"`{name}`" for name in stale["changed since"])
+        said += f" {stale['parts']} of {stale['of']} parts are stale: since they were made, these files have changed: {changed}."
+    return said
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -40,8 +40,8 @@ def panels(file: Path, rows: int, columns: int, *, size: tuple[float, float]) ->
 def shared_legend(axes: Any, heading: str, *, columns: int = 3) -> None:
     """One legend above all panels, of what is in `axes`, under a heading."""
     handles, labels = axes.get_legend_handles_labels()
-    axes.figure.suptitle(heading, fontsize=11, x=0.01, ha="left")
-    axes.figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=9)
+    place = {"loc": "outside upper center", "ncols": columns, "frameon": False, "fontsize": 9}
+    axes.figure.legend(handles, labels, title=heading, title_fontsize=11, **place)
 
 
 def named(axes: Any, title: str, x: str, y: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from honestdp.checks import HonestdpError
@@ -31,11 +31,21 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Head:
+    """What stands at the head of a paper's page, as lines of markdown, and its chapters: (title, names of items)."""
+
+    settings: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    chapters: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Paper:
     name: str
     title: str
     citation: str
     items: tuple[Item, ...]
+    head: Callable[[], Head] = Head
 
     def item(self, name: str) -> Item:
         for item in self.items:

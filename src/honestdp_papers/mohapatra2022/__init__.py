@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from honestdp_papers.claims import Outcome
 from honestdp_papers.parts import Part
-from honestdp_papers.registry import Finished, Item, Paper
+from honestdp_papers.registry import Finished, Head, Item, Paper
 
 
 def _finish(module: str, function: str) -> Callable[[Finished, bool], Outcome]:
@@ -32,12 +32,21 @@ def _trained(name: str, about: str, module: str, parts: str) -> Item:
     return Item(name, about, _finish(module, name), _parts(module, parts))
 
 
+def _head() -> Head:
+    from honestdp_papers.mohapatra2022.page import CHAPTERS, WORDS, settings
+
+    return Head(settings(), list(WORDS), CHAPTERS)
+
+
 PAPER = Paper(
+    head=_head,
     name="mohapatra2022",
     title="The Role of Adaptive Optimizers for Honest Private Hyperparameter Selection",
     citation="Mohapatra, Sasy, He, Kamath & Thakkar, AAAI 2022",
     items=(
         Item("figure1", "What Liu & Talwar's selection costs against composition", _finish("costs", "figure1")),
+        Item("theorem1", "Liu & Talwar's bound, checked by brute force", _finish("theorem1", "theorem1")),
+        Item("trends", "LT's delta2, and other noises, lots and steps", _finish("trends", "trends")),
         Item("figure6", "From how many candidates on selection is cheaper", _finish("costs", "figure6")),
         Item("table1", "The costs of the three searches, and what they cost today", _finish("table1", "table1")),
         Item(
@@ -46,12 +55,14 @@ PAPER = Paper(
             _finish("coupling", "figure2"),
             _parts("regression", "parts"),
         ),
-        Item("theorem2", "The optimal step size, predicted and measured", _finish("coupling", "theorem2")),
+        Item("theorem2", "The optimal step size, predicted and measured", _finish("theorem2", "theorem2")),
         _trained("figure3", "180 settings of DPAdam", "defaults", "parts3"),
         _trained("figure4", "DPSGD, DPMomentum and DPAdam, sigma 4", "comparison", "parts4"),
         _trained("figure8", "DPSGD, DPMomentum and DPAdam, sigma 2", "comparison", "parts8"),
         _trained("figure9", "DPSGD, DPMomentum and DPAdam, sigma 8", "comparison", "parts9"),
         _trained("figure7", "Which DPSGD candidates are ever the best", "pruning", "parts7"),
+        _trained("momentum", "Is there a good default for momentum?", "momentum", "parts_of"),
+        _trained("catastrophes", "How bad a candidate may be, and how much they vary", "catastrophes", "parts_of"),
         _trained("figure5", "DPAdam, ADADP and DPAdamWOSM, sigma 4", "adaptive", "parts5"),
         _trained("figure10", "DPAdam, ADADP and DPAdamWOSM, sigma 2", "adaptive", "parts10"),
         _trained("figure11", "DPAdam, ADADP and DPAdamWOSM, sigma 8", "adaptive", "parts11"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from honestdp.search.secret import drawn
 from honestdp_papers.mohapatra2022.honest_noise import kept
 from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_answers
 from honestdp_papers.mohapatra2022.honest_training import OPTIMIZERS, SINGLE, Search, epsilons, pool_name, searches
+from honestdp_papers.mohapatra2022.measures import Measured
 from honestdp_papers.mohapatra2022.setting import Pair, pair_title
 from honestdp_papers.parts import Arrays
 from honestdp_papers.registry import Finished
@@ -37,8 +39,19 @@ class Cell:
     def deviation(self) -> float:
         return float(np.std(self.values, ddof=1))
 
+    @property
+    def quartiles(self) -> tuple[float, float, float]:
+        low, middle, high = np.percentile(self.values, (25, 50, 75))
+        return float(low), float(middle), float(high)
+
+    @property
+    def winners(self) -> int:
+        """How many different trainings won, as far as their accuracies tell them apart."""
+        return len(set(self.values))
+
     def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.deviation:.1f}"
+        low, middle, high = self.quartiles
+        return f"{middle:.1f} ({low:.1f} to {high:.1f})"
 
 
 @dataclass(frozen=True)
@@ -50,8 +63,15 @@ class Case:
     cells: dict[Way, Cell]
     single: Cell
 
-    def best(self, optimizers: tuple[str, ...], selection: str) -> float:
-        return max(self.cells[name, selection].mean for name in optimizers)
+    def best(self, optimizers: tuple[str, ...], selection: str) -> Cell:
+        return max((self.cells[name, selection] for name in optimizers), key=lambda cell: cell.mean)
+
+    def error(self, cell: Cell) -> float:
+        """The standard error of a cell's mean. Searches share trainings: those with one winner are one training."""
+        return max(cell.deviation, self.single.deviation) / math.sqrt(cell.winners)
+
+    def gap(self, one: Cell, other: Cell) -> Measured:
+        return Measured(one.mean - other.mean, math.hypot(self.error(one), self.error(other)))
 
 
 def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:

@@ -7,7 +7,7 @@ from typing import Any
 
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, Selection, Winner
-from honestdp_papers.claims import Outcome, Table, judged
+from honestdp_papers.claims import NUMBERS, OURS, Outcome, Table, judged
 from honestdp_papers.mohapatra2022.costs import COVERAGE, NOISE, liu_talwar, moments, stopping
 from honestdp_papers.mohapatra2022.setting import LOT, TASKS, Task
 from honestdp_papers.registry import Finished
@@ -55,6 +55,7 @@ def table1(parts: Finished, quick: bool) -> Outcome:
             "The twelve costs of Table 1",
             close,
             f"{sum(close)} of {len(close)} agree (within {AGREES:g}); the largest difference is {max(apart):.3f}",
+            kind=NUMBERS,
         ),
         judged(
             "DPAdam, 4 candidates by MA, takes about a third of the privacy budget of DPSGD, 40 by LT",
@@ -72,6 +73,7 @@ def table1(parts: Finished, quick: bool) -> Outcome:
             [ratio >= MUCH for ratio in alike.values()],
             f"the 280 ({_mean(280)} trainings in the mean, each candidate drawn with probability {COVERAGE:g}) cost "
             f"{_listed(alike)} times as much as the 4 ({MUCH:g} or more is much)",
+            kind=OURS,
         ),
     ]
     return Outcome(
@@ -103,12 +105,13 @@ def _tables1(
             rows.append([title, grid, *costs.values(), single[title], _mean(GRIDS[grid])])
     return [
         Table(
-            "Table 1, printed / ours (`moments`)",
-            ["dataset", "DPSGD (LT, 40)", "DPMomentum (LT, 280)", "DPAdam (MA, 4)"],
+            "Table 1, printed / ours (`moments`, natural logarithm in Upsilon)",
+            ["dataset", "DPSGD (LT, gamma = 1/40)", "DPMomentum (LT, gamma = 1/280)", "DPAdam (MA, 4)"],
             both,
         ),
         Table(
-            "The same searches by every method; random stopping (papernot-steinke, envelope) draws each candidate with "
+            "The same searches by every method: LT with gamma = 1/candidates, as in the paper, so that it draws a given "
+            "candidate with probability 1/2; random stopping (papernot-steinke, envelope) so long that it draws each with "
             f"probability {COVERAGE:g}",
             ["dataset", "grid", *TODAY, "one run", "trainings by random stopping, mean"],
             rows,

@@ -1,0 +1,146 @@
+"""How bad may a candidate be? Catastrophes and variance over the grids, read from the trainings of figure 4.
+
+A practitioner who tries few candidates at random gets about what a candidate gives on average. The paper says of DPAdam that it
+is "much more likely to produce non-catastrophic results", and has "a smaller variance" than DPSGD; it gives no number for either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
+from honestdp_papers.look import COLOURS, named, panels, shared_legend
+from honestdp_papers.mohapatra2022.comparison import OPTIMIZERS, pruned, wins
+from honestdp_papers.mohapatra2022.measures import Measured, accuracy, counted, jackknifed, trained_notes
+from honestdp_papers.mohapatra2022.setting import Pair, pair_title, pairs
+from honestdp_papers.mohapatra2022.training import part_name, parts_at
+from honestdp_papers.parts import Array, Part
+from honestdp_papers.registry import Finished
+
+NOISE = 4.0
+LIMITS = (2.0, 5.0, 10.0)
+"""Points below the best of all optimizers; more than the last is a catastrophe here."""
+DRAWN_X = np.arange(0, 30.5, 0.5)
+
+
+def parts_of(quick: bool) -> list[Part]:
+    return parts_at(OPTIMIZERS, NOISE, quick)
+
+
+def catastrophes(parts: Finished, quick: bool) -> Outcome:
+    kept = {
+        pair: {name: accuracy(parts, part_name(NOISE, pair, name))[:, :, -1] for name in OPTIMIZERS}
+        for pair in pairs(quick)
+    }
+    allowed = {name: pruned(wins(parts, NOISE, name, quick), name, quick) for name in OPTIMIZERS[:2]}
+    thin = {
+        pair: {name: found[:, allowed[name]] if name in allowed else found for name, found in each.items()}
+        for pair, each in kept.items()
+    }
+    claims = [
+        _likelier(kept, "all candidates of Table 3", "sentence"),
+        _likelier(thin, "the pruned grids of figure 4", OURS),
+        _steadier(kept, "all candidates of Table 3", "sentence"),
+        _steadier(thin, "the pruned grids of figure 4", OURS),
+    ]
+    rows: list[list[str | float]] = []
+    for pair, each in kept.items():
+        top = _top(each)
+        for name, found in each.items():
+            means = found.mean(axis=0)
+            spread, own = (
+                float(means.std()),
+                float(found.std(axis=0, ddof=1).mean()) if len(found) > 1 else float("nan"),
+            )
+            rows.append(
+                [
+                    pair_title(pair),
+                    f"{name}, {len(means)}",
+                    *(f"{np.mean(means >= top - x):.0%}" for x in LIMITS),
+                    spread,
+                    own,
+                ]
+            )
+    header = ["dataset, model", "optimizer, candidates", *(f"within {x:g} points" for x in LIMITS), "deviation over candidates",
+              "deviation over repeats"]  # fmt: skip
+    table = Table(
+        "Share of candidates close to the best of all optimizers, and deviations in points, at the last step",
+        header,
+        rows,
+    )
+    numbers: dict[str, Any] = {
+        pair_title(pair): {name: found.mean(axis=0).round(3).tolist() for name, found in each.items()}
+        for pair, each in kept.items()
+    }
+    notes = [
+        *trained_notes(quick),
+        f"A catastrophe is a candidate more than {LIMITS[-1]:g} points below the best of all optimizers, our choice. The "
+        "deviation over repeats is that of one candidate's trainings, averaged over the candidates.",
+    ]
+    return Outcome(claims, numbers, [table], notes, draw=lambda file: _draw(file, kept))
+
+
+def _top(each: dict[str, Array]) -> float:
+    return max(float(found.mean(axis=0).max()) for found in each.values())
+
+
+def _likelier(kept: dict[Pair, dict[str, Array]], words: str, kind: str) -> Claim:
+    """DPAdam's share of candidates that are no catastrophe less another's."""
+
+    def lead(pair: Pair, other: str) -> Measured:
+        each = kept[pair]
+        limit = _top(each) - LIMITS[-1]
+
+        def gap(means: Sequence[Array]) -> float:
+            return float(np.mean(means[0] >= limit) - np.mean(means[1] >= limit))
+
+        return jackknifed([each["DPAdam"], each[other]], gap)
+
+    leads = [lead(pair, other) for pair in kept for other in OPTIMIZERS[:2]]
+    cases = [gap.above(0) for gap in leads]
+    shares = {n: [float(np.mean(e[n].mean(axis=0) >= _top(e) - LIMITS[-1])) for e in kept.values()] for n in OPTIMIZERS}
+    return judged(
+        f"DPAdam is much more likely than DPSGD and DPMomentum to give a result that is no catastrophe ({words})",
+        cases,
+        f"a larger share of its candidates is within {LIMITS[-1]:g} points of the best in {counted(cases)} comparisons; on "
+        "average " + ", ".join(f"{np.mean(values):.0%} of {name}'s" for name, values in shares.items()),
+        kind=kind,
+    )
+
+
+def _steadier(kept: dict[Pair, dict[str, Array]], words: str, kind: str) -> Claim:
+    def less(means: Sequence[Array]) -> float:
+        return float(means[1].std() - means[0].std())
+
+    leads = [jackknifed([each["DPAdam"], each["DPSGD"]], less) for each in kept.values()]
+    cases = [gap.above(0) for gap in leads]
+    spread = {name: np.mean([each[name].mean(axis=0).std() for each in kept.values()]) for name in ("DPAdam", "DPSGD")}
+    return judged(
+        f"DPAdam's results have a smaller variance than DPSGD's ({words})",
+        cases,
+        f"a smaller deviation over its candidates in {counted(cases)} cases; {spread['DPAdam']:.1f} points on average, DPSGD's "
+        f"{spread['DPSGD']:.1f}",
+        kind=kind,
+    )
+
+
+def _draw(file: Path, kept: dict[Pair, dict[str, Array]]) -> None:
+    rows = -(-len(kept) // 2)
+    with panels(file, rows, 2, size=(9, 2.7 * rows + 1)) as axes:
+        flat = [one for row in axes for one in row]
+        for one in flat[len(kept) :]:
+            one.set_axis_off()
+        for one, (pair, each) in zip(flat, kept.items(), strict=False):
+            top = _top(each)
+            for name, found in each.items():
+                share = [100 * float(np.mean(found.mean(axis=0) >= top - x)) for x in DRAWN_X]
+                one.plot(
+                    DRAWN_X, share, color=COLOURS[name], label=f"{name}, {found.shape[1]} candidates", linewidth=1.6
+                )
+            one.set_ylim(-3, 103)
+            named(one, pair_title(pair), "points below the best of all", "candidates, %")
+        shared_legend(flat[0], "sigma 4, last step: share of the candidates that are at most so far below the best")
