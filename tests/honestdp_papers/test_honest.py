@@ -315,9 +315,9 @@ def test_the_table_holds_the_winners_test_accuracy_of_every_search(tmp_path: Pat
     found = honest.honest(made_up(True), True)
     table = found.tables[0]
     by_name = {row[1]: row[2:] for row in table.rows}
-    assert by_name["DPAdam, 4"][:2] == ["50.3 ± 0.0"] * 2
-    assert by_name["DPMomentum, 280"][1] == "77.9 ± 0.0"
-    assert by_name[SINGLE] == [*[""] * 5, "50.0 ± 0.0"]
+    assert by_name["DPAdam, 4"][:2] == ["50.3 (50.3 to 50.3)"] * 2
+    assert by_name["DPMomentum, 280"][1] == "77.9 (77.9 to 77.9)"
+    assert by_name[SINGLE] == [*[""] * 5, "50.0 (50.0 to 50.0)"]
     assert len(found.numbers["accuracies"]["Adult (104), LR, epsilon 1"]["DPAdam, envelope"]) == 20
     runs = {row[1]: row[3:] for row in found.tables[1].rows}
     assert runs[280] == ["280", "280", "2511", "2511", "2511"]
