@@ -133,6 +133,7 @@ def lines_of(how: Forced, folder: Path, plant: Callable[[pytest.MonkeyPatch], No
         patch.setattr(progress, "SECONDS", 0.02)
         patch.setattr(progress, "GROWTH", 1.0)
         patch.setattr(progress, "monotonic", standing_at(300.0))
+        patch.setattr("honestdp.search.tune.at_a_glance", lambda *public: 600.0)
         folder.mkdir()
         tune(folder, ENVELOPE, compute=Compute(progress=True))
     # The planning may be over before a thread has begun.
@@ -147,7 +148,7 @@ def standing_at(elapsed: float) -> Callable[[], float]:
 def test_the_lines_of_a_search_are_the_same_whatever_its_runs_are(tmp_path: Path) -> None:
     one = lines_of(Forced(runs=1), tmp_path / "one")
     many = lines_of(Forced(runs=5, place=3), tmp_path / "many")
-    assert "honestdp: searching for about 5 min" in one
+    assert "honestdp: searching for about 5 min; such a search takes about 10 min on average" in one
     assert one == many
     assert closed_form.RATES  # more than one candidate, so that losers are there to be seen
 

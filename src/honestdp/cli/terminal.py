@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Any, get_type_hints
 
+import typer
 import typer.core
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,6 +31,9 @@ class Command(typer.core.TyperCommand):
         except checks.InvalidArgument as error:
             got = "" if error.value is None else f"; got {_typed(error.value)}"
             raise UsageError(f"{self._blamed(error, ctx)} must be {error.wanted}{got}") from error
+        except KeyboardInterrupt as stop:  # here, for some versions of typer make a silent exit of it
+            typer.echo(f"honestdp: {str(stop) or 'stopped'}", err=True)
+            raise typer.Exit(130) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """With the names in the catalogues in the place of `{optimizers}` and the like: looked up for a help text alone, for it

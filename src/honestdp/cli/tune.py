@@ -131,7 +131,7 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         begun = folder is not None and (folder / "search.json").exists()
         if context.params["dry_run"]:
             words = "nothing was charged"
-        elif not str(stop):  # before the search began; it stops in words of its own
+        elif not getattr(stop, "charged", False):
             words = "nothing more was charged" if begun else "nothing was charged"
         else:
             words = "what it was charged stays charged; to go on:"

@@ -10,29 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from honestdp.accounting.once import once
-from honestdp.boundary.data import Shapes
 from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.run import Run
 from honestdp.search import result as leaving
-from honestdp.search.design import Design
+from honestdp.search.duration import expected
 from honestdp.search.foreseen import foreseen
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import look
-from honestdp.search.runs import BATCH, Setting
-from honestdp.search.space import Arguments, Candidate
 from honestdp.search.tune import Asked, asked, planned, tune
-from honestdp.training.chunks import seconds_per_step
-from honestdp.training.compute import Compute
 from honestdp.training.models import Model
-from honestdp.training.train import assemble
 
-_DRAWS = 64  # of a random search, to weigh how long its runs take
 _STANDINGS = {
     "begins": "a new search",
     "goes on": "a search that was stopped goes on: it is charged already, and nothing more is",
@@ -177,7 +169,7 @@ def looked_ahead(what: Asked) -> DryRun:
             standing = "over" if over is not None else "goes on" if begun else "begins"
         search, rehearsed = planned(what)
         made = search.design
-        seconds, memory = _timed(made, what.public.setting, what.private.shapes)
+        seconds, memory = expected(made, what.public.setting, what.private.shapes)
         balance, after, refusal = None, None, ""
         if what.books is not None and standing == "begins":
             balance, after, refusal = _quoted(Ledger(what.books.ledger), what.books.dataset, made.spending)
@@ -215,37 +207,6 @@ def _quoted(ledger: Ledger, dataset: str, spending: Spending) -> tuple[Balance, 
     allowed = spending.private and after <= balance.budget.epsilon
     over = f"over budget: it would have spent {rounded_up(after)}, so that the ledger refuses this search"
     return balance, after, "" if allowed else over
-
-
-def _timed(made: Design, setting: Setting, shapes: Shapes | None) -> tuple[float | None, int | None]:
-    """(seconds of all runs, bytes of those that are trained together), expected; by some steps on made-up records."""
-    if shapes is None:
-        return None, None
-    generator = np.random.default_rng(0)
-    some = made.candidates or [made.space.draw(generator) for _ in range(_DRAWS)]
-    groups: dict[tuple[float, Arguments], list[Candidate]] = {}
-    for one in some:
-        groups.setdefault((one.lot, one.model), []).append(one)
-    seconds, memory = 0.0, 0
-    for group in groups.values():
-        expected = made.selection.runs * len(group) / len(some)
-        job = assemble(
-            setting.module(group[0], 0),
-            shapes.made_up(),
-            run=made.run_of(group[0]),
-            optimizers=[group[0].rule()],
-            loss=setting.loss,
-            secure=setting.secure,
-            schedule=setting.schedule,
-            compute=Compute(device=setting.device, workers=0),
-            by_coin=True,
-            strict=setting.strict,
-        )
-        size = job.most_together(max(1, min(BATCH, round(expected))))
-        steps = sum(one.steps for one in group) / len(group)
-        seconds += expected * steps * seconds_per_step(job.rehearsal(size), size)
-        memory = max(memory, size * job.intake.bytes_per_run(job.runs[0]))
-    return seconds, memory
 
 
 def _of_run(run: Run) -> str:

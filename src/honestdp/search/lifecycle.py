@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,21 @@ class _Begun:
 
 
 class SearchStopped(KeyboardInterrupt):
-    """Ctrl-C. With a folder given, the search can go on."""
+    """Ctrl-C. With a folder, the same call goes on. charged: whether it may have come after the charge."""
+
+    def __init__(self, words: str = "", *, charged: bool = True) -> None:
+        super().__init__(words)
+        self.charged = charged
+
+
+@contextmanager
+def before_the_charge() -> Iterator[None]:
+    """Ctrl-C in here cost nothing, and says so in the place of a traceback through what was being computed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        words = "the search was stopped before its charge: nothing was charged now, and no record was read"
+        raise SearchStopped(f"{words}; the same call begins it again, or goes on with it", charged=False) from None
 
 
 def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneResult | None:
@@ -103,12 +117,18 @@ class Search:
     ledger: str | Path | None = None
     note: str = ""
 
-    def carry_out(self, data: PrivateData, folder: Path | None, *, resume: bool, show: bool) -> TuneResult:
-        """folder: None for a search that keeps nothing on a disk and cannot be resumed."""
+    def carry_out(
+        self, data: PrivateData, folder: Path | None, *, resume: bool, show: bool, seconds: float | None = None
+    ) -> TuneResult:
+        """folder: None for a search that keeps nothing on a disk and cannot be resumed. show: say that it goes on, and that such
+        a search takes so many seconds on average.
+        """
+        shown = partial(spinner, "searching", expected=seconds) if show else nullcontext
         with guarded(), ExitStack() as lasting:
             if folder is None:
-                begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
-                result = self._go(data, begun, None, show)
+                with before_the_charge():
+                    begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
+                result = self._go(data, begun, None, shown)
                 ending.end_unkept(self._account(begun.key))
                 return result
             over = look(folder, self.configuration, resume=resume)
@@ -122,23 +142,26 @@ class Search:
             lasting.enter_context(Lock(folder))
             # Once more: another process may have begun or ended the search before the lock was ours.
             if not path.exists():
-                begun = self._begin(folder, new, data)
+                with before_the_charge():
+                    begun = self._begin(folder, new, data)
             else:
                 key = _checked_key(path, self.configuration.with_spending(self.design.spending), resume)
                 if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
                     ending.end(folder, self._account(key))
                     return _over(folder, self.configuration)
                 begun = self._resumed(folder, key, resume)
-            result = self._go(data, begun, folder, show)
+            result = self._go(data, begun, folder, shown)
             ending.end(folder, self._account(begun.key))
             return result
 
-    def _go(self, data: PrivateData, begun: _Begun, folder: Path | None, show: bool) -> TuneResult:
+    def _go(
+        self, data: PrivateData, begun: _Begun, folder: Path | None, shown: Callable[[], AbstractContextManager[None]]
+    ) -> TuneResult:
         """Charge and run. What goes wrong is said without a word of the runs or of the records."""
         stopped, broken = False, ""
         try:
             balance = self._paid(begun)
-            with spinner("searching") if show else nullcontext(), silence():
+            with shown(), silence():
                 return in_own_words(lambda: self._run(data, begun, balance, folder))
         except KeyboardInterrupt:
             stopped = True

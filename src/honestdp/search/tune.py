@@ -34,11 +34,12 @@ from honestdp.search import home
 from honestdp.search.configuration import Configuration, configuration
 from honestdp.search.design import Design, Request, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
+from honestdp.search.duration import at_a_glance
 from honestdp.search.errors import SearchFailed
 from honestdp.search.foreseen import foreseen
 from honestdp.search.guarantee import guarantee
 from honestdp.search.guard import guarded
-from honestdp.search.lifecycle import Search, SearchStopped, look
+from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import Setting
 from honestdp.search.scored_by import metric_of
@@ -133,7 +134,7 @@ def tune(
 
     Raises InvalidArgument for an argument that no search can be made from and OverBudget for a budget that no noise meets, both
     before anything is charged; BudgetExceeded where the ledger has too little left. SearchFailed: charged, and no run succeeded.
-    SearchStopped: Ctrl-C; where it has a folder, the same call goes on.
+    SearchStopped: Ctrl-C; where it has a folder, the same call goes on, and before the charge it cost nothing.
 
     >>> import torch, honestdp
     >>> x, y = honestdp.load_dataset("digits").train
@@ -240,10 +241,13 @@ def carried_out(what: Asked) -> TuneResult:
             home.say_over(what.folder)
             return over
         with once():
-            with spinner("planning") if what.compute.progress else nullcontext():
+            show, seconds = what.compute.progress, None
+            with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)
+                if show:
+                    seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarn(foreseen(search.design, what.public.setting))
-            return search.carry_out(what.private, what.folder, resume=what.resume, show=what.compute.progress)
+            return search.carry_out(what.private, what.folder, resume=what.resume, show=show, seconds=seconds)
 
 
 def planned(what: Asked) -> tuple[Search, Rehearsed]:
