@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
         Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, ReadOnly, StaleCopy,
     )  # fmt: skip
+    from honestdp.losses import LabelsUnfit
     from honestdp.search.errors import MachineStopped, SearchFailed
     from honestdp.search.lifecycle import SearchStopped
     from honestdp.search.vault import Unreadable
@@ -48,6 +49,7 @@ _HOMES = {
             "BrokenChain BudgetExceeded BudgetFixed KeyEnded KeyReused LedgerError Locked LookAlike Misremembered "
             "NoBudget NoCharge NoLedger NotALedger NotPrivate ReadOnly StaleCopy"
         ),
+        "losses": "LabelsUnfit",
         "search.errors": "MachineStopped SearchFailed",
         "search.lifecycle": "SearchStopped",
         "search.vault": "Unreadable",
@@ -58,7 +60,7 @@ _HOMES = {
 }
 __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
-    "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LedgerError", "Locked",
+    "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
     "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger",
     "NotALedger", "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "SearchFailed",
     "SearchStopped", "StaleCopy", "StopTraining", "UnknownEvent", "Unreadable", "WorkerDied",

@@ -30,6 +30,7 @@ from honestdp.search import tune as tuning
 from honestdp.search.design import Design
 from honestdp.search.runs import Execution
 from honestdp.selection import Selection
+from tests.tiny_search import once_charged
 
 from . import closed_form_search as closed_form
 
@@ -82,7 +83,7 @@ def force(patch: pytest.MonkeyPatch, how: Forced) -> None:
         return weights
 
     patch.setattr(secret, "drawn", drawn)
-    patch.setattr(Execution, "_population", population)
+    once_charged(patch, Execution, "_population", population)
     patch.setattr("honestdp.search.runs.BATCH", BATCH)
 
 

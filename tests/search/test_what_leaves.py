@@ -23,6 +23,7 @@ import torch
 
 import honestdp
 from honestdp.ledger import Ledger
+from honestdp.ledger.paying import Account
 from honestdp.search import result as leaving
 from honestdp.search import vault
 from honestdp.search.lifecycle import Search, SearchStopped
@@ -288,11 +289,13 @@ def _secrets_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_in_the_ledger(patch: pytest.MonkeyPatch) -> None:
-    real = Search._paid
+    real, charge = Search._paid, Account.charge
 
     def paid(self: Search, begun: Any) -> Any:
-        object.__setattr__(self, "design", replace(self.design, reason="as asked"))
-        patch.setattr(type(self.design.selection), "name", f"best of {len(begun.plan.candidates)}", raising=False)
+        what = f"honestdp tune, {len(begun.plan.candidates)} runs"
+        patch.setattr(
+            Account, "charge", lambda self, spending, **named: charge(self, spending, **{**named, "what": what})
+        )
         return real(self, begun)
 
     patch.setattr(Search, "_paid", paid)

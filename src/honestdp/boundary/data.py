@@ -217,7 +217,11 @@ def _too_large(x: Any, device: torch.device) -> bool:
 
 
 def _blocks(values: Any) -> Iterator[bytes]:
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        unknown = values.is_floating_point() and values.dtype not in (torch.float16, torch.float32, torch.float64)
+        values = (values.contiguous().view(torch.uint8) if unknown else values).numpy()  # numpy has no bfloat16
+    array = np.asarray(values)
     for first in range(0, len(array), 65536):
         yield np.ascontiguousarray(array[first : first + 65536]).tobytes()
 

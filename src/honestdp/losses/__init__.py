@@ -11,6 +11,15 @@ from torch.nn import functional
 
 from honestdp.checks import InvalidArgument
 
+
+class LabelsUnfit(InvalidArgument):
+    """Labels that are none of the model's classes. `classes`: how many outputs the model has, which is public."""
+
+    def __init__(self, value: object, wanted: str, *, classes: int) -> None:
+        super().__init__("labels", value, wanted)
+        self.classes = classes
+
+
 Loss = Callable[[Any, Tensor], Tensor]
 
 
@@ -102,4 +111,4 @@ def check_labels(lowest: int, highest: int, classes: int) -> None:
         wanted = f"whole numbers from 0 to {classes - 1}, since the model gives {classes} outputs"
         if classes == 1:
             wanted += "; give it one output for each class, or take floating labels and loss=BCEWithLogitsLoss"
-        raise InvalidArgument("labels", f"from {lowest} to {highest}", wanted)
+        raise LabelsUnfit(f"from {lowest} to {highest}", wanted, classes=classes)

@@ -12,6 +12,7 @@ nobody's, and the files stay in memory.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -127,6 +128,10 @@ def rehearse(
     small, stage = _small(made), _Stage(setting.model)
     secret = _without_noise(small)
     with silence(), lent(), stage:
+        for one in small.candidates:
+            module = setting.module(one, 0)
+            leaving.load_weights(copy.deepcopy(module), leaving.serialised(module))
+        stage.at = "model", _STEPPED
         runs = _Trial(
             small,
             secret,
@@ -137,10 +142,10 @@ def rehearse(
             classes=classes,
         )
         standing = Standing() if shapes is None else runs.finish()
-        stage.at = _SAVED
         result = leaving.result_of(small, statement, runs, secret, standing, balance)
         if report is None:
             return Rehearsed({leaving.MODEL: len(leaving.serialised(result.model))})
+        stage.at = "", _REPORTED
         result = replace(result, folder=Path(), page=partial(report, result, _KEY))
         files = dict(result.files())
         files[leaving.RESULT] = files.pop(leaving.PENDING)
@@ -188,6 +193,10 @@ class _Trial(Execution):
             return self._data, None
         return self._data.split(np.arange(RECORDS) % 2 == 1)
 
+    @property
+    def _by_coin(self) -> bool:
+        return True  # a few made-up records stand for a declared number of true ones
+
     def finish(self) -> Standing:
         standing = Standing()
         _ = self._door
@@ -227,15 +236,16 @@ class _Memory:
         return sorted(self._content)
 
 
+_REPORTED = "the files of this search cannot be written"
 _STEPPED = "one that makes a step of training and is scored on made-up records of the data's shapes"
 _SAVED = "one whose weights can be saved and read back: its state_dict() holds tensors alone, and takes them again"
 
 
 class _Stage:
-    """Within, a failure blames the model by what was being done. Whatever it says is of made-up records."""
+    """Within, a failure blames the argument that it came from, by what was being done. What it says is of made-up records."""
 
     def __init__(self, model: object) -> None:
-        self._model, self.at = model, _STEPPED
+        self._model, self.at = model, ("model", _SAVED)
 
     def __enter__(self) -> None:
         """Nothing to do."""
@@ -246,8 +256,11 @@ class _Stage:
         if not isinstance(trouble, Exception) or isinstance(trouble, (HonestdpError, *MACHINE)):
             return
         named = type(self._model).__name__ if isinstance(self._model, nn.Module) else _name(self._model)
+        argument, wanted = self.at
         words = " ".join(f"{type(trouble).__name__}: {trouble}".split())
-        raise InvalidArgument("model", named, f"{self.at} ({words}). Nothing was charged") from trouble
+        if not argument:
+            raise HonestdpError(f"{wanted} ({words}): nothing was charged") from trouble
+        raise InvalidArgument(argument, named, f"{wanted} ({words}). Nothing was charged") from trouble
 
 
 def _name(model: object) -> str:

@@ -143,8 +143,8 @@ class DryRun:
 def dry_run(model: Model | Callable[..., torch.nn.Module], data: Any, **arguments: Any) -> DryRun:
     """What `tune` with the same arguments would do: cost, noise, selection, time, and what would be written where.
 
-    arguments: those of `tune`. The search is planned and rehearsed on made-up records. Nothing is charged, no record is read and
-    no file is made.
+    model, data, arguments: those of `tune`. The search is planned and rehearsed on made-up records. Nothing is charged, no record
+    is read and no file is made.
 
     Returns a DryRun. Raises what `tune` would raise before its charge, InvalidArgument and NoBudget among them; that the budget
     is exceeded is said in `refusal`.

@@ -98,6 +98,11 @@ class Execution:
             return self._data, None
         return self._data.split(self._secret.held_out(self._records, self._design.fraction))
 
+    @property
+    def _by_coin(self) -> bool:
+        """Whether how many records train was decided by coins, and is not the declared number."""
+        return self._design.fraction > 0
+
     @cached_property
     def _door(self) -> ScoreDoor | None:
         side, metric, setting = self._sides[1], self._design.metric, self._setting
@@ -143,7 +148,8 @@ class Execution:
             self._save(standing)
         if self._secret.candidates and standing.best is None:
             unsaid = (
-                "Why is not said, since it might tell of the records: try the model and the space on made-up records"
+                "Why is not said, since it might tell of the records: try the model and the space on made-up records. Labels of "
+                "classes are whole numbers from 0 to one less than the model has outputs"
             )
             raise SearchFailed(f"no run ended with weights that are numbers. {unsaid}")
         return standing
@@ -235,7 +241,7 @@ class Execution:
             secure=setting.secure,
             schedule=setting.schedule,
             compute=compute,
-            by_coin=self._design.fraction > 0,
+            by_coin=self._by_coin,
             strict=setting.strict,
             seed=seed,
             keep=None if isinstance(self._store, Unkept) else Kept(self._store, name),
