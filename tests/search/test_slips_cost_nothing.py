@@ -109,9 +109,7 @@ def test_a_slip_is_told_before_the_charge(slip: str, world: World) -> None:
     world.refuses(words, **changes)
 
 
-@pytest.mark.parametrize(
-    "slip", ["a state that is no tensor", "a rule without weights"]
-)
+@pytest.mark.parametrize("slip", ["a state that is no tensor", "a rule without weights"])
 def test_without_the_rehearsal_it_would_be_charged(slip: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted fault: these slips are found by the rehearsal and by nothing else."""
     nothing = dress_rehearsal.Rehearsed({"model.safetensors": 1})
@@ -126,7 +124,9 @@ def test_a_report_that_cannot_be_made_is_told_before_the_charge(world: World, mo
         raise ValueError("no paper")
 
     monkeypatch.setattr("honestdp.report.search.page", page)
-    world.refuses("files of this search cannot be written .ValueError: no paper.: nothing was charged", error=HonestdpError)
+    world.refuses(
+        "files of this search cannot be written .ValueError: no paper.: nothing was charged", error=HonestdpError
+    )
 
 
 class Tied(nn.Module):

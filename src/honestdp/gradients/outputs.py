@@ -102,6 +102,12 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
         if isinstance(loss, ClassWeighted) and len(loss.weights) != classes:
             wanted = f"of {classes} classes, as many as the model has outputs"
             raise InvalidArgument("class_weights", list(loss.weights), wanted)
+        if classes == 1:
+            wanted = (
+                "one for each class, since whole-number labels are classes: two for yes and no. One output can say nothing with "
+                "cross-entropy; it is a logit for floating labels 0 and 1 and loss=torch.nn.BCEWithLogitsLoss(reduction='none')"
+            )
+            raise InvalidArgument("the model's outputs", 1, wanted)
     losses = loss(output, y)
     if losses.shape != (len(y),):
         wanted = (
