@@ -27,10 +27,12 @@ from honestdp.planner.prospects import Scoring, prospects
 from honestdp.planner.recommendation import Limits, Method, eligible, recommend
 from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import Chosen, chosen_shape, training_records
-from honestdp.run import Run
+from honestdp.run import MOST_NOISE, Run
 from honestdp.selection import Selection, catalogue
 
 ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
+GUESS = 2.0  # times the noise of one run alone: about what a search needs
+FAR = 1.5  # times the least epsilon: what costs so much at one noise is not the best at another one nearby
 Progress = Callable[[int, int], None]
 
 
@@ -143,7 +145,7 @@ def plan(
     given = Run(records=training, lot=shape.lot, steps=shape.steps, noise=1.0 if noise is None else noise)
     limits = Limits(coverage, max_runs, published)
     if budget is None:
-        made = _compared(given, delta, candidates, limits, progress, eligible)
+        made = _compared(given, delta, candidates, limits, _listed(candidates, limits, eligible), progress)
     else:
         made = _calibrated(given, budget, candidates, limits, progress, brief=eligible)
     made = replace(made, records=records, validation=validation, shape=shape)
@@ -163,23 +165,33 @@ def plan_within(
 ) -> Plan:
     """The plan of a search: at the noise with which what it recommends meets the budget, of what may be recommended.
 
-    Methods are compared at one noise, then again at the noise of the one found best. records: those that train. The others: see
-    `plan`.
+    Methods are compared at about the noise that a search needs, then those that came near again at the noise of the one found
+    best. records: those that train. The others: see `plan`.
     """
-    selection = catalogue.named("compose", candidates=candidates)
-    limits = Limits(coverage, max_runs, published)
-    for _ in range(ROUNDS):
+    selection, limits = catalogue.one_run(), Limits(coverage, max_runs, published)
+    listed = _listed(candidates, limits, only_eligible=True)
+    for number in range(ROUNDS):
         run = least_noise(budget, records=records, lot=lot, steps=steps, selection=selection)
-        compared = _compared(run, budget.delta, candidates, limits, lambda done, total: None, True)
+        run = run if number else run.with_noise(min(GUESS * run.noise, MOST_NOISE))
+        compared = _compared(run, budget.delta, candidates, limits, listed)
         before, selection = selection, compared.recommended.selection
         if selection == before:
             break
+        if compared.recommended.coverage >= coverage - 1e-9:
+            near = FAR * compared.recommended.epsilon
+            listed = [(method.equal, method.selection) for method in compared.methods if method.epsilon <= near]
     return compared
 
 
-def _compared(run: Run, delta: float, candidates: int, limits: Limits, progress: Progress, only_eligible: bool) -> Plan:
-    """Every method's epsilon at the run's noise."""
-    listed = _listed(candidates, limits, only_eligible)
+def _compared(
+    run: Run,
+    delta: float,
+    candidates: int,
+    limits: Limits,
+    listed: list[tuple[str, Selection]],
+    progress: Progress = lambda done, total: None,
+) -> Plan:
+    """The epsilon of each listed method at the run's noise."""
     methods = []
     with quiet():  # what accountants say of one number belongs into its statement, not into a comparison
         for done, (equal, selection) in enumerate([("all", catalogue.one_run()), *listed]):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from honestdp import Run
+import honestdp
+from honestdp import Budget, Run
 from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.planner.comparison import Plan, plan
@@ -14,7 +18,10 @@ from honestdp.planner.crossings import crossovers
 from honestdp.planner.recommendation import Method
 from honestdp.planner.statements import statement
 from honestdp.report import chart
-from honestdp.selection import named
+from honestdp.search.design import Design, design
+from honestdp.search.guarantee import guarantee
+from honestdp.selection import named as selection_named
+from tests.tiny_search import clouds, linear
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +109,81 @@ def test_at_a_budget_every_method_gets_its_own_noise() -> None:
     assert made.run.noise == made.one_run.noise < made.recommended.noise
 
 
+@pytest.mark.parametrize(
+    ("named", "space"),
+    [
+        ({"lot": 20, "steps": 40}, {"lr": [0.1, 0.5, 1.0, 2.0], "clip": [1.0]}),
+        ({"lot": 20, "steps": 40, "validation": 0.3}, {"lr": [0.1, 0.5], "clip": [1.0]}),
+        ({"steps": 40}, {"lr": [0.1, 0.5], "clip": [1.0]}),
+        ({}, {"lr": [0.1], "clip": [1.0]}),
+    ],
+)
+def test_the_noise_of_a_plan_is_exactly_that_of_the_search(named: dict[str, Any], space: dict[str, Any]) -> None:
+    """With the same arguments: the selection, the lot, the steps, the split, the noise of runs and of scores."""
+    asked = Asked()
+    with asked.of_designs(), contextlib.suppress(Asked.Answered):
+        honestdp.tune(linear, clouds(), budget=Budget(1.0, 1e-5), optimizer="sgd", space=space, **named)
+    made = plan(records=400, epsilon=1.0, delta=1e-5, candidates=len(space["lr"]), **named)
+    assert asked.design is not None
+    assert asked.design.runs == (made.run_of(made.recommended),)
+    assert asked.design.selection == made.recommended.selection
+    assert asked.design.multiplier == made.score
+    brief = plan(records=400, epsilon=1.0, delta=1e-5, candidates=len(space["lr"]), eligible=True, **named)
+    assert brief.recommended == made.recommended
+    if named.keys() >= {"lot", "steps"}:
+        assert asked.design.shaped == ""
+    else:
+        assert made.shape is not None
+        assert asked.design.shaped == made.shape.how != ""
+
+
+class Asked:
+    """The design that a search would be made by; the search itself is left."""
+
+    class Answered(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self.design: Design | None = None
+
+    @contextlib.contextmanager
+    def of_designs(self) -> Iterator[None]:
+        def answer(request: Any) -> Any:
+            self.design = design(request)
+            raise self.Answered
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("honestdp.search.tune.design", answer)
+            yield
+
+
+def test_a_chosen_lot_and_chosen_steps_are_said_in_the_statement() -> None:
+    found = design_of(lot=None, steps=None)
+    said = guarantee(found, seeded=False, declared=True)
+    assert any("lot and steps were chosen from public numbers alone" in note for note in said.notes)
+    named = guarantee(design_of(lot=20, steps=40), seeded=False, declared=True)
+    assert not any("chosen from public numbers" in note for note in named.notes)
+
+
+def design_of(**named: Any) -> Design:
+    asked = Asked()
+    with asked.of_designs(), contextlib.suppress(Asked.Answered):
+        honestdp.tune(linear, clouds(), budget=Budget(1.0, 1e-5), **named)
+    assert asked.design is not None
+    return asked.design
+
+
 def test_either_noise_or_epsilon_is_wanted() -> None:
     for both in ({}, {"noise": 1.0, "epsilon": 1.0}):
         with pytest.raises(InvalidArgument, match="noise"):
             plan(**SMALL, **both)
 
 
-def test_one_candidate_is_one_run() -> None:
-    made = plan(noise=3.0, **{**SMALL, "candidates": 1})
-    assert made.recommended.epsilon == pytest.approx(made.one_run.epsilon)
+@pytest.mark.parametrize("price", [{"noise": 3.0}, {"epsilon": 1.0}])
+def test_one_candidate_is_one_run(price: dict[str, float]) -> None:
+    made = plan(**price, **{**SMALL, "candidates": 1})
+    assert made.recommended == made.one_run
+    assert made.recommended.selection.one_run
 
 
 @pytest.mark.parametrize("shape", [-0.2, 0.0, 1.0, 3.0, "poisson"])
@@ -165,31 +238,31 @@ RUN = Run(records=2000, lot=100, steps=200, noise=3.0)
 
 def test_one_run_on_average_is_not_one_run() -> None:
     """A Poisson number of mean 1 may be 0 or 5: the winner alone leaves, and the count stays secret."""
-    said = statement(named("envelope", runs=1, shape="poisson"), RUN, delta=1e-5)
+    said = statement(selection_named("envelope", runs=1, shape="poisson"), RUN, delta=1e-5)
     assert "winner alone" in said.leaves
     assert said.published is not None
-    sure = statement(named("envelope", runs=1), RUN, delta=1e-5)
+    sure = statement(selection_named("envelope", runs=1), RUN, delta=1e-5)
     assert "the one run" in sure.leaves
 
 
 def test_a_statement_carries_the_notes_of_its_own_number_only() -> None:
     """The published bound beside a number may warn; that is not said of the number itself."""
     tiny = Run(records=60000, lot=250, steps=10, noise=400.0)
-    assert statement(named("winner", candidates=3), tiny, delta=1e-9).notes == ()
+    assert statement(selection_named("winner", candidates=3), tiny, delta=1e-9).notes == ()
 
 
 def test_after_a_fall_back_the_statement_names_what_the_number_rests_on() -> None:
     loud = Run(records=60000, lot=250, steps=10000, noise=0.01)
-    said = statement(named("envelope", runs=3), loud, delta=1e-6)
+    said = statement(selection_named("envelope", runs=3), loud, delta=1e-6)
     assert said.accountant == "rdp"
     assert said.basis == "Papernot & Steinke 2022, Theorem 2"
     assert "papernot-steinke bound" in said.notes[0]
-    assert statement(named("compose", candidates=3), loud, delta=1e-6).accountant == "rdp"
+    assert statement(selection_named("compose", candidates=3), loud, delta=1e-6).accountant == "rdp"
 
 
 @pytest.mark.filterwarnings("ignore::honestdp.accounting.AccountingWarning")
 def test_envelope_never_charges_more_than_the_published_bound() -> None:
     run = Run(records=6196, lot=3.8828, steps=8573, noise=42.68)
     for shape, runs in (("poisson", 10000), (-0.95, 40)):
-        published = named("papernot-steinke", runs=runs, shape=shape).epsilon(run.event, delta=1e-9)
-        assert named("envelope", runs=runs, shape=shape).epsilon(run.event, delta=1e-9) <= published
+        published = selection_named("papernot-steinke", runs=runs, shape=shape).epsilon(run.event, delta=1e-9)
+        assert selection_named("envelope", runs=runs, shape=shape).epsilon(run.event, delta=1e-9) <= published

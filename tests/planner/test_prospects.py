@@ -1,0 +1,119 @@
+"""A word before a hopeless run, from public numbers alone; and none before a sane one."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+import honestdp
+from honestdp import Budget, Run
+from honestdp.planner.prospects import Scoring, most_parameters, noise_to_signal, prospects
+from tests.tiny_search import clouds, linear
+
+HOPELESS = Run(records=80, lot=20, steps=1000, noise=1928.0)  # what 100 records at epsilon .01 once ran with
+SANE = {
+    "digits, logistic, epsilon 1": (Run(records=1150, lot=64, steps=2000, noise=9.4), 650),
+    "MNIST, hidden layer, epsilon 1": (Run(records=48_000, lot=250, steps=2000, noise=1.3), 79_510),
+    "a wide residual network on CIFAR-10, epsilon 1": (Run(records=50_000, lot=4096, steps=900, noise=9.0), 8_900_000),
+    "a language model of 100 million, epsilon 3": (Run(records=60_000, lot=2000, steps=500, noise=1.1), 100_000_000),
+}
+
+
+def test_noise_that_drowns_the_gradients_is_said_with_its_number_and_the_way_out() -> None:
+    [said] = prospects(HOPELESS, parameters=650)
+    ratio = noise_to_signal(HOPELESS, 650)
+    assert ratio == pytest.approx(1928 * (650 / 1000) ** 0.5 / 20)
+    for words in ("noise drowns the gradients", f"{ratio:.2g} times", "noise 1928", "lot 20", "78 times the records"):
+        assert words in said
+    [without_size] = prospects(HOPELESS)
+    assert "even a model of one parameter" in without_size
+
+
+@pytest.mark.parametrize("name", SANE)
+def test_a_sane_run_gets_no_word(name: str) -> None:
+    run, parameters = SANE[name]
+    assert prospects(run, parameters=parameters, optimizers=["horizon", "adam"]) == []
+
+
+def test_the_ways_out_lead_out() -> None:
+    run = Run(records=1000, lot=10, steps=100, noise=5.0)
+    [said] = prospects(run, parameters=10_000)
+    assert "5 times the records or the epsilon" in said
+    assert prospects(Run(records=5100, lot=51, steps=100, noise=5.0), parameters=10_000) == []
+    assert most_parameters(run) == pytest.approx(400)
+    assert "at most 4e+02 parameters" in said
+    assert prospects(run, parameters=399) == []
+    assert "larger lots" not in said  # at such a noise they change nothing
+    assert "larger lots" in prospects(Run(records=1000, lot=1, steps=4, noise=0.6), parameters=100)[0]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "few", "enough"), [("horizon", 29, 30), ("adam-wosm", 99, 100), ("mine", 10, 40)]
+)
+def test_too_few_steps_for_an_optimizer_are_said(optimizer: str, few: int, enough: int) -> None:
+    def words(steps: int) -> list[str]:
+        return prospects(Run(records=1000, lot=100, steps=steps, noise=1.0), parameters=10, optimizers=[optimizer])
+
+    [said] = words(few)
+    assert f"too few steps: {few} of {optimizer}" in said
+    assert words(enough) == []
+
+
+def test_a_score_that_says_nothing_is_said() -> None:
+    [said] = prospects(SANE["digits, logistic, epsilon 1"][0], scoring=Scoring(noise=300.0, records=20))
+    assert "its 95 % interval is all of its range" in said
+    assert prospects(SANE["digits, logistic, epsilon 1"][0], scoring=Scoring(noise=4.0, records=287)) == []
+    blurred = Scoring(noise=25.0, records=100)
+    assert prospects(SANE["digits, logistic, epsilon 1"][0], scoring=blurred) == []
+    [said] = prospects(SANE["digits, logistic, epsilon 1"][0], scoring=Scoring(noise=25.0, records=100, candidates=9))
+    assert "the winner will mostly be the luckiest" in said
+
+
+def said_by(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.name == "honestdp")
+
+
+def test_tune_warns_before_it_charges_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """100 records at epsilon .01: noise in the thousands and a score of "1 (0 to 1)" once came without a word."""
+    x, y = clouds()
+    with caplog.at_level(logging.WARNING):
+        result = honestdp.tune(
+            linear, (x[:100], y[:100]), budget=Budget(0.01, 1e-5), steps=10, compute=honestdp.Compute(device="cpu")
+        )
+    words = said_by(caplog)
+    assert "noise drowns the gradients" in words
+    assert "too few steps: 10 of horizon" in words
+    assert "all of its range" in words
+    assert result.epsilon <= 0.01
+
+
+def test_train_warns(caplog: pytest.LogCaptureFixture) -> None:
+    x, y = clouds()
+    run = Run(records=len(x), lot=10, steps=40, noise=500.0)
+    with caplog.at_level(logging.WARNING):
+        honestdp.train(linear(), (x, y), run=run, optimizer="horizon", compute=honestdp.Compute(device="cpu"))
+    assert "noise drowns the gradients" in said_by(caplog)
+
+
+def test_a_sane_search_gets_no_word(caplog: pytest.LogCaptureFixture) -> None:
+    x, y = honestdp.load_dataset("digits").train
+    with caplog.at_level(logging.WARNING):
+        honestdp.tune(
+            lambda: torch.nn.Linear(64, 10),
+            (x, y),
+            budget=Budget(1.0, 1e-5),
+            steps=100,
+            compute=honestdp.Compute(device="cpu"),
+        )
+    assert said_by(caplog) == ""
+
+
+def test_a_plan_warns_too() -> None:
+    made = honestdp.plan(records=100, epsilon=0.01, delta=1e-5, candidates=1)
+    assert any("noise drowns the gradients: for even a model of one parameter" in words for words in made.warnings)
+    assert any("all of its range" in words for words in made.warnings)
+    assert honestdp.plan(records=60_000, epsilon=1.0, delta=1e-5, candidates=1, parameters=7850).warnings == ()
+    large = honestdp.plan(records=1437, epsilon=1.0, delta=1e-5, candidates=1, parameters=10**7)
+    assert "10000000 parameters" in large.warnings[0]
