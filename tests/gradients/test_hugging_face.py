@@ -14,6 +14,7 @@ transformers = pytest.importorskip(
 )
 
 from honestdp.gradients import RefusedModel, inputs, per_example  # noqa: E402
+from honestdp.gradients.attention_by_hand import MappableAttention, attention  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
 
 SIZES: dict[str, Any] = {"vocab_size": 20, "num_labels": 3, "pad_token_id": 0}
@@ -95,3 +96,36 @@ def test_one_that_counts_the_padding_of_a_lot_is_refused() -> None:
     params = {name: value.detach()[None].clone() for name, value in model.named_parameters()}
     with pytest.raises(RefusedModel, match="mix examples"):
         per_example(model, cross_entropy, params, x, y)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("make", [transformers.BertConfig, transformers.GPT2Config])
+def test_one_that_drops_within_its_attention_is_mapped(make: Any, strict: bool) -> None:
+    """As every model of transformers does that is trained as it comes."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = make(**sizes, **SIZES, bos_token_id=1, eos_token_id=2)
+    model = transformers.AutoModelForSequenceClassification.from_config(config).train()
+    x, y = lot([5, 2, 4])
+    params = {name: value.detach()[None].clone() for name, value in model.named_parameters()}
+    torch.manual_seed(0)
+    found = [per_example(model, cross_entropy, params, x, y, strict=strict).norms for _ in range(2)]
+    assert torch.isfinite(torch.stack(found)).all()
+    assert not torch.equal(*found), "nothing was dropped"
+
+
+def test_attention_by_hand_is_torchs_own() -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 3, 6), torch.randn(2, 2, 5, 6), torch.randn(2, 2, 5, 6)
+    seen = torch.rand(2, 1, 3, 5) > 0.4
+    seen[0, 0, 1] = False
+    for more in (
+        {"attn_mask": seen},
+        {"attn_mask": torch.randn(2, 1, 3, 5), "scale": 0.3},
+        {"is_causal": True},
+    ):
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True, **more)
+        torch.testing.assert_close(attention(query, key, value, enable_gqa=True, **more), expected)
+    with MappableAttention():
+        half = torch.nn.functional.scaled_dot_product_attention(query, query, query, None, 0.5)
+        none = torch.nn.functional.scaled_dot_product_attention(query, query, query, dropout_p=0.0)
+    assert not torch.allclose(half, none)

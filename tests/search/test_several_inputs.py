@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ X, Y = records(300)
 
 
 def dict_of(logits: Tensor, hidden: Tensor) -> dict[str, Any]:
-    return {"hidden": hidden, "logits": logits, "cache": None}
+    """With what holds something of every record of the batch, and is no tensor."""
+    return {"hidden": hidden, "logits": logits, "cache": SimpleNamespace(all=hidden), "rows": len(hidden)}
 
 
 def make() -> Reader:
@@ -56,11 +58,14 @@ def test_a_search_finds_the_model_that_learns_and_scores_it(tmp_path: Path) -> N
     assert again.score == result.score
 
 
-def test_a_metric_and_a_loss_of_ones_own_get_the_whole_output() -> None:
+def test_a_metric_and_a_loss_of_ones_own_get_one_records_output_and_no_others() -> None:
+    """What is no tensor of a row a record is None: it may hold the others."""
+
     def one(output: Any, y: Tensor) -> Tensor:
-        assert set(output) == {"hidden", "logits", "cache"}
+        assert set(output) == {"hidden", "logits", "cache", "rows"}
         assert output["hidden"].shape == (4,)
         assert output["cache"] is None
+        assert output["rows"] is None
         return (output["logits"].argmax() == y).float()
 
     result = search(metric=honestdp.DeclaredMetric(one, low=0, high=1))

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from honestdp.gradients import inputs
+from honestdp.gradients.attention_by_hand import MappableAttention
 from honestdp.gradients.forms import Dense, Params, PerExample, check_weights, is_counted, joint_norms
 from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Loss, one_each
@@ -40,7 +42,15 @@ def throwaway(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def mappable(model: nn.Module) -> Iterator[None]:
-    """Recurrent layers made fit for torch.func: no fused kernel, and a first state that belongs to the example."""
+    """Attention and recurrent layers made fit for torch.func: no fused kernels, for which it has no rule or a loop alone, and a
+    first state that belongs to the example.
+    """
+    with sdpa_kernel(SDPBackend.MATH), MappableAttention(), _recurrent_unfused(model):
+        yield
+
+
+@contextmanager
+def _recurrent_unfused(model: nn.Module) -> Iterator[None]:
     recurrent = [m for m in model.modules() if isinstance(m, nn.RNNBase | nn.RNNCellBase)]
     if not recurrent:
         yield

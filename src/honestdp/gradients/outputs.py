@@ -1,7 +1,7 @@
 """What a model gives: a tensor, or tuples, dicts and dataclasses of tensors, each with a row an example.
 
-Whatever else is in an output (None, numbers, caches) belongs to no example: where outputs are cut into examples only None,
-numbers and strings stay, and everything else becomes None.
+Whatever else is in an output (a number, a cache) belongs to no example and may hold something of all of them: where outputs are
+cut into examples it becomes None.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ WANTED = "a tensor of one row per example, or a tuple, a dict or a Hugging Face 
 
 
 def tensors_in(output: object) -> tuple[list[Tensor], Rebuild]:
-    """The tensors of an output, and how others in their place become one."""
+    """The tensors of an output, and how others in their place become one, with None for all else."""
     leaves, shape = pytree.tree_flatten(output)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    rest = [leaf if isinstance(leaf, bool | int | float | str) else None for leaf in leaves]
 
     def rebuild(tensors: list[Tensor]) -> Any:
-        values: list[Any] = list(rest)
+        values: list[Any] = [None] * len(leaves)
         for place, tensor in zip(places, tensors, strict=True):
             values[place] = tensor
         return pytree.tree_unflatten(values, shape)
@@ -47,7 +46,7 @@ def each_tensor(function: Callable[[Tensor], Tensor], output: object) -> Any:
 
 
 def with_rows(output: Any, examples: int) -> Any:
-    """The output of a model, once it is sure that each of its tensors has a row an example, and nothing else is in it."""
+    """The output of a model, once it is sure that each of its tensors has a row an example; all else in it is None."""
     if isinstance(output, Tensor):
         if output.dim() == 0 or len(output) != examples:
             raise InvalidArgument("the model's output", list(output.shape), f"{WANTED}, {examples} here")

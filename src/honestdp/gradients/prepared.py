@@ -27,7 +27,7 @@ from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.loss_independence import refuse_mixing_loss
 from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, flat
-from honestdp.gradients.strict import try_mapped, try_mapped_loss
+from honestdp.gradients.strict import try_mapped, try_mapped_loss, unmapped
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss
 
@@ -206,8 +206,26 @@ class _Known:
         if not self._strict:
             refuse_mixing(probe, examples=examples)
         if self.choice is None:
-            self.choice = choose(probe, strict=self._strict)
+            self.choice = _that_draws(choose(probe, strict=self._strict), probe, strict=self._strict)
         self._widest = examples
+
+
+def _that_draws(choice: Choice, probe: Probe, *, strict: bool) -> Choice:
+    """The choice, which was made without dropout, tried with it: torch.func may fail to map what a model draws."""
+    if choice.layers is not None or choice.mapped == materialised.WAYS[-1]:
+        return choice
+    fresh = probe.fresh()
+    labels = torch.zeros(probe.runs, LOT, device=inputs.first(probe.x).device)
+    try:
+        batch = materialised.Batch(
+            fresh.model, lambda output, y: flat(output).sum(1), fresh.params, fresh.x, labels, choice.mapped
+        )
+        batch.gradients(0, LOT)
+    except RuntimeError as trouble:
+        if strict:
+            raise unmapped(probe.model, trouble) from trouble
+        return replace(choice, mapped=materialised.WAYS[-1])
+    return choice
 
 
 def _identity(loss: Loss) -> object:
