@@ -52,7 +52,7 @@ class Trained:
 class TuneResult(Outcome):
     """The winner of a search, and what is guaranteed about it: what `tune` returns.
 
-    model, hyperparameters: the winner's.
+    model, hyperparameters: the winner's; the model is in eval mode, and so are those of `candidates`.
     score: the winner's noisy validation score; None where nothing was scored. The winner of many is flattered by its score.
     budget: what the search was given. statement: what it guarantees.
     run: the constants of the winner's training.
@@ -98,8 +98,13 @@ class TuneResult(Outcome):
 
     @property
     def epsilon(self) -> float:
-        """What the whole search spent, at `budget.delta`."""
+        """What the whole search spent, at `delta`."""
         return self.statement.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The budget's, at which epsilon is stated."""
+        return self.budget.delta
 
     def as_dict(self) -> dict[str, Any]:
         return {

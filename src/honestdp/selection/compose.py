@@ -15,7 +15,17 @@ from honestdp.selection.profile import Profiles, of_event
 
 @dataclass(frozen=True, kw_only=True)
 class Compose(EachOnce):
-    """k runs of the base event, composed by the accountant."""
+    """Every candidate is run once and every one may leave: all models, whatever is computed from them, and the best of
+    them by a private choice. Take it for few candidates, or where all models are wanted; k runs cost about sqrt(k)
+    times the epsilon of one.
+
+    candidates: k. accountant: pld (tight), rdp or moments.
+
+    >>> import honestdp
+    >>> run = honestdp.Run(records=60_000, lot=250, steps=1000, noise=4.0)
+    >>> round(honestdp.epsilon(run, delta=1e-6, selection=honestdp.selection.Compose(candidates=40)), 2)
+    0.89
+    """
 
     kind: ClassVar[str] = "compose"
     all_leave: ClassVar[bool] = True

@@ -52,7 +52,12 @@ class Count(Protocol):
 class TruncatedNegativeBinomial:
     """P(K = k) proportional to (1 - gamma)^k Gamma(k + shape) / k!, k >= 1 (Papernot & Steinke 2022, Definition 1).
 
-    Shape 1 is the geometric law, shape 0 the logarithmic one; the nearer to -1, the cheaper and the heavier its tail.
+    Shape 1 is the geometric law, shape 0 the logarithmic one; the nearer to -1, the cheaper and the heavier its tail. Take it by
+    `count_of`, from a mean number of runs. gamma: the smaller, the more runs.
+
+    >>> from honestdp.selection import TruncatedNegativeBinomial
+    >>> TruncatedNegativeBinomial(shape=1.0, gamma=0.025).mean
+    40.0
     """
 
     shape: float
@@ -157,7 +162,13 @@ def _mean(shape: float, gamma: float) -> float:
 
 @dataclass(frozen=True)
 class Poisson:
-    """K Poisson: concentrated, and the only one here that may draw no run at all."""
+    """K Poisson: concentrated, so that the time of a search is known, and the only one here that may draw no run at all: the
+    model is then untrained. It costs about twice a geometric law of the same mean. mean: of the number of runs.
+
+    >>> from honestdp.selection import Poisson
+    >>> Poisson(mean=40).none < 1e-17
+    True
+    """
 
     mean: float
 
@@ -189,7 +200,12 @@ class Poisson:
 
 @dataclass(frozen=True)
 class Binomial:
-    """K successes of `trials` coins of bias `chance`."""
+    """K successes of `trials` coins of bias `chance`: never more than `trials` runs. Take it where their number has a limit.
+
+    >>> from honestdp.selection import Binomial
+    >>> Binomial(trials=80, chance=0.5).mean
+    40.0
+    """
 
     trials: int
     chance: float

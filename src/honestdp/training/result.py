@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 
 
 class Outcome(Shown):
-    """What the results of a training and of a search share: `model`, `statement`, `as_dict`, `save` and `report`."""
+    """What the results of a training and of a search share.
+
+    model: the trained copy of the given model, in eval mode whatever mode that one was in; call `model.train()` to train on.
+    hyperparameters, run: the optimizer with its numbers, and the constants of the training. score: a noisy validation score, or
+    None. epsilon, delta, statement: what is guaranteed. balance: the dataset's in the ledger. And `as_dict`, `save`, `report`.
+    """
 
     model: nn.Module
+    run: Run
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
@@ -80,7 +86,7 @@ class Outcome(Shown):
 class Result(Outcome):
     """One trained run: what `train` returns.
 
-    model: the trained copy of the given model.
+    model: the trained copy of the given model, in eval mode.
     run: the constants that were executed and are accounted.
     optimizer: the rule that it was trained by.
     delta: of the guarantee.
@@ -114,6 +120,11 @@ class Result(Outcome):
     balance: Balance | None = None
     key: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> None:
+        """None: a training asks nothing of validation records. A search has one."""
+        return None
 
     @cached_property
     def epsilon(self) -> float:
