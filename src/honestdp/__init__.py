@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from honestdp import accounting, errors, gradients, optimizers, selection
     from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLoss
     from honestdp.data.named import load_dataset
+    from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
     from honestdp.search.dry_run import DryRun, dry_run
@@ -34,6 +35,7 @@ _HOMES = {
     for home, names in {
         "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLoss",
         "data.named": "load_dataset",
+        "gradients.fixing": "fix",
         "ledger": "Ledger",
         "planner.comparison": "plan",
         "search.dry_run": "DryRun dry_run",
@@ -51,7 +53,7 @@ _HOMES = {
 __all__ = [
     "Accuracy", "BalancedAccuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "DryRun",
     "JsonLines", "Ledger", "LogLoss", "LogUniform", "Result", "Run", "Statement", "TensorBoard", "TuneResult",
-    "Uniform", "accounting", "dry_run", "epsilon", "errors", "gradients", "least_noise", "load_dataset",
+    "Uniform", "accounting", "dry_run", "epsilon", "errors", "fix", "gradients", "least_noise", "load_dataset",
     "optimizers", "plan", "selection", "train", "train_population", "tune",
 ]  # fmt: skip
 

@@ -46,9 +46,12 @@ class Choice:
 
 def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
     """Every layer that owns a parameter of `trainable`, with its rule; `Unruled` says which layer stands in the way."""
-    every = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    if len(every) != sum(1 for _ in model.parameters()):
-        raise Unruled("parameters are tied: one tensor has several names")
+    names_of: dict[int, list[str]] = {}
+    for name, value in model.named_parameters(remove_duplicate=False):
+        names_of.setdefault(id(value), []).append(name)
+    tied = next((names for names in names_of.values() if len(names) > 1), None)
+    if tied is not None:
+        raise Unruled(f"parameters are tied: one tensor has several names, {tied[0]!r} and {tied[1]!r}", _UNTIED)
     ruled = []
     for path, layer in model.named_modules():
         names = {name: f"{path}.{name}" if path else name for name in layer._parameters}
@@ -59,10 +62,26 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
         if not trained and not below:
             continue
         if rule is None:
-            raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule")
+            raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule", _way_out(layer))
         frozen = tuple(name for name in names if name not in trained and layer._parameters[name] is not None)
         ruled.append(Ruled(path, weakref.ref(layer), rule, trained, frozen))
     return Layers(tuple(ruled), links(model, ruled))
+
+
+_UNTIED = "give each layer a parameter of its own (for a language model of transformers, tie_word_embeddings=False)"
+
+
+def _way_out(layer: nn.Module) -> str:
+    """What would give a layer without a rule one."""
+    if torch.nn.utils.parametrize.is_parametrized(layer):
+        return "take the parametrisation off (torch.nn.utils.parametrize.remove_parametrizations)"
+    if isinstance(layer, nn.RNNCellBase):
+        return f"use {type(layer).__name__.removesuffix('Cell')} in place of the cell and its loop"
+    if (parent := next((kind for kind in type(layer).__mro__[1:] if rules.has_rule(kind)), None)) is not None:
+        return f"use {parent.__name__} itself, or write a rule for {type(layer).__name__} (honestdp.gradients.rule)"
+    if rules.has_rule(type(layer)):
+        return f"another setting of {type(layer).__name__} has one, for which see docs/gradients.md"
+    return "put its parameters in layers that have one, or write a rule for it (honestdp.gradients.rule)"
 
 
 def choose(probe: Probe, *, strict: bool) -> Choice:
@@ -76,7 +95,8 @@ def choose(probe: Probe, *, strict: bool) -> Choice:
         try:
             return _book_keeping(probe, expected, ruled_layers(probe.model, frozenset(probe.params)))
         except Unruled as reason:
-            log.warning("%s: per-example gradients are materialised, since %s", type(probe.model).__name__, reason)
+            name = type(probe.model).__name__
+            log.warning("%s: per-example gradients are materialised, since %s. Faster: %s", name, reason, reason.way)
         return _materialised(probe, expected, ways=materialised.WAYS)
 
 
@@ -112,9 +132,11 @@ def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:
     with Reads() as reads:
         probe.output(probe.examples)
     if reads.seen:
-        raise Unruled("it reads numbers to choose its way, which must not be those of a whole lot")
+        why = "it reads numbers to choose its way, which must not be those of a whole lot"
+        raise Unruled(why, "choose by torch.where(condition, this, that), without if, .item() or a mask as an index")
     if not expected.comparable:
-        raise Unruled("it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked")
+        why = "it draws random numbers outside dropout layers, or is not finite, so rules cannot be checked"
+        raise Unruled(why, "draw by nn.Dropout alone, and keep the outputs for standard normal inputs finite")
     try:
         agrees = _rules_agree(probe, expected, layers, larger=LARGER)
         if agrees:
@@ -126,7 +148,8 @@ def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:
     except Exception as error:  # a user's rule may do anything
         raise Unruled(f"a layer rule failed with {type(error).__name__}: {error}") from error
     if not agrees:
-        raise Unruled("its parameters are used outside their layers, or a layer rule does not hold for it")
+        why = "its parameters are used outside their layers, or a layer rule does not hold for it"
+        raise Unruled(why, "call the layers themselves (self.layer(x), not F.linear(x, self.layer.weight))")
     return Choice(layers, expected.bytes_per_example)
 
 

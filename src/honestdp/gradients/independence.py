@@ -31,7 +31,7 @@ from honestdp.gradients.write_guard import WAY_OUT, TensorSnapshot, versions_of
 
 _FIRST_DIMENSION = (
     "The first dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics over the "
-    "lot need GroupNorm or LayerNorm in their place"
+    "lot need GroupNorm or LayerNorm in their place: honestdp.fix(model, x) puts them there"
 )
 _ALL = slice(None)
 _SIZE = "which is not the output it has in another lot. strict=True gives every example to the model by itself"

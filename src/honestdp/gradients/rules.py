@@ -25,7 +25,11 @@ Formula = Callable[[nn.Module, Params, Tensor, Tensor], Mapping[str, "Tensor | F
 
 
 class Unruled(Exception):
-    """This model or input is not covered by layer rules; the message says why, for the log."""
+    """This model or input is not covered by layer rules; the message says why, and `way` what would change it, for the log."""
+
+    def __init__(self, why: str, way: str = "docs/gradients.md lists the layers that keep books") -> None:
+        super().__init__(why)
+        self.way = way
 
 
 class Rule:
@@ -156,6 +160,11 @@ def rule(*layers: type[nn.Module], replace: bool = False) -> Callable[[RuleOrFor
         return rule_or_formula
 
     return register
+
+
+def has_rule(kind: type) -> bool:
+    """Whether some settings of a class of layers are covered."""
+    return kind in _RULES
 
 
 def find(layer: nn.Module) -> Rule | None:

@@ -73,6 +73,33 @@ def _overlap(one: _Span, other: _Span) -> bool:
     return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
+def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile has made the module, or changed its call. By its marks: to import the compiler takes seconds."""
+    return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
+
+
+def _computed_weight(module: nn.Module) -> str | None:
+    """Why a layer whose weight is computed at every call is refused: it keeps something from call to call."""
+    kinds = [kind for several in getattr(module, "parametrizations", {}).values() for kind in several]
+    if module.training and any(isinstance(kind, nn.utils.parametrizations._SpectralNorm) for kind in kinds):
+        return (
+            "free of spectral_norm in training mode, which moves its estimate of the largest singular value at every forward"
+            " pass, so that what is computed depends on how often it was asked: put the layer in eval(), which keeps the"
+            " estimate, or take it off (honestdp.fix(model) does)"
+        )
+    hooks = [hook for hook in module._forward_pre_hooks.values() if type(hook).__module__ in _WEIGHT_HOOKS]
+    if hooks:
+        return (
+            f"free of weights that a hook puts in the layer at every call ({type(hooks[0]).__name__}): use the same of"
+            " torch.nn.utils.parametrizations, take it off (torch.nn.utils.remove_weight_norm, remove_spectral_norm), or make"
+            " pruning permanent (torch.nn.utils.prune.remove)"
+        )
+    return None
+
+
+_WEIGHT_HOOKS = {"torch.nn.utils.spectral_norm", "torch.nn.utils.weight_norm", "torch.nn.utils.prune"}
+
+
 def _reason(module: nn.Module) -> str | None:
     """What the model must be in place of `module`; None where nothing is known against it."""
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
@@ -81,6 +108,13 @@ def _reason(module: nn.Module) -> str | None:
         return "a model whose parameters hold numbers: make it on a real device, not on 'meta'"
     if any(value._backward_hooks or value._post_accumulate_grad_hooks for value in module.parameters(recurse=False)):
         return "free of hooks on parameters: a gradient of one example never reaches them; change what the layer does"
+    if is_compiled(module):
+        return (
+            "the module as it was before torch.compile (model._orig_mod, or honestdp.fix(model).model): the compiled graph is"
+            " of one model, and here every run and every example has its own part in the layers"
+        )
+    if (computed := _computed_weight(module)) is not None:
+        return computed
     if isinstance(module, torch.jit.ScriptModule):
         return "the Python module itself, not one scripted or traced by TorchScript, whose layers cannot be seen"
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -88,12 +122,13 @@ def _reason(module: nn.Module) -> str | None:
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
         return (
             "free of modules that mix the examples of a lot, since an example's gradient must depend on that example"
-            " alone: use GroupNorm, LayerNorm or InstanceNorm in its place, or put it in eval() to use fixed statistics"
+            " alone: use GroupNorm (honestdp.fix(model) puts it there), LayerNorm or InstanceNorm in its place, or put it in"
+            " eval() to use fixed statistics"
         )
     if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.training and module.track_running_stats:
         return (
             "free of modules that carry statistics of the examples from step to step:"
-            " use InstanceNorm with track_running_stats=False, or GroupNorm"
+            " use InstanceNorm with track_running_stats=False (honestdp.fix(model) does), or GroupNorm"
         )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
         return (
@@ -104,6 +139,6 @@ def _reason(module: nn.Module) -> str | None:
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.scale_grad_by_freq:
         return (
             "free of gradients scaled by how often a row occurs in the lot, which depends on the other examples:"
-            " use scale_grad_by_freq=False"
+            " use scale_grad_by_freq=False (honestdp.fix(model) does)"
         )
     return None
