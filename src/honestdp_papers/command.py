@@ -12,7 +12,7 @@ from rich.table import Table
 
 from honestdp.checks import HonestdpError
 from honestdp.cli.terminal import Command, progress
-from honestdp_papers.parts import DONE, RESULTS, STALE, state
+from honestdp_papers.parts import RESULTS, is_done
 from honestdp_papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder, result_file
 
 app = typer.Typer(
@@ -61,10 +61,10 @@ def run(
     quick: Quick = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
     out: Out = RESULTS,
-    keep_stale: Annotated[
+    kept: Annotated[
         bool,
         typer.Option(
-            "--keep-stale", help="Use kept parts that an earlier version of the code made; the result says so."
+            "--kept", help="Train nothing: use kept parts, stale or not, as far as they go; the result says so."
         ),
     ] = False,
     as_json: Json = False,
@@ -74,13 +74,13 @@ def run(
     `honestdp papers run mohapatra2022/table1`
     """
     try:
-        _run(name, quick=quick, device=device, out=out, keep_stale=keep_stale, as_json=as_json)
+        _run(name, quick=quick, device=device, out=out, kept=kept, as_json=as_json)
     except KeyboardInterrupt:
         typer.echo("honestdp: stopped; the parts that are done are kept: run the same again to go on", err=True)
         raise typer.Exit(130) from None
 
 
-def _run(name: str, *, quick: bool, device: str | None, out: Path, keep_stale: bool, as_json: bool) -> None:
+def _run(name: str, *, quick: bool, device: str | None, out: Path, kept: bool, as_json: bool) -> None:
     from honestdp_papers.results import reproduce
 
     found, items = lookup(name)
@@ -90,8 +90,8 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, keep_stale: b
         file = result_file(out, found.name, item.name, quick)
         if file.exists():
             typer.echo(f"note: replaces {file}", err=True)
-        if place == "cpu":
-            _warn(found, item, out=out, quick=quick, keep_stale=keep_stale)
+        if place == "cpu" and not kept:
+            _warn(found, item, out=out, quick=quick)
         with progress(f"{found.name}/{item.name}") as update:
             results.append(
                 reproduce(
@@ -100,7 +100,7 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, keep_stale: b
                     out=out,
                     quick=quick,
                     device=place,
-                    keep_stale=keep_stale,
+                    kept_only=kept,
                     tell=lambda part, done, total, update=update: update(done, total, part),
                 )
             )
@@ -158,11 +158,10 @@ def _device(device: str | None) -> str:
     return device
 
 
-def _warn(found: Paper, item: Item, *, out: Path, quick: bool, keep_stale: bool) -> None:
+def _warn(found: Paper, item: Item, *, out: Path, quick: bool) -> None:
     """That work made for a GPU is about to begin without one."""
     folder = parts_folder(out, found.name, quick)
-    enough = (DONE, STALE) if keep_stale else (DONE,)
-    todo = [part for part in item.parts(quick) if not part.optional and state(part, folder) not in enough]
+    todo = [part for part in item.parts(quick) if not part.optional and not is_done(part, folder)]
     seconds = sum(part.weight for part in todo)
     if seconds > LONG:
         typer.echo(

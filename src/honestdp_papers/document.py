@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import string
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -139,10 +140,13 @@ def _made(made: dict[str, Any], commands: dict[str, str]) -> str:
     seconds = made["seconds of training"] + made["seconds of the rest"]
     packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     said = f"Made by {how} on {', '.join(made['device'])} in {seconds:.0f} s ({packages}; {made['on']})."
+    if made.get("missing"):
+        said += f" Not trained: {', '.join(f'`{name}`' for name in made['missing'])}."
     stale = made.get("stale", {"parts": 0})
     if stale["parts"]:
-        changed = ", ".join(f"`{name}`" for name in stale["changed since"])
-        said += f" {stale['parts']} of {stale['of']} parts are stale: since they were made, these files have changed: {changed}."
+        rooms = Counter(str(Path(name).parent) for name in stale["changed since"])
+        changed = ", ".join(f"{count} in `{room}`" for room, count in rooms.items())
+        said += f" {stale['parts']} of {stale['of']} parts are stale: files that they rest on have changed since ({changed})."
     return said
 
 

@@ -33,18 +33,24 @@ def reproduce(
     out: Path,
     quick: bool,
     device: str,
-    keep_stale: bool = False,
+    kept_only: bool = False,
     tell: Any = lambda name, done, total: None,
 ) -> dict[str, Any]:
     """Do what is not done yet of an item, write its result and figure, and return the result.
 
-    keep_stale: take parts as they are that other code made; the result says of how many that is so. Optional parts are not made
-    here, and are used where they are.
+    kept_only: make no part; take those that are there as they are, as far as they go, and say of how many other code made them
+    and which are missing. Optional parts are never made here, and are used where they are.
     """
     folder = parts_folder(out, paper.name, quick)
-    enough = (DONE, STALE) if keep_stale else (DONE,)
-    parts = [part for part in item.parts(quick) if not part.optional or state(part, folder) in enough]
-    make_all(parts, folder, device, keep_stale=keep_stale, tell=tell)
+    enough = (DONE, STALE) if kept_only else (DONE,)
+    wanted = item.parts(quick)
+    parts = [part for part in wanted if state(part, folder) in enough or not (part.optional or kept_only)]
+    missing = [part.name for part in wanted if not part.optional and part not in parts]
+    if missing and not parts:
+        raise HonestdpError(
+            f"{item.name}: none of its {len(missing)} parts is in {folder}; leave out --kept to make them"
+        )
+    make_all(parts, folder, device, keep_stale=kept_only, tell=tell)
     began = time.perf_counter()
     kept = {part.name: read(part, folder) for part in parts}
     stale = {part.name: changed(part, folder) for part in parts if state(part, folder) == STALE}
@@ -64,6 +70,7 @@ def reproduce(
             "seconds of the rest": round(time.perf_counter() - began, 1),
             "versions": abouts[-1]["versions"] if abouts else versions(),
             "code": sorted({about.get("code", "") for about in abouts}),
+            "missing": missing,
             "stale": {
                 "parts": len(stale),
                 "of": len(parts),

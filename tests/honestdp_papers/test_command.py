@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from honestdp.data.sources import DatasetUnavailable
 from honestdp_papers import run_device
 from honestdp_papers.claims import RULE, VERDICTS
+from honestdp_papers.mohapatra2022.regression import parts as coupling_parts
+from honestdp_papers.parts import make
 
 
 def papers(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -66,6 +70,25 @@ def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: 
     assert RULE in page
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/table1`" in page
     assert "honestdp papers run mohapatra2022/figure1" in page
+
+
+def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "papers" / "mohapatra2022" / "parts" / "figure2"
+    folder.mkdir(parents=True)
+    (grid,) = coupling_parts(False)
+    refused = papers(tmp_path, "run", "mohapatra2022/figure2", "--kept")
+    assert refused.returncode == 2
+    assert (
+        "none of its 1 parts is in results/papers/mohapatra2022/parts; leave out --kept to make them" in refused.stderr
+    )
+    loss = np.full((2, 30, 30), 5.0) + np.arange(30)
+    make(replace(grid, work=lambda device, tell: {"loss": loss}, module=""), folder.parent, "cpu")
+    result = json.loads(output(tmp_path, "run", "mohapatra2022/figure2", "--kept", "--json"))
+    assert (result["made"]["stale"]["parts"], result["made"]["missing"]) == (1, [])
+    assert "honestdp/boundary/mechanism.py" in result["made"]["stale"]["changed since"]
+    output(tmp_path, "document", "mohapatra2022")
+    page = (tmp_path / "docs" / "papers" / "mohapatra2022.md").read_text()
+    assert "1 of 1 parts are stale: files that they rest on have changed since (" in page
 
 
 def test_a_page_is_not_written_over_when_there_is_no_result(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
-from honestdp_papers.mohapatra2022.comparison import OPTIMIZERS, pruned, wins
+from honestdp_papers.mohapatra2022.comparison import OPTIMIZERS, pruned, trained_on, wins
 from honestdp_papers.mohapatra2022.measures import Measured, accuracy, counted, jackknifed, trained_notes
 from honestdp_papers.mohapatra2022.setting import Pair, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import part_name, parts_at
@@ -33,7 +33,7 @@ def parts_of(quick: bool) -> list[Part]:
 
 def catastrophes(parts: Finished, quick: bool) -> Outcome:
     kept = {
-        pair: {name: accuracy(parts, part_name(NOISE, pair, name))[:, :, -1] for name in OPTIMIZERS}
+        pair: {name: accuracy(parts, part_name(NOISE, pair, name))[:, :, -1] for name in trained_on(parts, NOISE, pair)}
         for pair in pairs(quick)
     }
     allowed = {name: pruned(wins(parts, NOISE, name, quick), name, quick) for name in OPTIMIZERS[:2]}
@@ -100,14 +100,17 @@ def _likelier(kept: dict[Pair, dict[str, Array]], words: str, kind: str) -> Clai
 
         return jackknifed([each["DPAdam"], each[other]], gap)
 
-    leads = [lead(pair, other) for pair in kept for other in OPTIMIZERS[:2]]
+    leads = [lead(pair, other) for pair in kept for other in OPTIMIZERS[:2] if other in kept[pair]]
     cases = [gap.above(0) for gap in leads]
-    shares = {n: [float(np.mean(e[n].mean(axis=0) >= _top(e) - LIMITS[-1])) for e in kept.values()] for n in OPTIMIZERS}
+    shares = {
+        name: [float(np.mean(e[name].mean(axis=0) >= _top(e) - LIMITS[-1])) for e in kept.values() if name in e]
+        for name in OPTIMIZERS
+    }
     return judged(
         f"DPAdam is much more likely than DPSGD and DPMomentum to give a result that is no catastrophe ({words})",
         cases,
         f"a larger share of its candidates is within {LIMITS[-1]:g} points of the best in {counted(cases)} comparisons; on "
-        "average " + ", ".join(f"{np.mean(values):.0%} of {name}'s" for name, values in shares.items()),
+        "average " + ", ".join(f"{np.mean(values):.0%} of {name}'s" for name, values in shares.items() if values),
         kind=kind,
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from honestdp_papers.claims import Outcome, Table, judged
 from honestdp_papers.mohapatra2022.measures import Measured, accuracy, jackknifed, trained_notes
-from honestdp_papers.mohapatra2022.setting import MOMENTA, grid, pair_title, pairs
+from honestdp_papers.mohapatra2022.setting import MOMENTA, Pair, grid, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import part_name, parts_at
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
@@ -31,7 +31,7 @@ def momentum(parts: Finished, quick: bool) -> Outcome:
     values = [float(rule.momentum) for rule in grid("DPMomentum", quick)]  # type: ignore[attr-defined]
     momenta = [m for m in MOMENTA if m in values]
     rows = {m: [i for i, value in enumerate(values) if value == m] for m in momenta}
-    last = {pair: accuracy(parts, part_name(NOISE, pair, "DPMomentum"))[:, :, -1] for pair in pairs(quick)}
+    last = {pair: accuracy(parts, part_name(NOISE, pair, "DPMomentum"))[:, :, -1] for pair in _trained(parts, quick)}
     below = {pair: {m: _below(found, rows[m]) for m in momenta} for pair, found in last.items()}
     share = {pair: {m: _share(found.mean(axis=0), rows[m]) for m in momenta} for pair, found in last.items()}
     tuned = {m: _everywhere([below[pair][m].at_most(NEAR) for pair in last]) for m in momenta}
@@ -74,6 +74,10 @@ def momentum(parts: Finished, quick: bool) -> Outcome:
         "below": {pair_title(p): {f"{m:g}": [b.value, b.error] for m, b in each.items()} for p, each in below.items()},
     }
     return Outcome(claims, numbers, tables, [*trained_notes(quick), "Accuracy at the last step, sigma 4."])
+
+
+def _trained(parts: Finished, quick: bool) -> list[Pair]:
+    return [pair for pair in pairs(quick) if part_name(NOISE, pair, "DPMomentum") in parts]
 
 
 def _below(found: Array, rows: list[int]) -> Measured:
