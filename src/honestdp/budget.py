@@ -24,7 +24,17 @@ ASSUMPTIONS = (
     "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
 )
 
+PROTECTS = (
+    "one row of the data: a person only if nobody has more than one row (with k rows of theirs, epsilon is up to k times as "
+    "large, and delta grows by more)"
+)
+NOT_STATED = (
+    "not stated; what was computed from the data beforehand (scaling, vocabularies, cleaning) is not in this number"
+)
+
+LARGE = 0.1  # of delta times the number of records
 _AS_THEY_ARE = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")  # in files too
+_OF_DATA = ("protects", "preprocessing")  # in files of later versions
 
 
 def independence(*, strict: bool) -> str:
@@ -56,6 +66,62 @@ class Budget:
         checks.probability(delta=self.delta)
 
 
+def prepared(preprocessing: object) -> str:
+    """What a statement says of preprocessing: the user's own words, or that there are none."""
+    if preprocessing is not None and not isinstance(preprocessing, str):
+        raise checks.InvalidArgument("preprocessing", preprocessing, "what was done to the data beforehand, in words")
+    return " ".join((preprocessing or "").split()) or NOT_STATED
+
+
+def large_delta(delta: float, records: int) -> tuple[str, ...]:
+    """The note on a delta that is too large for so many records, if it is."""
+    if delta * records >= 1:
+        what = "to publish one record picked at random would meet it too"
+        return (f"delta {delta:g} is not below 1/{records}: {what}; take one well below",)
+    if delta * records > LARGE:
+        return (f"delta is not well below 1/{records}: at such a delta a guarantee may give up a record entirely",)
+    return ()
+
+
+def in_words(epsilon: float, delta: float) -> tuple[str, str]:
+    """What epsilon and delta mean, in two sentences for people who have never met them."""
+    share = f"{delta:g}".replace("e-0", "e-") + (f" ({chance(delta)})" if chance(delta) else "")
+    return (
+        "Take any one record of the data, and imagine that everything was done without it. Whatever somebody might conclude from "
+        f"what left is at most {likelihood(epsilon)} times as likely with the record as without it, plus a probability of "
+        f"{share}; and the other way round.",
+        "Somebody who holds it for as likely as not that the record is in the data, and who knows everything else, guesses right "
+        f"with a probability of at most {surest_guess(epsilon, delta)} after seeing what left. Without seeing anything it is "
+        "50\u202f%.",
+    )
+
+
+def chance(delta: float) -> str:
+    """A small probability as one in so many, where that can be read."""
+    return f"1 in {1 / delta:,.0f}".replace(",", "\u202f") if 1e-9 <= delta <= 0.1 else ""
+
+
+def likelihood(epsilon: float) -> str:
+    """e^epsilon, how many times as likely any conclusion can become through one record."""
+    if epsilon >= 14:
+        return f"e^{rounded_up(epsilon)}"
+    times = rounded_up(math.exp(epsilon), 3)
+    return f"{float(times):,.0f}".replace(",", "\u202f") if "e" in times else times
+
+
+def surest_guess(epsilon: float, delta: float) -> str:
+    """How surely anyone can tell whether a record is in the data, if both were as likely: (e^eps + delta)/(e^eps + 1).
+
+    It is half of one plus the greatest distance between the two laws, (e^eps - 1 + 2 delta)/(e^eps + 1).
+    """
+    return per_cent(min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))))
+
+
+def per_cent(bound: float) -> str:
+    """A probability that must not be quoted too small."""
+    return f"{math.ceil(bound * 1000 - 1e-9) / 10:.1f}\u202f%"
+
+
 def rounded_up(value: float, digits: int = 4) -> str:
     """A number with so many significant digits, never below its value: a quoted epsilon must not be too small."""
     if not math.isfinite(value) or value == 0:
@@ -82,6 +148,8 @@ class Statement:
     published: for a bound of our own, (name, epsilon) of the published bound for the same runs.
     scores: what was asked of validation records, and what it costs.
     uncovered: what the guarantee does not speak of, and who sees it.
+    protects: whose record it is about. preprocessing: what was done to the data beforehand, as far as it was said. Both None in
+        a statement about no data, and of an earlier version.
     not_private: reasons why nothing is guaranteed at all.
 
     `train` and `tune` make it; printed, it is the whole guarantee in words, and `as_dict` is the same for JSON.
@@ -109,6 +177,8 @@ class Statement:
     notes: tuple[str, ...] = ()
     not_private: tuple[str, ...] = ()
     relation: str = RELATION
+    protects: str | None = None
+    preprocessing: str | None = None
 
     def __post_init__(self) -> None:
         if math.isinf(self.epsilon) and not self.not_private:
@@ -119,6 +189,8 @@ class Statement:
         rows = [
             ("epsilon", f"{rounded_up(self.epsilon)} at delta {self.delta:g}"),
             ("relation", self.relation),
+            *(("in words" if i == 0 else "", text) for i, text in enumerate(self.words)),
+            *(("protects", text) for text in (self.protects,) if text is not None),
             ("accountant", self.accountant),
             ("selection", f"{self.selection}: {self.how}"),
             ("may leave", self.leaves),
@@ -131,6 +203,8 @@ class Statement:
             rows.append(("published", f"epsilon {rounded_up(epsilon)} by {name}, for the same runs"))
         if self.uncovered:
             rows.append(("not covered", self.uncovered))
+        if self.preprocessing is not None:
+            rows.append(("prepared", self.preprocessing))
         rows += [("assumes" if i == 0 else "", text) for i, text in enumerate(self.assumptions)]
         rows += [("note" if i == 0 else "", text) for i, text in enumerate(self.notes)]
         width = max(len(label) for label, _ in rows) + 1
@@ -138,6 +212,11 @@ class Statement:
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is guaranteed in two plain sentences; none where nothing is."""
+        return () if self.not_private or not math.isfinite(self.epsilon) else in_words(self.epsilon, self.delta)
 
     def as_dict(self) -> dict[str, object]:
         """The statement for JSON. An infinite epsilon is the string "Infinity", for JSON has no such number."""
@@ -154,6 +233,7 @@ class Statement:
             "notes": list(self.notes),
             "private": not self.not_private,
             "not_private": list(self.not_private),
+            **{name: value for name in _OF_DATA if (value := getattr(self, name)) is not None},
         }
 
     @classmethod
@@ -169,6 +249,8 @@ class Statement:
             notes=tuple(written["notes"]),
             not_private=tuple(written["not_private"]),
             **{name: written[name] for name in _AS_THEY_ARE},
+            protects=written.get("protects"),
+            preprocessing=written.get("preprocessing"),
         )
 
 

@@ -33,13 +33,14 @@ WORDS = {
     "intake": {"try_out"},
     "capture": {"free_captured"},
     "decoding": {"RecordFailed", "WorkerDied"},
+    "whereabouts": {"Whereabouts", "whereabouts"},
 }  # fmt: skip
 """Names that hold no record, for anyone: constants, queries and releases, seeds, metrics, errors, trials on made-up records."""
 
 DOORS = {
     "data.PrivateData": {
         "search.after_charge",
-        "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune",
+        "search.configuration", "search.lifecycle", "search.planning", "search.remembering", "search.runs", "search.tune",
         "training.charging", "training.train",
     },
     "intake.Intake": {"training.loop"},

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from honestdp.budget import rounded_down, rounded_up
+from honestdp.budget import PROTECTS, in_words, rounded_down, rounded_up, surest_guess
 from honestdp.report import numbers, scale
 from honestdp.report.html import SearchView, render
+from honestdp.report.meaning import scale_of
 from tests.report.example_views import ALONE, COSTS, FAR_APART, NOT_PRIVATE, SEARCH, STATEMENT
 from tests.report.parsed_page import Page
 
@@ -113,9 +114,47 @@ def test_a_report_holds_the_whole_statement() -> None:
         "ε = 4.449 for the same runs, by Papernot & Steinke 2022, Theorem 2",
         *STATEMENT.assumptions,
         *STATEMENT.notes,
+        PROTECTS,
+        "pixels divided by 16",
     )
     for words in said:
         assert words in text
+
+
+def test_the_report_and_the_terminal_say_the_same_two_plain_sentences() -> None:
+    text, printed = _words(Page(render(SEARCH)).text), _words(str(STATEMENT))
+    for sentence in in_words(STATEMENT.epsilon, STATEMENT.delta):
+        assert _words(sentence) in text
+        assert _words(sentence) in printed
+    assert "guesses right" not in str(NOT_PRIVATE.statement)
+
+
+def test_epsilon_stands_on_a_scale_with_examples_in_its_place() -> None:
+    rows = scale_of(STATEMENT)
+    assert [(row.epsilon, row.times, row.here) for row in rows] == [
+        ("0.1", "1.11", False),
+        ("1", "2.72", False),
+        ("2.999", "20.1", True),
+        ("3", "20.1", False),
+        ("8", "2\u202f990", False),
+    ]
+    assert [_words(row.suspicion) for row in rows] == ["1.2 %", "2.7 %", "16.9 %", "16.9 %", "96.8 %"]
+    page = Page(render(SEARCH)).text
+    assert all(text in page for row in rows for text in (row.epsilon, f"{row.times} times", row.guess, row.suspicion))
+    assert "(here)" not in render(NOT_PRIVATE)
+
+
+def test_words_of_the_field_are_explained_where_they_are_used() -> None:
+    text = _words(Page(render(SEARCH)).text)
+    for words in (
+        "every record is put into the lot or not by a coin",
+        "a number of throws of a die",
+        "can change a number",
+    ):
+        assert words in text
+    plain = replace(SEARCH, statement=replace(STATEMENT, scores=""), costs=ALONE.costs)
+    assert "a number of throws of a die" not in render(plain)
+    assert "can change a number" not in render(plain)
 
 
 def test_a_report_holds_winner_ledger_configuration_and_the_way_back() -> None:
@@ -124,7 +163,17 @@ def test_a_report_holds_winner_ledger_configuration_and_the_way_back() -> None:
     assert SEARCH.ledger is not None
     for words in ("adam-wosm", "0.891", "0.852 to 0.931 (95 %)", "360 (20 %)"):
         assert words in text
-    for words in ("1.431", "2.121", "3.552", "4.448", "8.000", SEARCH.ledger.key, "clip: 0.05, 0.1, 0.2", "2.1803471"):
+    for words in (
+        "1.431",
+        "2.121",
+        "3.552",
+        "4.448",
+        "8.000",
+        SEARCH.ledger.key,
+        SEARCH.ledger.head,
+        "clip: 0.05, 0.1, 0.2",
+        "2.1803471",
+    ):
         assert words in text
     assert SEARCH.reproduce in text
     for cost in COSTS:
@@ -275,10 +324,10 @@ def test_the_surest_guess_is_what_the_definition_allows() -> None:
     for epsilon, delta in ((0.1, 1e-5), (1.0, 0.01), (3.0, 0.2)):
         odds = math.exp(epsilon)
         right = delta + (1 - delta) * odds / (1 + odds)
-        shown = float(numbers.surest_guess(epsilon, delta).split("\u202f")[0]) / 100
+        shown = float(surest_guess(epsilon, delta).split("\u202f")[0]) / 100
         assert right <= shown < right + 0.0011
-    assert numbers.surest_guess(800.0, 1e-5).startswith("100.0")
-    assert numbers.surest_guess(1e-9, 1e-9).startswith("50.")
+    assert surest_guess(800.0, 1e-5).startswith("100.0")
+    assert surest_guess(1e-9, 1e-9).startswith("50.")
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

@@ -55,7 +55,7 @@ _PREVALENCE = (
 _WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "metric", "max_runs", "published", "candidates",
-    "ledger", "strict", "noise_seed", "note", "again",
+    "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
 )  # fmt: skip
 
 _WHERE = ("name", "out", "again", "dry_run", "resume", "as_json")  # options that are not of the search itself
@@ -91,6 +91,9 @@ def tune(
     note: Annotated[
         str, Option(help="For the ledger's entry: what people should know of this search. It is public.")
     ] = "",
+    preprocessing: Annotated[
+        str | None, Option(help="For the statement: what was done to the data beforehand, in words.")
+    ] = None,
     out: Annotated[Path | None, Option(help=_OUT)] = None,
     again: Annotated[bool, Option("--again", help=_AGAIN)] = False,
     dry_run: Annotated[bool, Option("--dry-run", help=_DRY_RUN)] = False,
@@ -257,7 +260,7 @@ def _print(result: TuneResult, standin: str | None) -> None:
     if result.balance is not None:
         balance, budget = result.balance, result.balance.budget
         left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
-        typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}")
+        typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}")
     if result.folder is not None:
         typer.echo(f"{'model':<12}{result.folder / 'model.safetensors'}")
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from honestdp.budget import rounded_down, rounded_up
-from honestdp.report import numbers, scale
+from honestdp.report import meaning, numbers, scale
 from honestdp.report.costs import Cost
 from honestdp.report.view import LedgerView, ScoreView, SearchView
 
@@ -81,6 +81,8 @@ def render(view: SearchView) -> str:
         score=None if view.score is None else _score(view.score),
         balance=None if view.ledger is None else _balance(view.ledger),
         reason=_reason(view),
+        meanings=meaning.scale_of(view.statement),
+        glossary=meaning.glossary(view),
         unreachable=[cost.method for cost in view.costs if cost.noise is None] if needed else [],
     )  # fmt: skip
 
@@ -106,13 +108,10 @@ def _templates() -> Environment:
         up=rounded_up,
         down=rounded_down,
         short=numbers.short,
-        chance=numbers.chance,
-        likelihood=numbers.likelihood,
         plain=numbers.plain,
         accountant=numbers.accountant,
         percent=lambda value: f"{value:.2f}%",
     )
-    environment.globals["surest_guess"] = numbers.surest_guess
     return environment
 
 

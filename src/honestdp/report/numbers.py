@@ -56,25 +56,6 @@ def _fixed_down(value: float, decimals: int) -> str:
     return f"{Decimal(repr(value)).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR):f}"
 
 
-def chance(delta: float) -> str:
-    """A small probability as one in so many, where that can be read."""
-    return f"1 in {1 / delta:,.0f}".replace(",", "\u202f") if 1e-9 <= delta <= 0.1 else ""
-
-
-def likelihood(epsilon: float) -> str:
-    """e^epsilon, how many times as likely any conclusion can become through one record."""
-    return rounded_up(math.exp(epsilon), 3) if epsilon < 14 else f"e^{rounded_up(epsilon)}"
-
-
-def surest_guess(epsilon: float, delta: float) -> str:
-    """How surely anyone can tell whether a record is in the data, if both were as likely: (e^eps + delta)/(e^eps + 1).
-
-    It is half of one plus the greatest distance between the two laws, (e^eps - 1 + 2 delta)/(e^eps + 1).
-    """
-    bound = min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
-    return f"{math.ceil(bound * 1000 - 1e-9) / 10:.1f}\u202f%"
-
-
 def plain(value: object) -> str:
     """A value of a configuration in words. Numbers are exact, so that they can be used again."""
     if value is None:

@@ -9,13 +9,12 @@ from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import BalancedAccuracy
 from honestdp.boundary.scores import asks_user
-from honestdp.budget import ASSUMPTIONS, Statement, independence, rounded_up
+from honestdp.budget import ASSUMPTIONS, PROTECTS, Statement, independence, large_delta, prepared, rounded_up
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.planner.statements import statement
 from honestdp.search.design import Design
 
-LARGE = 0.1  # of delta times the number of records
 CLOCK = (
     "how long the search took, and what else the operator of the machine sees of it, such as the times at which its disk says "
     "that files were changed: that tells of the number of runs, and is for the operator alone"
@@ -30,9 +29,11 @@ def guarantee(
     loss: Loss | None = None,
     decoded: bool = False,
     strict: bool = False,
+    preprocessing: str | None = None,
 ) -> Statement:
     """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
     loss: the user's own. decoded: the records are those of a Dataset. strict: each example was under a map of its own.
+    preprocessing: the user's words on it.
     """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
@@ -43,9 +44,7 @@ def guarantee(
     if design.selection.secret:
         chance = design.selection.coverage(design.count)
         notes.append(f"a given one of {design.count} candidates is run at all with probability {chance:.3g}")
-    if design.budget.delta * design.records > LARGE:
-        what = "at such a delta a guarantee may give up a record entirely"
-        notes.append(f"delta is not well below 1/{design.records}: {what}")
+    notes += large_delta(design.budget.delta, design.records)
     if len(design.runs) > 1:
         what = "each has noise of its own, and the worst of their curves is charged"
         notes.append(f"candidates differ in lot or steps: {what}")
@@ -58,6 +57,8 @@ def guarantee(
         assumptions=_assumptions(design, declared, loss, decoded, strict),
         notes=tuple(notes),
         not_private=(*made.not_private, *seed),
+        protects=PROTECTS,
+        preprocessing=prepared(preprocessing),
     )
 
 

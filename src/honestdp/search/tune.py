@@ -21,7 +21,7 @@ from honestdp import checks
 from honestdp.accounting.once import once
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Metric
-from honestdp.budget import Budget
+from honestdp.budget import Budget, prepared
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
@@ -40,6 +40,7 @@ from honestdp.search.foreseen import foreseen
 from honestdp.search.guarantee import guarantee
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look
+from honestdp.search.remembering import noted
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import Setting
 from honestdp.search.scored_by import metric_of
@@ -77,6 +78,7 @@ def tune(
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     note: str = "",
+    preprocessing: str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     again: bool = False,
@@ -117,6 +119,7 @@ def tune(
     ledger, dataset: charge this dataset's budget in that ledger, or its file, before any record is read. With a dataset alone
         the ledger is that of the environment variable HONESTDP_LEDGER; without a dataset nothing is charged.
     note: for people, kept in the ledger's entry with who charged it and when. It is public.
+    preprocessing: what was done to the data beforehand, for the statement, which otherwise says that it was not stated.
     out: the folder of the search, for model, statement, result and report. The same call again goes on with a search that was
         stopped or killed there, or reads the result of one that is over; it charges nothing. Left out with a ledger, it is
         `searches/` beside the ledger, with the dataset's name and a digest of the arguments; without one nothing is kept.
@@ -164,6 +167,7 @@ class Asked:
     folder: Path | None
     resume: bool
     compute: Compute
+    preprocessing: str
 
 
 def asked(
@@ -171,7 +175,7 @@ def asked(
     epochs: Any, records: Any, validation: Any, metric: Any, prevalence: Any, max_runs: Any, published: Any,
     candidates: Any, space_seed: Any, ledger: Any, dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any,
     class_weights: Any, schedule: Any, noise_seed: Any, secure: Any, strict: Any, compute: Any, reproduce: Any,
-    on_step: Any, label: str | None = None,
+    on_step: Any, preprocessing: Any, label: str | None = None,
 ) -> Asked:  # fmt: skip
     """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
     compute = checked(compute)
@@ -230,7 +234,8 @@ def asked(
         request, setting, private, declared=records is not None, seed=noise_seed, dataset=dataset, reproduce=reproduce
     )
     folder = home.folder_of(out, public, books=books, label=label, again=again)
-    return Asked(public=public, private=private, books=books, folder=folder, resume=resume, compute=compute)
+    said = {"resume": resume, "compute": compute, "preprocessing": prepared(preprocessing)}
+    return Asked(public=public, private=private, books=books, folder=folder, **said)
 
 
 def carried_out(what: Asked) -> TuneResult:
@@ -247,7 +252,8 @@ def carried_out(what: Asked) -> TuneResult:
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarn(foreseen(search.design, what.public.setting))
-            return search.carry_out(what.private, what.folder, resume=what.resume, show=show, seconds=seconds)
+            how: dict[str, Any] = {"resume": what.resume, "show": show, "seconds": seconds}
+            return noted(search, what.private, what.folder, books=what.books, **how)
 
 
 def planned(what: Asked) -> tuple[Search, Rehearsed]:
@@ -262,6 +268,7 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         loss=public.setting.loss,
         decoded=data.shapes is None,
         strict=public.setting.strict,
+        preprocessing=what.preprocessing,
     )
     report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
     rehearsed = rehearse(

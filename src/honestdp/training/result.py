@@ -19,6 +19,7 @@ from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.run import Run
 from honestdp.training.charging import Charging, uncharged
+from honestdp.training.history import Past, marks_of
 from honestdp.training.loop import Job
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Result(Outcome):
     strict: each example was under a map of its own.
     stopped: the step at which on_step ended the run, whose weights these are. watched: on_step saw iterates of it.
     balance: the dataset's in the ledger, around this training; key: of the charge there. notes: more for the statement.
+    preprocessing: what was done to the data beforehand, as far as it was said.
 
     An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
 
@@ -103,7 +105,7 @@ class Result(Outcome):
     >>> run = honestdp.Run(records=len(x), lot=64, steps=5, noise=2.0)
     >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, optimizer="horizon", delta=1e-5)
     >>> print(result.statement.how)
-    one run, no tuning
+    one run; this number covers it alone: runs made before to choose its settings are not in it
     >>> sorted(result.as_dict())
     ['delta', 'epsilon', 'hyperparameters', 'ledger', 'run', 'statement']
     """
@@ -120,6 +122,7 @@ class Result(Outcome):
     balance: Balance | None = None
     key: str = ""
     notes: tuple[str, ...] = ()
+    preprocessing: str = ""
 
     @property
     def score(self) -> None:
@@ -143,7 +146,7 @@ class Result(Outcome):
     @cached_property
     def statement(self) -> Statement:
         """What is guaranteed, in words and numbers."""
-        from honestdp.budget import ASSUMPTIONS, Statement, independence
+        from honestdp.budget import ASSUMPTIONS, PROTECTS, Statement, independence, large_delta, prepared
 
         count = len(self.siblings) + 1
         reasons = []
@@ -162,14 +165,29 @@ class Result(Outcome):
             delta=_needed(self.delta) if 0 < self.epsilon < math.inf else self.delta or 0.0,
             accountant="pld",
             selection="compose",
-            how="one run, no tuning" if count == 1 else f"{count} runs trained together, every one of them charged",
+            how=self._how(),
             runs=count,
             leaves=self._leaves(),
             basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
             assumptions=(*ASSUMPTIONS, independence(strict=self.strict)),
-            notes=(*notes, *self.notes),
+            notes=(*notes, *large_delta(self.delta or 0.0, self.run.records), *self.notes),
+            protects=PROTECTS,
+            preprocessing=prepared(self.preprocessing),
             not_private=tuple(reasons),
         )
+
+    def _how(self) -> str:
+        """That nothing was tuned is said where a ledger knows of nothing else, and of it alone."""
+        count = len(self.siblings) + 1
+        runs = "one run" if count == 1 else f"{count} runs trained together, every one of them charged"
+        if self.balance is None:
+            before = "this number covers it alone" if count == 1 else "this number covers them alone"
+            return f"{runs}; {before}: runs made before to choose its settings are not in it"
+        name, charges = self.balance.dataset, self.balance.charges
+        if charges > 1:
+            earlier = "1 earlier charge, which is" if charges == 2 else f"{charges - 1} earlier charges, which are"
+            return f"{runs}; the ledger of {name} has {earlier} not in this number"
+        return f"{'one run, no tuning' if count == 1 else runs}: the only charge to {name} in its ledger"
 
     def _leaves(self) -> str:
         if self.siblings:
@@ -233,12 +251,20 @@ def in_words(hyperparameters: dict[str, Any]) -> str:
 
 
 def results_of(
-    job: Job, weights: Tensor, *, delta: float | None, seeded: bool, charging: Charging | None = None
+    job: Job,
+    weights: Tensor,
+    *,
+    delta: float | None,
+    seeded: bool,
+    charging: Charging | None,
+    past: Past,
+    preprocessing: str,
 ) -> list[Result]:
     """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
     balance = None if charging is None else charging.balance
     if delta is None and balance is not None:
         delta = balance.budget.delta
+    past.marks.update(marks_of(weights, job.intake.layout) if job.runs[0].steps else ())
     return [
         Result(
             load_row(module, job.intake.layout, row).eval(),
@@ -252,7 +278,8 @@ def results_of(
             watched=job.watched,
             balance=balance,
             key="" if charging is None else charging.charge["key"],
-            notes=uncharged(None if charging is None else charging.books),
+            notes=(*uncharged(None if charging is None else charging.books), *past.notes),
+            preprocessing=preprocessing,
         )
         for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))
     ]

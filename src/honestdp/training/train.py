@@ -19,7 +19,7 @@ from honestdp import checks
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Budget
+from honestdp.budget import Budget, prepared
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
@@ -33,6 +33,7 @@ from honestdp.run import Run
 from honestdp.training.charging import Charging, charging_of, said_to_stay
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
+from honestdp.training.history import remember_job
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.result import Result, results_of
@@ -63,6 +64,7 @@ def train(
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     note: str = "",
+    preprocessing: str | None = None,
     on_step: OnStep | None = None,
     every: int | None = None,
     compute: Compute | None = None,
@@ -92,8 +94,8 @@ def train(
     results = train_population(
         model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, class_weights=class_weights,
         prevalence=prevalence, noise_seed=noise_seed, secure=secure,
-        schedule=schedule, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note, on_step=on_step,
-        every=every, compute=compute,
+        schedule=schedule, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note,
+        preprocessing=preprocessing, on_step=on_step, every=every, compute=compute,
     )  # fmt: skip
     return results[0]
 
@@ -116,6 +118,7 @@ def train_population(
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
     note: str = "",
+    preprocessing: str | None = None,
     on_step: OnStep | None = None,
     every: int | None = None,
     compute: Compute | None = None,
@@ -142,6 +145,7 @@ def train_population(
         that resumes from its checkpoint is not charged again. With a dataset alone the ledger is that of the environment
         variable HONESTDP_LEDGER; without a dataset nothing is charged.
     note: for people, kept in the ledger's entry with who charged it and when. It is public.
+    preprocessing: what was done to the data beforehand, for the statement, which otherwise says that it was not stated.
     on_step, every: for one run alone; see `train`.
     compute: device, workers, progress and checkpoint; see `Compute`.
 
@@ -168,32 +172,26 @@ def train_population(
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
     place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
     books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
+    words, resumed = prepared(preprocessing), place is not None and place.path.exists()
     watch, charging = partial(watch_of, on_step, every, len(rules)), None
     loss = with_class_weights(loss, class_weights, prevalence)
     how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict}
     if books is not None:
         charging = Charging(books=books, place=place, rules=rules, watch=watch, **how)
     with said_to_stay(charging):
-        job = assemble(
-            model,
-            data,
-            run=run,
-            optimizers=rules,
-            noise_seed=noise_seed,
-            budget=budget,
-            compute=compute,
-            charging=charging,
-            **how,
-        )
+        how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
+        job = assemble(model, data, run=run, optimizers=rules, **how)
         job.watch = watch(job.runs[0].steps)
         if charging is None:  # who pays has warned and looked before that
             forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules]))
             job.first_look()
+        past = remember_job(job, data, books=books, place=place, resumed=resumed)
         weights = job.work(compute.progress)
     if charging is not None:
         charging.end()
     delta = budget.delta if budget is not None else delta
-    return results_of(job, weights, delta=delta, seeded=noise_seed is not None, charging=charging)
+    seeded = noise_seed is not None
+    return results_of(job, weights, delta=delta, seeded=seeded, charging=charging, past=past, preprocessing=words)
 
 
 def assemble(
