@@ -95,7 +95,7 @@ def _draw(design: Design) -> secret.Secret:
     """Draws of the operating system's randomness: few runs, of both widths."""
     for _ in range(1000):
         one = secret.drawn(design, seed=None)
-        if len({candidate.width for candidate in one.candidates}) == 2 and len(one.candidates) < 6:
+        if len({candidate.model for candidate in one.candidates}) == 2 and len(one.candidates) < 6:
             return one
     raise AssertionError("no such draw")
 
