@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,24 @@ def test_a_label_never_reaches_the_model() -> None:
             return super().forward(ids, mask, table)
 
     assert weights({**X, "labels": Y}, Curious()).isfinite().all()
+
+
+def test_a_loss_of_tensors_for_a_dict_is_told_what_it_gets() -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"whole output, a dict here, .* loss=lambda output, y: .*CrossEntropyLoss"
+    ):
+        weights((X, Y), loss=nn.CrossEntropyLoss(reduction="none"))
+
+
+@dataclass
+class Answer:
+    logits: Tensor
+    hidden: Tensor
+
+
+def test_a_dataclass_is_understood_once_torch_knows_it() -> None:
+    with pytest.raises(InvalidArgument, match=r"torch\.export\.register_dataclass"):
+        weights((X, Y), Reader(Answer))
+    torch.export.register_dataclass(Answer)
+    torch.manual_seed(0)
+    assert torch.equal(weights((X, Y), Reader(Answer)), weights((X, Y)))

@@ -54,7 +54,7 @@ class Shapes:
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
-    x may also be a tuple or a dict of them, for models of several inputs (`several_inputs` says what is understood).
+    x may also be a tuple or a dict of them, for models of several inputs (`layouts` says what is understood).
     """
 
     def __init__(self, data: Any) -> None:

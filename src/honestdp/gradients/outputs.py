@@ -107,7 +107,7 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
                 "cross-entropy; it is a logit for floating labels 0 and 1 and loss=torch.nn.BCEWithLogitsLoss(reduction='none')"
             )
             raise InvalidArgument("the model's outputs", 1, wanted)
-    losses = loss(output, y)
+    losses = _asked(loss, output, y)
     if losses.shape != (len(y),):
         wanted = (
             "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
@@ -115,3 +115,16 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
         )
         raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
     return classes
+
+
+def _asked(loss: Loss, output: Any, y: Tensor) -> Tensor:
+    try:
+        return loss(output, y)
+    except (TypeError, AttributeError) as trouble:
+        if isinstance(output, Tensor):
+            raise
+        wanted = (
+            f"a function of the model's whole output, a {type(output).__name__} here, and the labels, such as "
+            f"loss=lambda output, y: torch.nn.functional.cross_entropy(output.logits, y, reduction='none') ({trouble})"
+        )
+        raise InvalidArgument("loss", getattr(loss, "__name__", type(loss).__name__), wanted) from trouble

@@ -95,7 +95,7 @@ def tune(
     """Search for hyperparameters and train, all within one budget.
 
     model: a module, or a function that makes one, whose arguments the space may hold.
-    data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
+    data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, or a map-style Dataset of pairs.
     budget: for everything: all runs, all scores, the choice among them.
     optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, quantile), a class, or a rule, whose
         numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it is one run

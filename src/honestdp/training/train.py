@@ -127,7 +127,7 @@ def train_population(
 
     model: a module (every run starts from a copy of it), a function that makes one (every run has its own initial
         weights), or a list with one of these for each run. The given module is not changed.
-    data: (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
+    data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, or a map-style Dataset of pairs.
     run: the public constants, or one Run for each optimizer that differ in their noise alone.
     optimizers: rules of honestdp.optimizers or of your own; names or classes of those that need no numbers.
     delta: of the guarantee; needed as soon as an epsilon or a statement is asked for.
