@@ -154,7 +154,7 @@ def replays_need_nothing_of_the_host() -> str:
     torch.cuda.set_sync_debug_mode("error")
     try:
         for first in range(0, 64, UNROLL):
-            params, state = one._mechanism._replayed(one._rule, params, state, lots, first)
+            params, state = one._mechanism._replayed(params, state, lots, first)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return "64 steps without a synchronisation"
@@ -339,6 +339,66 @@ def a_write_in_a_replayed_step_is_found() -> str:
     raise AssertionError("it was not")
 
 
+class Masked(nn.Module):
+    """Token numbers with a mask through a transformer; with a frozen body its head alone is trained."""
+
+    def __init__(self, *, frozen: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 3)
+        for value in [*self.table.parameters(), *self.body.parameters()]:
+            value.requires_grad_(not frozen)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        hidden = self.body(self.table(input_ids), src_key_padding_mask=~attention_mask)
+        shown = attention_mask.to(hidden.dtype).unsqueeze(-1)
+        return {"logits": self.head((hidden * shown).sum(1) / shown.sum(1))}
+
+
+class Last(nn.Module):
+    """The last state of a recurrent layer."""
+
+    def __init__(self, recurrent: nn.Module) -> None:
+        super().__init__()
+        self.recurrent, self.head = recurrent, nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.recurrent(x)[0][:, -1])  # type: ignore[no-any-return]
+
+
+def models_of_many_kinds_train() -> str:
+    """Captured where a graph can hold their steps, and otherwise not: alone and several together, strict too."""
+    ids, y = torch.randint(1, 50, (400, 12)), torch.randint(0, 3, (400,))
+    masked = {"input_ids": ids, "attention_mask": torch.rand(400, 12) > 0.3}
+    masked["attention_mask"][:, 0] = True
+    kinds: dict[str, tuple[nn.Module, object]] = {
+        "masked": (Masked(frozen=False), masked),
+        "frozen": (Masked(frozen=True), masked),
+        "lstm": (Last(nn.LSTM(16, 8, batch_first=True)), torch.randn(400, 12, 16)),
+        "gru": (Last(nn.GRU(16, 8, batch_first=True)), torch.randn(400, 12, 16)),
+        "bag": (nn.Sequential(nn.EmbeddingBag(50, 8), nn.Linear(8, 3)), ids),
+    }
+    run, done = Run(records=400, lot=64, steps=40, noise=1.0), 0
+    for name, (model, x) in kinds.items():
+        for strict in (False, True):
+            for runs in (1, 3):
+                if strict and name in ("lstm", "gru"):
+                    continue  # torch.func has no rule for them
+                results = train_population(
+                    model,
+                    (x, y),
+                    run=run,
+                    optimizers=[rules.SGD(lr=0.5, clip=1.0)] * runs,
+                    strict=strict,
+                    compute=Compute(device="cuda"),
+                )
+                assert all(value.isfinite().all() for one in results for value in one.model.parameters()), name
+                done += 1
+    return f"{done} trainings of {', '.join(kinds)}"
+
+
 CHECKS: list[Callable[[], str]] = [
     releases_lie_on_their_grid_and_their_noise_is_that_of_an_empty_lot,
     kernels_agree_with_tensor_operations,
@@ -355,6 +415,7 @@ CHECKS: list[Callable[[], str]] = [
     a_checkpoint_resumes_bit_for_bit,
     a_watched_run_is_bit_for_bit_the_same,
     a_write_in_a_replayed_step_is_found,
+    models_of_many_kinds_train,
 ]
 
 

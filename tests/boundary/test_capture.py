@@ -10,7 +10,7 @@ from torch import Tensor
 
 from honestdp import optimizers as rules
 from honestdp.boundary import mechanism as module
-from honestdp.boundary.capture import UNROLL, Captured, Step
+from honestdp.boundary.capture import UNROLL, Captured, NotCapturable, Step
 from honestdp.boundary.query import Query
 from honestdp.boundary.release import PIECE, Examples, Question, release
 from honestdp.boundary.sampling import Lots
@@ -42,12 +42,10 @@ def trained(rule: rules.Rule, *, width: int | None, seen: list[tuple[Tensor, Ten
         mechanism._capturable, mechanism._width = True, width
     true = mechanism._replayed
 
-    def replayed(
-        rule: rules.Rule, params: Tensor, state: dict[str, Tensor], lots: Lots, first: int
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def replayed(params: Tensor, state: dict[str, Tensor], lots: Lots, first: int) -> tuple[Tensor, dict[str, Tensor]]:
         if seen is not None:
             seen.append((lots.indices[first : first + UNROLL], lots.counts[first : first + UNROLL]))
-        return true(rule, params, state, lots, first)
+        return true(params, state, lots, first)
 
     mechanism._replayed = replayed  # type: ignore[method-assign]
     while population.step < population.total:
@@ -149,3 +147,13 @@ def test_weights_are_smaller_where_products_are_shorter(extra: str | None, autom
         held = [1 - (sums * PIECE**2 + 512) * eps for sums in (1, 2)]
         torch.testing.assert_close(short, long * (held[1] - SHORT) / held[0], rtol=1e-12, atol=0)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_model_that_needs_the_host_is_trained_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(Traced):
+        def __init__(self, *args: object, **named: object) -> None:
+            raise NotCapturable("a number was read")
+
+    without = trained(RULES[0], width=None)
+    monkeypatch.setattr(module, "Captured", Refused)
+    assert torch.equal(trained(RULES[0], width=60), without)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -32,8 +34,31 @@ def free_captured() -> None:
     torch.cuda.empty_cache()
 
 
+class NotCapturable(Exception):
+    """A step of this model waits for the host, so no graph can hold it."""
+
+
+@contextmanager
+def _without_the_host() -> Iterator[None]:
+    """Within, what a graph cannot hold is an error: numbers read by the host, and operations that torch.func maps by a loop."""
+    looped = torch._C._functorch._is_vmap_fallback_enabled()  # type: ignore[attr-defined]
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls the mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    torch._C._functorch._set_vmap_fallback_enabled(False)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(looped)  # type: ignore[attr-defined]
+        torch.cuda.set_sync_debug_mode(mode)
+
+
 class Captured:
-    """`UNROLL` steps of a rule as one CUDA graph. generators: those that a step draws from."""
+    """`UNROLL` steps of a rule as one CUDA graph. generators: those that a step draws from.
+
+    Raises NotCapturable where a step needs the host. A capture that fails in the middle would leave the device unusable.
+    """
 
     def __init__(
         self,
@@ -52,6 +77,7 @@ class Captured:
         self._indices = torch.zeros(*shape, width, dtype=torch.int64, device=params.device)
         self._counts = torch.zeros(*shape, dtype=torch.int64, device=params.device)
         self._rehearse()
+        self._refuse_host_work()
         self._graph = torch.cuda.CUDAGraph()
         for generator in generators:
             self._graph.register_generator_state(generator)
@@ -83,11 +109,23 @@ class Captured:
         before = [generator.get_state() for generator in self._generators]
         side = _side_stream(self.params.device)
         side.wait_stream(torch.cuda.current_stream(self.params.device))
-        with torch.cuda.stream(side):
-            self._steps()
-        torch.cuda.current_stream(self.params.device).wait_stream(side)
-        for generator, state in zip(self._generators, before, strict=True):
-            generator.set_state(state)
+        try:
+            with torch.cuda.stream(side):
+                self._steps()
+        finally:
+            torch.cuda.current_stream(self.params.device).wait_stream(side)
+            for generator, state in zip(self._generators, before, strict=True):
+                generator.set_state(state)
+
+    def _refuse_host_work(self) -> None:
+        """Once more, now that every library has been used: what still waits for the host would do so in every step."""
+        try:
+            with _without_the_host():
+                self._rehearse()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as trouble:
+            raise NotCapturable(str(trouble)) from trouble
 
     def _load(self, params: Tensor, state: State) -> None:
         if params is not self.params:

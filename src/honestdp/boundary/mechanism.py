@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from honestdp.boundary.capture import UNROLL, Captured
+from honestdp.boundary.capture import UNROLL, Captured, NotCapturable
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query, Release, State, Steps
 from honestdp.boundary.records import Records
@@ -84,8 +84,8 @@ class Mechanism:
         last = min(count, -(-last // UNROLL) * UNROLL if self._capturable else last)
         for at in range(first, last, UNROLL):
             group = range(at, min(at + UNROLL, last))
-            if self._fits(lots, group):
-                params, state = self._replayed(rule, params, state, lots, at)
+            if self._fits(lots, group) and self._capture(rule, params, state):
+                params, state = self._replayed(params, state, lots, at)
             else:
                 for step in group:
                     params, state = self._eager(rule, params, state, lots, step)
@@ -186,14 +186,24 @@ class Mechanism:
         longest = lots.longest[group.start : group.stop]
         return self._capturable and len(longest) == UNROLL and max(longest) <= self._width
 
-    def _replayed(self, rule: Steps, params: Tensor, state: State, lots: Lots, first: int) -> tuple[Tensor, State]:
-        """`UNROLL` steps of a block at once. What is returned are the graph's own buffers."""
+    def _capture(self, rule: Steps, params: Tensor, state: State) -> bool:
+        """Whether there is a graph of `UNROLL` steps of this rule. There is none for a model that needs the host in a step."""
         if self._captured is None or self._captured.rule is not rule:
 
             def one(params: Tensor, state: State, indices: Tensor, present: Tensor) -> tuple[Tensor, State]:
                 return self._step(rule, params, state, [self._examples(indices, present)])
 
-            self._captured = Captured(one, rule, params, state, width=self._width, generators=self._noise.generators)
+            try:
+                self._captured = Captured(
+                    one, rule, params, state, width=self._width, generators=self._noise.generators
+                )
+            except NotCapturable:
+                self._capturable = False  # by what the model is, which is public
+        return self._capturable
+
+    def _replayed(self, params: Tensor, state: State, lots: Lots, first: int) -> tuple[Tensor, State]:
+        """`UNROLL` steps of a block at once. What is returned are the graph's own buffers."""
+        assert self._captured is not None
         block = slice(first, first + UNROLL)
         return self._captured.replay(params, state, lots.indices[block], lots.counts[block])
 
