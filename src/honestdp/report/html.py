@@ -79,7 +79,7 @@ def render(view: SearchView) -> str:
         needed=needed,
         interval=None if view.score is None else _interval(view.score),
         score=None if view.score is None else _score(view.score),
-        balance=None if view.ledger is None else _balance(view.ledger),
+        balance=None if view.ledger is None else _balance(view.ledger, view.what),
         reason=_reason(view),
         meanings=meaning.scale_of(view.statement),
         glossary=meaning.glossary(view),
@@ -180,13 +180,13 @@ def _score(score: ScoreView) -> dict[str, str]:
     }
 
 
-def _balance(ledger: LedgerView) -> Balance:
+def _balance(ledger: LedgerView, what: str) -> Balance:
     whole = max(ledger.budget, ledger.after)
     before, after = 100 * ledger.before / whole, 100 * ledger.after / whole
     added = max(ledger.after - ledger.before, 0.0)
     texts = numbers.aligned([ledger.before, added, ledger.after], down=[ledger.left, ledger.budget])
     kinds = ("before", "search", "", "left", "")
-    names = ("Spent before", "Added by this search", "Spent after", "Left", "Budget")
+    names = ("Spent before", f"Added by this {what}", "Spent after", "Left", "Budget")
     return Balance(before, max(after - before, 0.0), tuple(zip(kinds, names, texts, strict=True)))
 
 
