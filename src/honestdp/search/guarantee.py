@@ -44,6 +44,9 @@ def guarantee(
     if design.selection.secret:
         chance = design.selection.coverage(design.count)
         notes.append(f"a given one of {design.count} candidates is run at all with probability {chance:.3g}")
+    if not design.space.finite:
+        how = "as candidates= says, or as many as a search takes that is not told"
+        notes.append(f"candidates are drawn from laws: the search amounts to {design.count} of them, {how}")
     notes += large_delta(design.budget.delta, design.records)
     if len(design.runs) > 1:
         what = "each has noise of its own, and the worst of their curves is charged"
