@@ -29,6 +29,7 @@ from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import Chosen, chosen_shape, training_records
 from honestdp.run import MOST_NOISE, Run
 from honestdp.selection import Selection, catalogue
+from honestdp.selection.contract import ONE_RUN_LEAVES
 
 ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 GUESS = 2.0  # times the noise of one run alone: about what a search needs
@@ -80,10 +81,13 @@ class Plan(Shown):
         cost = f"{rounded_up(best.epsilon)} at delta {self.delta:g}, add or remove one record"
         rows = [
             ("recommended", f"{how}{runs}, noise {rounded_up(best.noise)}"),
-            ("epsilon", f"{cost}; may leave: {best.selection.leaves}"),
+            ("epsilon", f"{cost}; may leave: {ONE_RUN_LEAVES if best.selection.one_run else best.selection.leaves}"),
             ("why", self.reason),
-            ("others", f"{len(self.methods) - 1} more methods in .methods"),
         ]
+        if self.shape is not None and self.shape.how:
+            rows.append(("lot, steps", self.shape.how))
+        if len(self.methods) > 1:
+            rows.append(("others", f"{len(self.methods) - 1} more in .methods"))
         return [*rows, *(("WARNING", sentence) for sentence in self.warnings)]
 
 
