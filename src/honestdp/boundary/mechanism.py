@@ -54,7 +54,7 @@ class Mechanism:
         self._pending: PendingLots | None = None
         self._begun: tuple[Lots, int] | None = None
         self._captured: Captured | None = None
-        self._capturable = device.type == "cuda" and records.resident
+        self._capturable = device.type == "cuda" and records.resident and question.capturable
         self._block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
         if pause is not None:
             # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.

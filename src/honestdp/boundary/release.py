@@ -79,6 +79,11 @@ class Question:
     def untouched(self) -> Untouched:
         return Untouched(self.model)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph may be tried: calls of fused recurrent layers invalidate one."""
+        return not any(isinstance(module, nn.RNNBase) for module in self.model.modules())
+
     def vet(self, layout: Layout, x: Inputs, y: Tensor, *, runs: int, width: int) -> None:
         """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
         dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
