@@ -85,7 +85,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ledger alone": ("dataset must be given together with ledger", {"dataset": None}),
     "dataset alone": ("dataset must be given together with ledger", {"ledger": None}),
     "width with a module": ("it must be a function of width", {"model": nn.Linear(3, 2), "space": RATE | {"width": [2, 3]}}),
-    "width without": ("space must be .* argument of .* factory, and it has none, got 'width'", {"space": RATE | {"width": [2, 3]}}),
+    "width without": ("argument of .* factory, and it has none, got 'width'", {"space": RATE | {"width": [2, 3]}}),
     "no module": ("model must be a function that returns", {"model": lambda: 3}),
     "nothing callable": ("model must be a torch.nn.Module", {"model": 3}),
     "wrong output": ("the model's output", {"model": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))}),
