@@ -60,7 +60,7 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
 
     def pace(self, state: State, constants: Constants) -> Tensor:
         """eta for an iteration, whose two steps begin with the first: the two ways that are compared start at one place."""
-        return torch.where(state["step"] % 2 == 0, state["eta"], 0)[:, None]
+        return torch.where(state["step"] % 2 == 0, state["eta"], torch.zeros_like(state["eta"]))[:, None]
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         second = state["step"] % 2 == 1
