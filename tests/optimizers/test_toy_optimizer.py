@@ -121,7 +121,7 @@ def test_a_class_that_needs_numbers_is_trained_only_with_them() -> None:
         honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["lion"])
 
 
-def test_the_command_line_knows_it_by_name() -> None:
+def test_the_command_line_knows_it_by_name(tmp_path: Path) -> None:
     """Of a process that has imported the file: a package beside this one does so by an entry point of its commands."""
     words = [
         "tune",
@@ -136,6 +136,8 @@ def test_the_command_line_knows_it_by_name() -> None:
         "64",
         "--steps",
         "3",
+        "--out",
+        str(tmp_path / "out"),
     ]
     code = f"import {__name__}, sys\nfrom honestdp.cli.main import main\nsys.argv[1:] = {[*words, '--json']!r}\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
