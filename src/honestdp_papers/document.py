@@ -70,6 +70,7 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
             "once for each. The commands that made them:",
             "",
             *(f"- **{letter}**: `{command}`" for command, letter in commands.items()),
+            *_stale(found),
         ]
     return "\n".join(lines) + "\n"
 
@@ -95,9 +96,13 @@ def _summary(found: Found, chapters: Sequence[tuple[str, Sequence[str]]]) -> lis
             continue
         lines += [f"**{title}**", ""]
         for verdict, words in SUMMED.items():
-            own = [f"{claim['claim']} ([{name}](#{name}))" for name, claim in sentences if claim["verdict"] == verdict]
+            own = [(name, claim["claim"]) for name, claim in sentences if claim["verdict"] == verdict]
+            places: dict[str, list[str]] = {}
+            for name, claim in own:
+                places.setdefault(claim, []).append(f"[{name}](#{name})")
             if own:
-                lines += [f"- {words} ({len(own)} of {len(sentences)}):", *(f"  - {one}" for one in own)]
+                lines += [f"- {words} ({len(own)} of {len(sentences)}):"]
+                lines += [f"  - {claim} ({', '.join(links)})" for claim, links in places.items()]
         lines.append("")
     return lines
 
@@ -144,10 +149,18 @@ def _made(made: dict[str, Any], commands: dict[str, str]) -> str:
         said += f" Not trained: {', '.join(f'`{name}`' for name in made['missing'])}."
     stale = made.get("stale", {"parts": 0})
     if stale["parts"]:
-        rooms = Counter(str(Path(name).parent) for name in stale["changed since"])
-        changed = ", ".join(f"{count} in `{room}`" for room, count in rooms.items())
-        said += f" {stale['parts']} of {stale['of']} parts are stale: files that they rest on have changed since ({changed})."
+        said += f" {stale['parts']} of {stale['of']} parts are stale."
     return said
+
+
+def _stale(found: Found) -> list[str]:
+    """Which files have changed since parts were made, by folder."""
+    files = {name for _, result in found if result for name in result["made"].get("stale", {}).get("changed since", [])}
+    if not files:
+        return []
+    rooms = Counter(str(Path(name).parent) for name in sorted(files))
+    changed = ", ".join(f"{count} in `{room}`" for room, count in rooms.items())
+    return ["", f"Parts that are stale rest on code of which files have changed since they were made: {changed}."]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

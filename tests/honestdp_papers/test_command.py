@@ -88,7 +88,8 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     assert "honestdp/boundary/mechanism.py" in result["made"]["stale"]["changed since"]
     output(tmp_path, "document", "mohapatra2022")
     page = (tmp_path / "docs" / "papers" / "mohapatra2022.md").read_text()
-    assert "1 of 1 parts are stale: files that they rest on have changed since (" in page
+    assert "1 of 1 parts are stale." in page
+    assert "of which files have changed since they were made:" in page
 
 
 def test_a_page_is_not_written_over_when_there_is_no_result(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from honestdp.search.space import space_of
 from honestdp.search.vault import Unkept
 from honestdp_papers.claims import FAILS, HOLDS
 from honestdp_papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
+from honestdp_papers.mohapatra2022.honest_again import judged_again
 from honestdp_papers.mohapatra2022.honest_cases import Case, Cell, stray
 from honestdp_papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
 from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
@@ -348,3 +349,27 @@ def test_the_full_table_has_twenty_searches_of_three_cases_at_two_epsilons() -> 
     assert sum(part.weight for part in parts) < 250
     assert len({part.identity["seeds"][0] for part in parts}) == 18
     assert {len(part.identity["searches"]) for part in parts} == {2, 10}
+
+
+def test_a_kept_result_is_judged_again_from_its_own_accuracies() -> None:
+    """Two names of the network: as it is called now, and as it was called when there was one."""
+    rng = np.random.default_rng(0)
+    ways = [f"{name}, {selection}" for name in OPTIMIZERS for selection in SELECTIONS]
+    kept = {
+        title: {**{way: rng.normal(80, 0.1, 20).tolist() for way in ways}, SINGLE: rng.normal(90, 0.1, 20).tolist()}
+        for title in ("MNIST, TLNN, epsilon 1", "MNIST, TLNN with ReLU, epsilon 3", "Adult (104), LR, epsilon 1")
+    }
+    found = judged_again(kept)
+    assert found.claims[2].verdict == "holds"
+    assert found.claims[2].found.startswith("0.5 points below it or less in 3 of 3 cases")
+    assert {row[0] for table in found.tables[:2] for row in table.rows} == {"MNIST, TLNN with ReLU", "Adult (104), LR"}
+    assert "made from them again" in found.notes[-1]
+
+
+def test_the_error_of_a_cell_counts_winners_and_not_searches() -> None:
+    alone = Cell([80.0, 80.4])
+    many, one = Cell([70.0, 71.0, 72.0, 73.0]), Cell([70.0] * 4)
+    case = Case("", 1.0, {}, alone)
+    assert case.error(many) == pytest.approx(many.deviation / 2)
+    assert case.error(one) == pytest.approx(alone.deviation), "four searches with one winner are one training"
+    assert case.gap(many, one).error == pytest.approx(math.hypot(case.error(many), case.error(one)))

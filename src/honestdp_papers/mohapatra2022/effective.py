@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from honestdp_papers.claims import OURS, Outcome, Table, judged
-from honestdp_papers.look import named, panels
+from honestdp_papers.look import named, panels, shared_legend
 from honestdp_papers.mohapatra2022.setting import CLIPS, Pair, pair_title, pairs
 from honestdp_papers.mohapatra2022.step_sizes import NOISE, QUANTILES, name_of
 from honestdp_papers.parts import Array
@@ -65,9 +65,8 @@ def theorem3(parts: Finished, quick: bool) -> Outcome:
 
 
 def _draw(file: Path, ratio: dict[Pair, Array], every: int) -> None:
-    columns = min(4, len(ratio))
-    rows = -(-len(ratio) // columns)
-    with panels(file, rows, columns, size=(3.4 * columns, 3.0 * rows)) as axes:
+    rows = -(-len(ratio) // 2)
+    with panels(file, rows, 2, size=(9, 2.5 * rows + 1)) as axes:
         flat = [one for row in axes for one in row]
         for one in flat[len(ratio) :]:
             one.set_axis_off()
@@ -78,4 +77,4 @@ def _draw(file: Path, ratio: dict[Pair, Array], every: int) -> None:
                 one.fill_between(steps, found[i, :, 0], found[i, :, 2], alpha=0.15)
             one.axhline(1, color="black", linestyle=":")
             named(one, pair_title(pair), "steps", "step size / predicted")
-        flat[0].legend(frameon=False, fontsize=8)
+        shared_legend(flat[0], "DPAdam's step size over the predicted one: median, and 90 % of the weights", columns=4)

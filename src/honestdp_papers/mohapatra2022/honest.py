@@ -30,11 +30,12 @@ from honestdp_papers.mohapatra2022.honest_training import (
     Search,
     epsilons,
     pairs,
+    pool_name,
     repeats_of,
     searches,
 )
 from honestdp_papers.mohapatra2022.measures import Measured, counted
-from honestdp_papers.mohapatra2022.setting import LOT
+from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair
 from honestdp_papers.mohapatra2022.setting import pairs as every_pair
 from honestdp_papers.registry import Finished
 
@@ -44,7 +45,13 @@ AS_GOOD = 0.5
 
 
 def honest(parts: Finished, quick: bool) -> Outcome:
-    cases = [case(parts, pair, epsilon, quick) for epsilon in epsilons(quick) for pair in pairs(quick)]
+    present = [pair for pair in pairs(quick) if all(pool_name(pair, name) in parts for name in (*OPTIMIZERS, SINGLE))]
+    cases = [case(parts, pair, epsilon, quick) for epsilon in epsilons(quick) for pair in present]
+    return outcome_of(cases, present, quick=quick)
+
+
+def outcome_of(cases: list[Case], present: list[Pair], *, quick: bool) -> Outcome:
+    """What the cases of the pairs that were trained come to."""
     designs = _designs(quick)
     spent = {key: design.spending.epsilon(delta=DELTA) for key, design in designs.items()}
     claims = [*judgements(cases), _within_budget(designs, spent)]
@@ -63,7 +70,9 @@ def honest(parts: Finished, quick: bool) -> Outcome:
         "conclusions": said,
     }
     tables = [*(_table(cases, epsilon) for epsilon in epsilons(quick)), *_price_tables(designs)]
-    return Outcome(claims, numbers, tables, [*said, *stray(cases), *_notes(quick)], lambda file: _draw(file, cases))
+    return Outcome(
+        claims, numbers, tables, [*said, *stray(cases), *_notes(present, quick)], lambda file: _draw(file, cases)
+    )
 
 
 def _designs(quick: bool) -> dict[str, Design]:
@@ -208,15 +217,15 @@ def _score_noise(design: Design) -> float:
     return 100 * scale / (2 * design.validation_records)
 
 
-def _notes(quick: bool) -> list[str]:
+def _notes(present: list[Pair], quick: bool) -> list[str]:
     counts = ", ".join(
         f"{repeats_of(count, quick)} of each of {count} candidates" for count in sorted({_count(n) for n in OPTIMIZERS})
     )
-    here = [(task.plain_title, model) for task, model in pairs(quick)]
+    here = [(task.plain_title, model) for task, model in present]
     left = ", ".join(
         f"{task.title if task.plain_title != 'Adult' else ADULT.title} with {model}"
         for task, model in every_pair(False)
-        if (task.plain_title, model) not in here
+        if (task.plain_title, model.replace("TLNN", RELU)) not in here
     )
     cut = "Quick version: epsilon 1 alone and fewer trainings of each candidate; " if quick else ""
     return [

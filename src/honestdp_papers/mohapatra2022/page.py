@@ -43,7 +43,7 @@ TABLE_2 = {
 }
 """As printed: type, samples, dimensions, classes."""
 FORMS = {
-    "Adult": ("numbers scaled by declared ranges, one-hot codes twice", "the same"),
+    "Adult": ("one-hot codes twice; numbers by the least and largest found (here: by declared ranges)", "the same"),
     "ENRON": ("raw counts of words (the text says [0, 1])", "counts cut at 10, divided by 10"),
     "Gisette": ("[0, 1]; here **a stand-in made from MNIST**, not Gisette", "the same"),
     "MNIST": ("pixels in [-1, 1] (the text says [0, 1])", "pixels in [0, 1]"),
