@@ -57,10 +57,11 @@ WORDS = (
     "**Best of 4**: of 4 candidates drawn at random, which cost as much privacy as DPAdam's 4.",
     "- **MA**, **compose**: every candidate is trained once and all are charged; MA is the paper's moments accountant, PLD a "
     "tight one ([accounting](../accounting.md)). **LT**, **liu-talwar**: candidates are drawn and trained until a coin of bias "
-    "gamma stops, and the best alone is released ([Liu & Talwar](../tuning.md)). **winner**: every candidate is trained once "
-    "and the best alone is released. **papernot-steinke**, **envelope**: a random number of trainings, the best alone is "
-    "released, by a published bound and by a sharper one of ours; **coverage** is the probability that a given candidate is "
-    "trained ([theory](../theory.md)). **Blow-up**: LT's cost at gamma = 1 over that of one run.",
+    "gamma stops, at most Upsilon = log(1/delta2) / gamma times, and the best alone is released ([Liu & "
+    "Talwar](../tuning.md)). **winner**: every candidate is trained once and the best alone is released. **papernot-steinke**, "
+    "**envelope**: a random number of trainings, the best alone is released, by a published bound and by a sharper one of "
+    "ours; **coverage** is the probability that a given candidate is trained ([theory](../theory.md)). **Blow-up**: LT's cost "
+    "at gamma = 1 over that of one run.",
     "- **part**: the kept numbers of one optimizer's grid on one dataset and model at one noise, every look, candidate and "
     "repeat, with the version of the code that made it (`results/papers/mohapatra2022/parts`). **Stale**: made by code that "
     "has changed since.",
