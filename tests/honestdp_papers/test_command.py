@@ -11,11 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from honestdp.checks import HonestdpError
 from honestdp.data.sources import DatasetUnavailable
 from honestdp_papers import run_device
 from honestdp_papers.claims import RULE, VERDICTS
-from honestdp_papers.mohapatra2022.regression import parts as coupling_parts
+from honestdp_papers.document import page
 from honestdp_papers.parts import make
+from honestdp_papers.registry import lookup, parts_folder
+from honestdp_papers.results import reproduce
 
 
 def papers(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -73,23 +76,21 @@ def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: 
 
 
 def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> None:
-    folder = tmp_path / "results" / "papers" / "mohapatra2022" / "parts" / "figure2"
-    folder.mkdir(parents=True)
-    (grid,) = coupling_parts(False)
-    refused = papers(tmp_path, "run", "mohapatra2022/figure2", "--kept")
-    assert refused.returncode == 2
-    assert (
-        "none of its 1 parts is in results/papers/mohapatra2022/parts; leave out --kept to make them" in refused.stderr
-    )
+    found, (item,) = lookup("mohapatra2022/figure2")
+    (grid,) = item.parts(False)
+    chosen = {"out": tmp_path, "quick": False, "device": "cpu", "kept_only": True}
+    with pytest.raises(HonestdpError, match=r"none of its 1 parts is in .*; leave out --kept to make them"):
+        reproduce(found, item, **chosen)  # type: ignore[arg-type]
     loss = np.full((2, 30, 30), 5.0) + np.arange(30)
-    make(replace(grid, work=lambda device, tell: {"loss": loss}, module=""), folder.parent, "cpu")
-    result = json.loads(output(tmp_path, "run", "mohapatra2022/figure2", "--kept", "--json"))
-    assert (result["made"]["stale"]["parts"], result["made"]["missing"]) == (1, [])
-    assert "honestdp/boundary/mechanism.py" in result["made"]["stale"]["changed since"]
-    output(tmp_path, "document", "mohapatra2022")
-    page = (tmp_path / "docs" / "papers" / "mohapatra2022.md").read_text()
-    assert "1 of 1 parts are stale." in page
-    assert "of which files have changed since they were made:" in page
+    folder = parts_folder(tmp_path, "mohapatra2022", False)
+    make(replace(grid, work=lambda device, tell: {"loss": loss}, module=""), folder, "cpu")
+    made = reproduce(found, item, **chosen)["made"]  # type: ignore[arg-type]
+    assert (made["stale"]["parts"], made["missing"]) == (1, [])
+    assert "honestdp/boundary/mechanism.py" in made["stale"]["changed since"]
+    written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
+    assert "1 of 1 parts are stale." in written
+    assert "of which files have changed since they were made:" in written
+    assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3`" in written
 
 
 def test_a_page_is_not_written_over_when_there_is_no_result(tmp_path: Path) -> None:
