@@ -247,6 +247,45 @@ def test_a_model_that_pads_to_the_longest_of_the_lot_is_refused(padding: int) ->
         ask(Longest(padding), tokens=True)
 
 
+class FilledIn(nn.Module):
+    """What is missing of an example is filled in from the others: numbers that are NaN, an example without a mask, a blank one.
+
+    modes: only in training, or only where it is scored, or in both.
+    """
+
+    def __init__(self, what: str, *, modes: tuple[bool, ...]) -> None:
+        super().__init__()
+        self.what, self.modes, self.last = what, modes, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        weights = mask.to(x.dtype).unsqueeze(-1)
+        read = (torch.nan_to_num(x) * weights).sum(1) / weights.sum(1).clamp(min=1)
+        missing = {
+            "mask": (mask == 0).all(1),
+            "padding": mask.bool().all(1),
+            "numbers": x.isnan().flatten(1).any(1),
+            "all": (x == 0).flatten(1).all(1),
+        }
+        if self.training in self.modes:
+            read = torch.where(missing[self.what].unsqueeze(1), read.mean(0, keepdim=True), read)
+        return self.last(read)
+
+
+@pytest.mark.parametrize("modes", [(True,), (False,), (True, False)])
+@pytest.mark.parametrize("what", ["mask", "padding", "numbers", "all"])
+def test_a_model_that_fills_in_what_is_missing_from_the_others_is_refused(what: str, modes: tuple[bool, ...]) -> None:
+    """Also where only what is scored is filled in: a record would move the scores of the others."""
+    model, x = FilledIn(what, modes=modes), (torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+    lot = tuple(leaf[None, :1].expand(1, WIDTH, *leaf.shape[1:]) for leaf in x)
+    with pytest.raises(RefusedModel, match="mix examples"):
+        per_example(model, squared, drawn(model, 1, torch.float32), lot, torch.zeros(1, WIDTH))
+    if False in modes:
+        with pytest.raises(RefusedModel, match="mix examples"):
+            vet_forward(model, squared, x, torch.zeros(2), examples=WIDTH)
+    else:
+        assert vet_forward(model, squared, x, torch.zeros(2), examples=WIDTH) == WIDTH
+
+
 # ---- Losses
 
 

@@ -144,6 +144,7 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
     _refuse_mixing(Asked(probe, pool, wide, True))
     if trains:
         try:
+            _refuse_unusual(Asked(probe, probe.pool(few), few, False))
             _refuse_mixing(Asked(probe, pool, wide, False))
         except (RefusedModel, torch.OutOfMemoryError, MemoryError):
             raise
@@ -153,7 +154,9 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
 
 def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
     """The same for a model that is only run forward, in eval() mode."""
-    wide = max(probe.runs * LOT, examples)
+    few = 2 * LOT
+    _refuse_unusual(Asked(probe, probe.pool(few), few, False))
+    wide = max(few, examples)
     _refuse_mixing(Asked(probe, probe.pool(wide), wide, False))
 
 

@@ -1,7 +1,8 @@
-"""Made-up lots with something unusual in them: holes, examples longer than the others, examples that are masked as a whole.
+"""Made-up lots with something unusual in them: holes, examples longer than the others, examples that are masked as a whole or
+blank.
 
 A model may look at the other examples of a lot only then: to fill in what is missing, to cut to the longest, to weigh by what
-counts.
+counts. What is unusual is in an example that stays while another moves, since it is there that the other would be seen.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ def unusual_pools(model: nn.Module, pool: Inputs, usual: int) -> Iterator[Inputs
     """Pools of as many examples, unusual each in its way, and of others that one of them may become."""
     roles = inputs.roles(model, pool)
     padding = _padding_of(model)
-    for made in (_holed(pool, usual), _short(pool, roles, usual, padding=padding), _masked(pool, roles, usual)):
+    for made in (
+        _holed(pool, usual),
+        _short(pool, roles, usual, padding=padding),
+        _masked(pool, roles, usual),
+        _masked(pool, roles, usual, every_second=0),
+        _masked(pool, roles, usual, every_second=1),  # a mask may say what does not count
+        _blank(pool, roles, usual, padding=padding),
+    ):
         if made is not None:
             yield made
 
@@ -70,13 +78,28 @@ def _short(pool: Inputs, roles: list[str], usual: int, *, padding: int) -> Input
     return made
 
 
-def _masked(pool: Inputs, roles: list[str], usual: int) -> Inputs | None:
-    """The usual examples, and one of which nothing counts."""
+def _masked(pool: Inputs, roles: list[str], usual: int, *, every_second: int | None = None) -> Inputs | None:
+    """The usual examples, every second with masks of this number alone; then another one, and one with masks of zeros."""
     if inputs.MASK not in roles:
         return None
-    made = [x[: usual + 1].clone() for x in inputs.leaves(pool)]
+    made = [torch.cat([x[: usual + 1], x[usual, None]]) for x in inputs.leaves(pool)]
     for x, role in zip(made, roles, strict=True):
         if role == inputs.MASK:
             x[-1] = 0
+            if every_second is not None:
+                x[1:usual:2] = every_second
     masked: Inputs = inputs.like(pool, made)
     return masked
+
+
+def _blank(pool: Inputs, roles: list[str], usual: int, *, padding: int) -> Inputs:
+    """Every second usual example is of zeros, or padding, but for what says how much of it counts; then another usual one."""
+
+    def blank(x: Tensor, role: str) -> Tensor:
+        made = x[: usual + 1].clone()
+        if role == inputs.NUMBER:
+            made[1:usual:2] = 0 if x.is_floating_point() else padding
+        return made
+
+    made: Inputs = inputs.like(pool, [blank(x, role) for x, role in zip(inputs.leaves(pool), roles, strict=True)])
+    return made
