@@ -376,3 +376,19 @@ def test_a_seed_of_numpy_is_a_seed() -> None:
         train(_like(nn.Linear(8, 3)), (X, Y), run=RUN, optimizer=RULE, noise_seed=seed) for seed in (3, np.int64(3))
     )
     assert torch.equal(one.model.weight, other.model.weight)
+
+
+def test_a_budget_is_enough_and_the_statement_says_what_was_chosen() -> None:
+    x, y = torch.randn(300, 5, generator=torch.Generator().manual_seed(0)), torch.arange(300) % 2
+    budget = Budget(1.0, 1e-5)
+    result = train(torch.nn.Linear(5, 2), (x, y), budget=budget)
+    assert result.epsilon <= 1.0
+    assert result.run.records == 300
+    words = str(result.statement)
+    assert f"lot {result.run.lot:g}, {result.run.steps} steps" in words
+    assert "taken to be that of the data" in words
+
+
+def test_without_a_run_and_without_a_budget_nothing_is_trained() -> None:
+    with pytest.raises(InvalidArgument, match=r"run must be .*budget"):
+        train(torch.nn.Linear(5, 2), (torch.randn(10, 5), torch.arange(10) % 2), delta=1e-5)

@@ -259,6 +259,7 @@ def results_of(
     charging: Charging | None,
     past: Past,
     preprocessing: str,
+    notes: tuple[str, ...] = (),
 ) -> list[Result]:
     """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
     balance = None if charging is None else charging.balance
@@ -278,7 +279,7 @@ def results_of(
             watched=job.watched,
             balance=balance,
             key="" if charging is None else charging.charge["key"],
-            notes=(*uncharged(None if charging is None else charging.books), *past.notes),
+            notes=(*notes, *uncharged(None if charging is None else charging.books), *past.notes),
             preprocessing=preprocessing,
         )
         for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))

@@ -37,6 +37,7 @@ from honestdp.training.history import remember_job
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.result import Result, results_of
+from honestdp.training.shape import shaped
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
 
@@ -50,8 +51,8 @@ def train(
     model: Model,
     data: Any,
     *,
-    run: Run,
-    optimizer: str | Rule | type[Rule],
+    run: Run | None = None,
+    optimizer: str | Rule | type[Rule] = "horizon",
     delta: float | None = None,
     loss: Loss | None = None,
     class_weights: Weights | None = None,
@@ -76,7 +77,7 @@ def train(
         every so many steps, and after the last. Free, for all iterates are in the guarantee; evaluate on public records alone.
         It changes nothing of the training, but may end it by raising honestdp.errors.StopTraining, at the price of all steps.
     every: steps between two calls, by default a hundredth of all; a GPU, which makes eight steps at once, rounds up to those.
-    The other arguments are those of `train_population`, for one run.
+    The other arguments are those of `train_population`, for one run; with a budget nothing else has to be named.
 
     Returns a Result: the trained copy of the model, and the statement of what is guaranteed.
 
@@ -104,7 +105,7 @@ def train_population(
     model: Model | Sequence[Model],
     data: Any,
     *,
-    run: Run | Sequence[Run],
+    run: Run | Sequence[Run] | None = None,
     optimizers: Sequence[str | Rule | type[Rule]],
     delta: float | None = None,
     loss: Loss | None = None,
@@ -128,7 +129,8 @@ def train_population(
     model: a module (every run starts from a copy of it), a function that makes one (every run has its own initial
         weights), or a list with one of these for each run. The given module is not changed.
     data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, or a map-style Dataset of pairs.
-    run: the public constants, or one Run for each optimizer that differ in their noise alone.
+    run: the public constants, or one Run for each optimizer that differ in their noise alone. Left out with a budget, lot and
+        steps are chosen from it and from the number of records, and the statement says so.
     optimizers: rules of honestdp.optimizers or of your own; names or classes of those that need no numbers.
     delta: of the guarantee; needed as soon as an epsilon or a statement is asked for.
     loss: loss(output, y) -> one number per example; by default cross-entropy for integer labels, else squared error.
@@ -138,7 +140,7 @@ def train_population(
     secure: noise from a cryptographic generator (CPU).
     schedule: "constant", "decay" (Koskela & Honkela), "cosine", "warmup" or "warmup-cosine" (over the first tenth of the steps,
         or as "warmup:0.05" over another part), or a function of the step that gives a factor.
-    budget: calibrates the noise so that all runs together meet it; the Run then has noise=0 in its place.
+    budget: calibrates the noise so that all runs together meet it; a Run then has noise=0 in its place.
     strict: each example goes through model and loss under a map of its own (torch.func), so that none can depend on
         another, whatever they do; slower. Without it their independence is tried on made-up inputs.
     ledger, dataset: charge all runs to this dataset's budget in that ledger, or its file, before any record is read; a training
@@ -170,6 +172,7 @@ def train_population(
     compute = checked(compute)
     if isinstance(budget, Budget) and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
+    run, chosen = shaped(run, size=lambda: len(PrivateData(data)), budget=budget, runs=len(rules))
     place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
     books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
     words, resumed = prepared(preprocessing), place is not None and place.path.exists()
@@ -191,7 +194,9 @@ def train_population(
         charging.end()
     delta = budget.delta if budget is not None else delta
     seeded = noise_seed is not None
-    return results_of(job, weights, delta=delta, seeded=seeded, charging=charging, past=past, preprocessing=words)
+    return results_of(
+        job, weights, delta=delta, seeded=seeded, charging=charging, past=past, preprocessing=words, notes=chosen
+    )
 
 
 def assemble(
