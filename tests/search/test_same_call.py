@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -121,6 +122,52 @@ def test_other_code_under_the_same_name_is_refused_and_not_charged(daily: Daily)
     with pytest.raises(InvalidArgument, match=r"differs in the loss's code; nothing was charged now.*again"):
         daily.call(loss=_others())
     assert daily.charges == 1
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    for weight in list(model.parameters())[:1]:
+        weight.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whose"),
+    [
+        ({"loss": lambda o, y: nn.functional.cross_entropy(o, y, reduction="none")},
+         {"loss": lambda o, y: nn.functional.cross_entropy(o, y, reduction="none", label_smoothing=0.1)}, "loss"),
+        ({"model": linear()}, {"model": _frozen(linear())}, "model"),
+        ({"model": lambda: linear()}, {"model": lambda: linear().eval()}, "model"),
+    ],
+)  # fmt: skip
+def test_a_result_is_not_read_for_another_model_or_loss_and_each_finds_its_own(
+    daily: Daily, first: dict[str, Any], second: dict[str, Any], whose: str
+) -> None:
+    """What they are called is the same, and the search is over: without its text nothing would tell them apart."""
+    one = daily.call(**first)
+    with pytest.raises(InvalidArgument, match=rf"differs in the {whose}'s text; nothing was charged now.*again"):
+        daily.call(**second)
+    assert daily.charges == 1
+    other = daily.call(**second, again=True)
+    same(daily.call(**second), other)
+    same(daily.call(**first), one)
+    assert daily.charges == len(daily.folders) == 2
+
+
+def test_numbers_that_code_holds_are_in_no_file_of_a_search_that_is_over(daily: Daily) -> None:
+    """They may be of the records, and a digest of a number can be guessed: only what was written may differ."""
+    texts = []
+    for held in (1.0, 2.0):
+        result = daily.call(loss=_scaled(held), again=bool(texts))
+        assert result.folder is not None
+        texts.append(json.loads((result.folder / "search.json").read_text())["text"])
+    assert texts[0] == texts[1]
+
+
+def _scaled(factor: float) -> Any:
+    def loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return factor * nn.functional.cross_entropy(output, y, reduction="none")
+
+    return loss
 
 
 def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ from honestdp.search.design import Request
 from honestdp.search.runs import Setting
 from honestdp.search.source import source_digest
 from honestdp.search.space import Space
+from honestdp.search.wording import TEXT, text
 from honestdp.training.identity import Identity, identity
 from honestdp.training.models import fresh
 
@@ -82,7 +83,19 @@ class Configuration:
 
     def with_spending(self, spending: Spending) -> dict[str, Any]:
         """With what follows from it and is charged: the content of `search.json`."""
-        return {**self.as_dict(), "spending": spending.as_dict()}
+        return {**self.as_dict(), TEXT: self.texts, "spending": spending.as_dict()}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Digests of what was written, by whose it is: they stay when the search is over."""
+        request, setting = self.request, self.setting
+        return {
+            "the model's text": text(setting.model, *modules(request.space, setting)),
+            "the loss's text": text(setting.loss),
+            "the metric's text": text(*vars(request.metric).values()) if is_dataclass(request.metric) else text(),
+            "the schedule's text": text(setting.schedule),
+            "the optimizers' text": text(*(BY_NAME[name] for name, _ in request.space.dimensions)),
+        }
 
     @property
     def code(self) -> dict[str, str]:

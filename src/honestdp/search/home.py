@@ -26,6 +26,7 @@ from honestdp.search import result as leaving
 from honestdp.search import vault
 from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.folder import unwritable
+from honestdp.search.wording import differing
 
 SEARCHES = "searches"
 _log = logger(__name__)
@@ -51,13 +52,17 @@ def folder_of(
         return None
     name = re.sub(r"[^\w.-]+", "-", label).strip(".-")[:40] or "search"
     place = (Path() if books is None else books.ledger.parent) / SEARCHES
-    last = first = place / f"{name}-{_digest(public)}"
+    first = place / f"{name}-{_digest(public)}"
+    every, following = [first], first
     for number in itertools.count(2):
         following = first.with_name(f"{first.name}-{number}")
         if not _begun(following):
             break
-        last = following
-    return following if again and _begun(last) and is_over(last) else last
+        every.append(following)
+    texts, python = public.texts, public.as_dict()["python"]
+    same = [folder for folder in every if not differing(folder / leaving.SEARCH, texts, python)]
+    last = same[-1] if same else every[-1]  # which is then refused, with what differs
+    return following if again and _begun(last) and (not same or is_over(last)) else last
 
 
 def _digest(public: Configuration) -> str:
@@ -80,8 +85,9 @@ def is_over(folder: Path) -> bool:
 
 def say_over(folder: Path | None) -> None:
     _log.warning(
-        "the search with these settings in %s is over: this is its result, and nothing was charged or trained. A new one, "
-        "charged anew, needs another out; or again, where out is left out",
+        "the search with these settings in %s is over: this is its result, and nothing was charged or trained. Records, first "
+        "weights and what your functions and objects hold are not compared: where they are others now, this is the result of "
+        "those it was made with. A new one, charged anew, needs another out; or again, where out is left out",
         folder,
     )
 

@@ -38,6 +38,7 @@ from honestdp.search.result import TuneResult
 from honestdp.search.runs import MACHINE, Execution
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
+from honestdp.search.wording import TEXT, differing
 from honestdp.training.progress import spinner
 
 _LATER = {"selection", "candidates"}  # settings that earlier versions did not write
@@ -87,6 +88,8 @@ def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneRes
         return None
     over = (folder / leaving.RESULT).exists()
     key = _checked_key(path, configuration.as_dict(), resume, besides=VERSIONS if over else ())
+    if over:
+        _check_same(folder, differing(path, configuration.texts, configuration.as_dict()["python"]), resume)
     if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
         with suppress(OSError):  # a copy that cannot be written to can be read
             leaving.settle(folder)
@@ -276,11 +279,13 @@ def _checked_key(path: Path, settings: dict[str, Any], resume: bool, besides: tu
     try:
         written = json.loads(path.read_text())
         key = str(written.pop("key"))
+        written.pop(TEXT, None)
+        settings = {name: value for name, value in settings.items() if name != TEXT}
         names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys()) - {*besides}
-        differing = {name for name in names if written.get(name) != settings.get(name)}
+        others = {name for name in names if written.get(name) != settings.get(name)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
-    _check_same(path.parent, differing, resume)
+    _check_same(path.parent, others, resume)
     return key
 
 
@@ -289,10 +294,10 @@ def _check_code(folder: Path, plan: Secret, configuration: Configuration, resume
     _check_same(folder, {name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name)}, resume)
 
 
-def _check_same(folder: Path, differing: set[str], resume: bool) -> None:
-    if not differing:
+def _check_same(folder: Path, others: set[str], resume: bool) -> None:
+    if not others:
         return
-    same, names = "a search with the same settings; it differs in", ", ".join(sorted(differing))
+    same, names = "a search with the same settings; it differs in", ", ".join(sorted(others))
     if resume:
         raise InvalidArgument("resume", str(folder), f"{same} {names}")
     wanted = f"a new folder, or that of {same} {names}; nothing was charged now. To go on, ask for the same; {_ANEW}"

@@ -150,7 +150,7 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         self.digest.update(hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).digest())
 
     def _function(self, function: types.FunctionType) -> None:
-        if _installed(function.__module__, function.__code__.co_filename):
+        if installed(function.__module__, function.__code__.co_filename):
             module = function.__globals__.get("__name__", "")  # not __module__: a decorator borrows that
             self._note("named", module, function.__code__.co_qualname, self._version(module.split(".")[0]))
             dispatch = module == "functools" and hasattr(function, "registry")  # the rest of which is a cache
@@ -158,12 +158,12 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
             return self._all("holds", held)
         self._code(function.__code__)
         self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)])
-        names = frozenset(name for code in _codes(function.__code__) for name in code.co_names)
+        names = frozenset(name for code in codes(function.__code__) for name in code.co_names)
         for name in sorted(names & function.__globals__.keys()):
             self._note("global", name)
             self.see(function.__globals__[name], names)
         package = function.__globals__.get("__package__")
-        for name, taken in sorted({one for code in _codes(function.__code__) for one in _imports(code, package)}):
+        for name, taken in sorted({one for code in codes(function.__code__) for one in _imports(code, package)}):
             self._import(name, taken, names)
 
     def _import(self, name: str, taken: tuple[str, ...], names: frozenset[str]) -> None:
@@ -172,7 +172,7 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         top = name.split(".")[0]
         found = sys.modules.get(top) or importlib.util.find_spec(top)
         where = getattr(found, "__file__", None) or getattr(found, "origin", None)
-        if found is None or where in _BUILT_IN or _installed(top, where):
+        if found is None or where in _BUILT_IN or installed(top, where):
             return self._note("absent" if found is None else self._version(top))
         try:
             __import__(name, fromlist=taken)
@@ -184,8 +184,8 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
     def _module(self, module: types.ModuleType, names: frozenset[str] | None) -> None:
         """A module with those of its names that are used, or all of them where nobody knows which."""
         name, file = module.__name__, getattr(module, "__file__", None)
-        self._note("module", name, self._version(name.split(".")[0]) if _installed(name, file) else "")
-        if _installed(name, file) or (name, names) in self._modules:
+        self._note("module", name, self._version(name.split(".")[0]) if installed(name, file) else "")
+        if installed(name, file) or (name, names) in self._modules:
             return
         self._modules.add((name, names))
         if file and Path(file).is_file():
@@ -205,8 +205,8 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         if type(own) is not type:
             self.see(type(own))
         for one in own.__mro__:
-            known = _installed(one.__module__)
-            if known and _installed(own.__module__) and f"{one.__module__}.{one.__qualname__}" in _LATER_BASES:
+            known = installed(one.__module__)
+            if known and installed(own.__module__) and f"{one.__module__}.{one.__qualname__}" in _LATER_BASES:
                 continue
             own_names = {} if known else {n: v for n, v in sorted(vars(one).items()) if f" {n} " not in _OF_EVERY_CLASS}
             self._named(one) if known else self._all(f"class {one.__qualname__}", own_names)
@@ -227,7 +227,7 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         logger) differs from one process to the next; of the user's own every attribute and slot counts, pickled or not.
         """
         self._all("object", [type(thing)])
-        own = not _installed(type(thing).__module__)
+        own = not installed(type(thing).__module__)
         if own or callable(thing):
             self._all("attributes", _attributes(thing))
         state = _pickled(thing)
@@ -247,12 +247,12 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         kind = thing if hasattr(thing, "__qualname__") else type(thing)
         module = getattr(kind, "__module__", None) or "builtins"
         self._note("named", module, kind.__qualname__, self._version(module.split(".")[0]))
-        if not _installed(module):
+        if not installed(module):
             self.unseen.add(f"{module}.{kind.__qualname__}")
 
     def _version(self, top: str) -> str:
         """Empty for the standard library, whose version is Python's. A package of no version is unseen."""
-        if top in sys.stdlib_module_names and _installed(top):
+        if top in sys.stdlib_module_names and installed(top):
             return ""
         found = str(getattr(sys.modules.get(top), "__version__", "")) or _distributed(top)
         self.unseen |= set() if found else {top}
@@ -278,8 +278,8 @@ def _pickled(thing: Any) -> list[Any] | None:
     return [make, arguments, state, list(items or ()), [list(pair) for pair in pairs or ()]]
 
 
-def _codes(code: types.CodeType) -> list[types.CodeType]:
-    inner = [_codes(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+def codes(code: types.CodeType) -> list[types.CodeType]:
+    inner = [codes(one) for one in code.co_consts if isinstance(one, types.CodeType)]
     return [code, *(one for several in inner for one in several)]
 
 
@@ -298,7 +298,7 @@ def _distributed(top: str) -> str:
     return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
 
 
-def _installed(module: str | None, file: str | None = None) -> bool:
+def installed(module: str | None, file: str | None = None) -> bool:
     """Of the standard library, of a package or of this one, whose code is compared by itself. Where the file lies decides, not
     the name: a user's `random.py` is the user's.
     """
