@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         r"or the output is a probability",
         {"data": (X, Y), "model": probability, "loss": of_probability},
     ),
-    "one output for classes": (r"or an output for each class", {"model": one_logit}),
+    "one output for classes": (r"outputs must be one for each class", {"model": one_logit}),
     "raises": (
         r"metric must be one that makes a number of one record, an output of shape .2. and a torch.int64 label of "
         r"shape .. .no such thing., got 'mine'",

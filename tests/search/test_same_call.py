@@ -170,6 +170,20 @@ def _scaled(factor: float) -> Any:
     return loss
 
 
+def test_what_code_holds_is_compared_in_the_process_that_ended_the_search(daily: Daily) -> None:
+    """As in a notebook, where a number is changed and everything is run again. Another process cannot know, and says so."""
+    result = daily.call(loss=_scaled(1.0))
+    with pytest.raises(InvalidArgument, match=r"differs in the loss's code; nothing was charged now.*again"):
+        daily.call(loss=_scaled(2.0))
+    with pytest.raises(InvalidArgument, match=r"differs in the loss's code"):
+        honestdp.dry_run(linear, clouds(), **WHOLE, loss=_scaled(2.0), ledger=daily.ledger.path, dataset="daily data")
+    assert daily.charges == 1
+    other = daily.call(loss=_scaled(2.0), again=True)
+    same(daily.call(loss=_scaled(2.0)), other)
+    same(daily.call(loss=_scaled(1.0)), result)
+    assert daily.charges == len(daily.folders) == 2
+
+
 def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(output, y, reduction="none")
 

@@ -152,6 +152,19 @@ def test_nothing_is_said_of_tuning_that_is_not_known() -> None:
     assert "runs made before to choose its settings are not in it" in train(records()).statement.how
 
 
+def test_the_only_charge_is_no_word_on_tuning_where_the_process_knows_of_other_runs(tmp_path: Path) -> None:
+    data, ledger = records(), Ledger(tmp_path / "ledger.db")
+    for name in ("a", "b", "c"):
+        ledger.set_budget(name, Budget(5.0, 1e-5))
+    tried = train(data)  # and not charged
+    chosen = train(data, ledger=ledger, dataset="a")
+    assert chosen.statement.how == "one run: the only charge to a in its ledger"
+    assert notes(chosen) == [SECOND]
+    warm = train(records(), tried.model, ledger=ledger, dataset="b")
+    assert "no tuning" not in str(warm.statement)
+    assert train(records(), ledger=ledger, dataset="c").statement.how.startswith("one run, no tuning")
+
+
 # ---- A warm start
 
 

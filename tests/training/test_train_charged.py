@@ -246,6 +246,28 @@ def test_a_checkpoint_is_of_a_charged_training_or_it_is_not(path: Path, monkeypa
     assert kinds(path)["charge"] == 1
 
 
+def test_a_checkpoint_that_was_charged_to_one_dataset_is_not_charged_to_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it was killed before its first step: one training would be paid for twice."""
+    Ledger(path).set_budget("other", Budget(5.0, 1e-4))
+    with monkeypatch.context() as patched:
+        patched.setattr(charging.Charging, "start", _die)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(path, **kept(path))
+    with pytest.raises(
+        InvalidArgument, match="dataset must be 'tiny', which the training in this checkpoint was charged"
+    ):
+        train(path, **{**kept(path), "dataset": "other"})
+    assert kinds(path)["charge"] == 1
+    train(path, **kept(path))
+    assert kinds(path)["charge"] == 1
+
+
+def _die(*_: Any) -> None:
+    raise RuntimeError("killed")
+
+
 def test_another_run_under_the_same_checkpoint_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Interruption(monkeypatch)
     with pytest.raises(Interrupted):

@@ -22,8 +22,8 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Books
 from honestdp.logs import logger
+from honestdp.search import ended, vault
 from honestdp.search import result as leaving
-from honestdp.search import vault
 from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.folder import unwritable
 from honestdp.search.wording import differing
@@ -61,6 +61,7 @@ def folder_of(
         every.append(following)
     texts, python = public.texts, public.as_dict()["python"]
     same = [folder for folder in every if not differing(folder / leaving.SEARCH, texts, python)]
+    same = [folder for folder in same if not ended.differing(folder, public.code)]
     last = same[-1] if same else every[-1]  # which is then refused, with what differs
     return following if again and _begun(last) and (not same or is_over(last)) else last
 

@@ -25,7 +25,7 @@ from honestdp.files import replace_file
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError
 from honestdp.ledger.paying import Account
 from honestdp.logs import silence
-from honestdp.search import ending, secret, vault
+from honestdp.search import ended, ending, secret, vault
 from honestdp.search import result as leaving
 from honestdp.search.after_charge import DATA, WEIGHTS, check_data, with_first_weights
 from honestdp.search.configuration import VERSIONS, Configuration
@@ -91,6 +91,7 @@ def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneRes
     if over:
         _check_same(folder, differing(path, configuration.texts, configuration.as_dict()["python"]), resume)
     if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
+        _check_same(folder, ended.differing(folder, configuration.code), resume)
         with suppress(OSError):  # a copy that cannot be written to can be read
             leaving.settle(folder)
         return _over(folder, configuration)
@@ -155,6 +156,7 @@ class Search:
                 begun = self._resumed(folder, key, resume)
             result = self._go(data, begun, folder, shown)
             ending.end(folder, self._account(begun.key))
+            ended.remember(folder, begun.plan.code)
             return result
 
     def _go(

@@ -74,6 +74,11 @@ class Charging:
                 "one of a training that was charged when it was begun, or a path where none is yet; this one was not"
             )
             raise InvalidArgument("checkpoint", str(self.place), wanted)
+        if kept and kept["dataset"] != self.books.dataset:
+            wanted = (
+                f"{kept['dataset']!r}, which the training in this checkpoint was charged to, or with another checkpoint"
+            )
+            raise InvalidArgument("dataset", self.books.dataset, wanted)
         self._try(data, modules, runs, device, look=kept is None)
         spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs))
         self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}

@@ -177,7 +177,7 @@ class Result(Outcome):
         )
 
     def _how(self) -> str:
-        """That nothing was tuned is said where a ledger knows of nothing else, and of it alone."""
+        """That nothing was tuned is said where a ledger knows of nothing else, and of it alone; not where this process does."""
         count = len(self.siblings) + 1
         runs = "one run" if count == 1 else f"{count} runs trained together, every one of them charged"
         if self.balance is None:
@@ -187,7 +187,11 @@ class Result(Outcome):
         if charges > 1:
             earlier = "1 earlier charge, which is" if charges == 2 else f"{charges - 1} earlier charges, which are"
             return f"{runs}; the ledger of {name} has {earlier} not in this number"
-        return f"{'one run, no tuning' if count == 1 else runs}: the only charge to {name} in its ledger"
+        if (
+            count == 1 and not self.notes
+        ):  # which name earlier work on these data, or a warm start, that nothing was charged for
+            runs = "one run, no tuning"
+        return f"{runs}: the only charge to {name} in its ledger"
 
     def _leaves(self) -> str:
         if self.siblings:
