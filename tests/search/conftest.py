@@ -14,21 +14,23 @@ from honestdp.search.runs import Execution
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read: neither their fingerprint nor a search. Those that are made up are nobody's."""
-    made_up: list[PrivateData] = []
+    made_up: list[Any] = []  # labels: the data may be wrapped anew
     make, split = Shapes.made_up, PrivateData.split
 
     def making(self: Shapes, *args: Any) -> PrivateData:
-        made_up.append(make(self, *args))
-        return made_up[-1]
+        made = make(self, *args)
+        made_up.append(made._pair[1])
+        return made
 
     def guarded(method: str) -> Any:
         honest = getattr(PrivateData, method)
 
         def read(self: PrivateData, *args: Any, **named: Any) -> Any:
-            assert any(self is one for one in made_up), "a record was read"
+            own = self._pair is not None and any(self._pair[1] is labels for labels in made_up)
+            assert own, "a record was read"
             found = honest(self, *args, **named)
             if honest is split:
-                made_up.extend(found)
+                made_up.extend(side._pair[1] for side in found)
             return found
 
         return read
@@ -37,7 +39,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a record was read")
 
     monkeypatch.setattr(Shapes, "made_up", making)
-    for method in ("fingerprint", "_gathered", "split", "check_labels"):
+    for method in ("fingerprint", "_gathered", "_open", "split", "check_labels"):
         monkeypatch.setattr(PrivateData, method, guarded(method))
     monkeypatch.setattr(_Trial, "__init__", Execution.__init__)
     monkeypatch.setattr(Execution, "__init__", begun)

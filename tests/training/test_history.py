@@ -154,7 +154,7 @@ def test_nothing_is_said_of_tuning_that_is_not_known() -> None:
 
 def test_the_only_charge_is_no_word_on_tuning_where_the_process_knows_of_other_runs(tmp_path: Path) -> None:
     data, ledger = records(), Ledger(tmp_path / "ledger.db")
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "d"):
         ledger.set_budget(name, Budget(5.0, 1e-5))
     tried = train(data)  # and not charged
     chosen = train(data, ledger=ledger, dataset="a")
@@ -163,6 +163,8 @@ def test_the_only_charge_is_no_word_on_tuning_where_the_process_knows_of_other_r
     warm = train(records(), tried.model, ledger=ledger, dataset="b")
     assert "no tuning" not in str(warm.statement)
     assert train(records(), ledger=ledger, dataset="c").statement.how.startswith("one run, no tuning")
+    chosen = train(records(), run=None, delta=None, budget=Budget(1.0, 1e-5), ledger=ledger, dataset="d")
+    assert chosen.statement.how.startswith("one run, no tuning")  # what is chosen from public numbers is not tuned
 
 
 # ---- A warm start

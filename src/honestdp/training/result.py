@@ -97,6 +97,7 @@ class Result(Outcome):
     stopped: the step at which on_step ended the run, whose weights these are. watched: on_step saw iterates of it.
     balance: the dataset's in the ledger, around this training; key: of the charge there. notes: more for the statement.
     preprocessing: what was done to the data beforehand, as far as it was said.
+    alone: this process knows of no other training or search on these data, nor of a warm start.
 
     An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
 
@@ -123,6 +124,7 @@ class Result(Outcome):
     key: str = ""
     notes: tuple[str, ...] = ()
     preprocessing: str = ""
+    alone: bool = True
 
     @property
     def score(self) -> None:
@@ -187,9 +189,7 @@ class Result(Outcome):
         if charges > 1:
             earlier = "1 earlier charge, which is" if charges == 2 else f"{charges - 1} earlier charges, which are"
             return f"{runs}; the ledger of {name} has {earlier} not in this number"
-        if (
-            count == 1 and not self.notes
-        ):  # which name earlier work on these data, or a warm start, that nothing was charged for
+        if count == 1 and self.alone:
             runs = "one run, no tuning"
         return f"{runs}: the only charge to {name} in its ledger"
 
@@ -285,6 +285,7 @@ def results_of(
             key="" if charging is None else charging.charge["key"],
             notes=(*notes, *uncharged(None if charging is None else charging.books), *past.notes),
             preprocessing=preprocessing,
+            alone=not past.notes,
         )
         for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))
     ]
