@@ -121,6 +121,14 @@ def test_the_representation_is_a_line_for_which_nothing_is_computed(monkeypatch:
     assert repr(trained(delta=1e-5)) == "<Result: sgd, lr 0.1, clip 1.0, lot 40, steps 4>"
 
 
+def test_what_the_number_leaves_out_is_printed_with_it() -> None:
+    x, y = clouds()
+    run = honestdp.Run(records=len(x), lot=40, steps=2, noise=1.0)
+    printed = [str(honestdp.train(linear(), (x, y), run=run, delta=1e-5)) for _ in range(2)]
+    words = "second training or search on these data in this process; the first is not in this number"
+    assert [words in one for one in printed] == [False, True]
+
+
 def test_without_a_delta_it_says_what_is_missing() -> None:
     result = trained()
     assert str(result).splitlines()[0] == "epsilon     needs a delta: result.at(delta)"

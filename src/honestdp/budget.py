@@ -254,6 +254,12 @@ class Statement:
         )
 
 
+DECLARED_CLASSES = (
+    "the class weights and the prevalence of classes are declared, public, and not counted from these records"
+)
+_BESIDES = ("not in this number", "was not charged", "would meet it too")
+
+
 def in_short(statement: Statement) -> list[tuple[str, str]]:
     """The guarantee in a few rows, for a reader who is told where the rest stands: never an epsilon by itself."""
     broken = [("NOT PRIVATE", "; ".join(statement.not_private))] if statement.not_private else []
@@ -263,6 +269,7 @@ def in_short(statement: Statement) -> list[tuple[str, str]]:
         ("epsilon", f"{number}, {statement.relation}, accountant {statement.accountant}"),
         ("covers", f"{statement.how}; may leave: {statement.leaves}"),
         ("assumes", f"{len(statement.assumptions)} things: see .statement"),
+        *(("note", note) for note in statement.notes if any(words in note for words in _BESIDES)),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import logging
 import math
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
 
+import honestdp
 from honestdp import Run
 from honestdp.accounting.rdp import ORDERS, ROUNDING, renyi_curve
 
@@ -39,3 +41,11 @@ def test_they_are_what_dp_accounting_gives(records: int, lot: float, noise: floa
     accountant.compose(event)
     theirs = accountant.rdp[accountant.orders > 1]
     np.testing.assert_allclose(curve.values, theirs, rtol=1e-9, atol=2 * 1000 * ROUNDING / 0.1)
+
+
+def test_the_users_logging_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """absl gives a root logger without handlers one of its own as soon as an order does not converge."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    run = Run(records=640, lot=101, steps=40, noise=1.0)
+    honestdp.epsilon(run, delta=1e-5, accountant="rdp")
+    assert logging.root.handlers == []

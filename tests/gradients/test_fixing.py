@@ -86,6 +86,15 @@ def test_layers_read_examples_first_where_that_mends_the_model_and_nowhere_else(
     assert not honestdp.fix(right).model.layer.batch_first
 
 
+def test_layers_are_turned_where_all_but_a_few_sequences_end_in_padding() -> None:
+    """One example in the place of another moves nothing at a padded position, and the model reads that one alone."""
+    ids = torch.zeros(8, 12, dtype=torch.long)
+    ids[:, :2], ids[5] = torch.randint(1, 9, (8, 2)), 3
+    fixed, changes = honestdp.fix(nn.Sequential(nn.Embedding(9, 6), Turning(False)), ids)
+    assert len(changes) == 1
+    assert fixed[1].layer.batch_first
+
+
 def test_a_layer_that_is_the_model_itself_reads_examples_first() -> None:
     assert honestdp.fix(nn.LSTM(3, 2)).model.batch_first
     encoder = nn.Sequential(nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2, enable_nested_tensor=False))

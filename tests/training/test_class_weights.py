@@ -94,3 +94,10 @@ def test_a_checkpoint_is_not_resumed_with_other_weights(tmp_path: Path) -> None:
     for other in ({"class_weights": [1, 6]}, {}):
         with pytest.raises(InvalidArgument, match="loss"):
             trained(compute=compute, **other)
+
+
+def test_the_statement_says_that_they_were_declared() -> None:
+    words = "declared, public, and not counted from these records"
+    for weights, said in ((WEIGHTS, True), (None, False)):
+        result = honestdp.train(linear(), clouds(), run=RUN, optimizer="horizon", delta=1e-5, class_weights=weights)
+        assert (words in str(result.statement)) is said

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -224,11 +225,16 @@ _cached_curve = functools.lru_cache(maxsize=64)(_curve)
 
 @contextlib.contextmanager
 def _unlogged() -> Iterator[None]:
-    level = absl_logging.get_verbosity()
+    """Without what dp-accounting says of orders that it leaves out. It logs by absl, which gives the root logger a handler where
+    there is none, even for a line that nobody hears: the user's own warnings would look otherwise from there on.
+    """
+    level, held = absl_logging.get_verbosity(), logging.NullHandler()
     absl_logging.set_verbosity(absl_logging.ERROR)
+    logging.root.addHandler(held)
     try:
         yield
     finally:
+        logging.root.removeHandler(held)
         absl_logging.set_verbosity(level)
 
 

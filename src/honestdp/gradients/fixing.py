@@ -20,6 +20,7 @@ from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.probe import flat, without_dropout
 from honestdp.gradients.vetting import is_compiled
 
+_SWAPS = 16  # trials of whether examples mix: few of them have a token at a position that is mostly padding
 _MOST_GROUPS, _LEAST_CHANNELS = 32, 4
 
 
@@ -196,16 +197,20 @@ def _direct(model: nn.Module, path: str) -> bool:
 
 @torch.no_grad()
 def _mixes(model: nn.Module, x: Inputs) -> bool:
-    """Whether the outputs for other examples move with the first, or an example has another alone."""
-    fresh = copy.deepcopy(model).eval()
+    """Whether the outputs for other examples move with the first, which is replaced by values of all, shuffled: in sequences that
+    are padded alike, one real example in the place of another would move nothing at the padding.
+    """
+    fresh, many = copy.deepcopy(model).eval(), len(inputs.first(x))
+    generator = torch.Generator().manual_seed(0)
 
     def swapped(leaf: Tensor) -> Tensor:
-        return torch.cat([leaf[1:2], leaf[1:]])
+        drawn = torch.randint(leaf.numel(), leaf[:1].shape, generator=generator).to(leaf.device)
+        return torch.cat([leaf.reshape(-1)[drawn], leaf[1:]])
 
     with without_dropout(fresh):
         try:
-            first, other = flat(inputs.call(fresh, x)), flat(inputs.call(fresh, inputs.each(swapped, x)))
+            first = flat(inputs.call(fresh, x))
+            others = [flat(inputs.call(fresh, inputs.each(swapped, x))) for _ in range(_SWAPS)]
         except (RuntimeError, InvalidArgument):
             return True
-    many = len(inputs.first(x))
-    return len(first) != many or not torch.allclose(first[1:], other[1:], rtol=1e-4, atol=1e-5)
+    return len(first) != many or not all(torch.allclose(first[1:], one[1:], rtol=1e-4, atol=1e-5) for one in others)

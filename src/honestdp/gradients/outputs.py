@@ -96,6 +96,9 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
         if scores.dim() != y.dim() + 1 or scores.shape[2:] != y.shape[1:]:
             shape = tuple(y.shape[1:])
             wanted = f"[examples, classes, ...] with the dimensions of the labels, {shape}, after the classes"
+            if scores.dim() == y.dim() == 2:
+                way = "y[:, 0]" if shape == (1,) else "y.argmax(1), where they are one-hot"
+                wanted += f"; a class is one whole number a record: from labels of shape [n, {shape[0]}] take {way}"
             raise InvalidArgument("the model's output shape", tuple(scores.shape), wanted)
         classes = scores.shape[1]
         if isinstance(loss, ClassWeighted) and len(loss.weights) != classes:

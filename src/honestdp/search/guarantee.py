@@ -9,7 +9,16 @@ from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import BalancedAccuracy
 from honestdp.boundary.scores import asks_user
-from honestdp.budget import ASSUMPTIONS, PROTECTS, Statement, independence, large_delta, prepared, rounded_up
+from honestdp.budget import (
+    ASSUMPTIONS,
+    DECLARED_CLASSES,
+    PROTECTS,
+    Statement,
+    independence,
+    large_delta,
+    prepared,
+    rounded_up,
+)
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.planner.statements import statement
@@ -101,9 +110,7 @@ def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: boo
         how = "it was shown one record at a time, and remembers none"
         trust.append(f"what scores a record is the user's function: {how}")
     if isinstance(design.metric, BalancedAccuracy) or isinstance(loss, ClassWeighted):
-        trust.append(
-            "the class weights and the prevalence of classes are declared, public, and not counted from these records"
-        )
+        trust.append(DECLARED_CLASSES)
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
     errors = "the model and its loss raise an error on no record"

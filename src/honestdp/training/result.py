@@ -15,6 +15,7 @@ from honestdp import checks
 from honestdp.budget import in_short, number, rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import load_row
+from honestdp.losses.class_weights import ClassWeighted
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.run import Run
@@ -93,7 +94,7 @@ class Result(Outcome):
     delta: of the guarantee.
     seeded: the noise came from a seed the user fixed.
     siblings: the further runs that left together with it.
-    strict: each example was under a map of its own.
+    strict: each example was under a map of its own. weighted: the classes had declared weights.
     stopped: the step at which on_step ended the run, whose weights these are. watched: on_step saw iterates of it.
     balance: the dataset's in the ledger, around this training; key: of the charge there. notes: more for the statement.
     preprocessing: what was done to the data beforehand, as far as it was said.
@@ -118,6 +119,7 @@ class Result(Outcome):
     seeded: bool = False
     siblings: tuple[Run, ...] = ()
     strict: bool = False
+    weighted: bool = False
     stopped: int | None = None
     watched: bool = False
     balance: Balance | None = None
@@ -148,7 +150,15 @@ class Result(Outcome):
     @cached_property
     def statement(self) -> Statement:
         """What is guaranteed, in words and numbers."""
-        from honestdp.budget import ASSUMPTIONS, PROTECTS, Statement, independence, large_delta, prepared
+        from honestdp.budget import (
+            ASSUMPTIONS,
+            DECLARED_CLASSES,
+            PROTECTS,
+            Statement,
+            independence,
+            large_delta,
+            prepared,
+        )
 
         count = len(self.siblings) + 1
         reasons = []
@@ -171,7 +181,7 @@ class Result(Outcome):
             runs=count,
             leaves=self._leaves(),
             basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
-            assumptions=(*ASSUMPTIONS, independence(strict=self.strict)),
+            assumptions=(*ASSUMPTIONS, independence(strict=self.strict), *([DECLARED_CLASSES] * self.weighted)),
             notes=(*notes, *large_delta(self.delta or 0.0, self.run.records), *self.notes),
             protects=PROTECTS,
             preprocessing=prepared(self.preprocessing),
@@ -279,6 +289,7 @@ def results_of(
             seeded,
             siblings=tuple(other for j, other in enumerate(job.runs) if j != i),
             strict=job.intake.question.strict,
+            weighted=isinstance(job.intake.question.loss, ClassWeighted),
             stopped=job.stopped,
             watched=job.watched,
             balance=balance,
