@@ -21,9 +21,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
+from io import TextIOBase, UnsupportedOperation
 from typing import Any, TextIO
 
 _silent: ContextVar[bool] = ContextVar("honestdp_silent", default=False)
+_quiet = threading.Event()  # while standard output and standard error are muted
 
 
 def _heard(record: logging.LogRecord) -> bool:
@@ -74,6 +76,8 @@ def _muted() -> Iterator[None]:
     streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
     _flush(streams)
     with open(os.devnull, "w") as nowhere, ExitStack() as back:
+        _quiet.set()
+        back.callback(_quiet.clear)  # the last thing that is done
         for number in (1, 2):
             with suppress(OSError):  # a process may have closed them
                 kept = os.dup(number)
@@ -82,8 +86,40 @@ def _muted() -> Iterator[None]:
                 os.dup2(nowhere.fileno(), number)
         # What code that kept a stream has written into its buffer goes nowhere too: flushed before the way back is open.
         back.callback(_flush, streams)
-        with redirect_stdout(nowhere), redirect_stderr(nowhere):
+        out, err = (_StandIn(stream, nowhere) for stream in streams[:2])
+        with redirect_stdout(out), redirect_stderr(err):
             yield
+
+
+class _StandIn(TextIOBase):
+    """In a stream's place while all are muted. Code may keep it for ever, as `logging.basicConfig` does: what is written to it
+    later, when nothing is muted, goes to the stream that it stood for, and not to a file that is closed.
+    """
+
+    def __init__(self, stream: TextIO | None, nowhere: TextIO) -> None:
+        self._stream, self._nowhere = stream, nowhere
+
+    def _now(self) -> TextIO | None:
+        return self._nowhere if _quiet.is_set() else self._stream
+
+    def write(self, text: str) -> int:
+        return len(text) if _quiet.is_set() or self._stream is None else self._stream.write(text)
+
+    def flush(self) -> None:
+        if not _quiet.is_set() and self._stream is not None:
+            self._stream.flush()
+
+    def fileno(self) -> int:
+        if (now := self._now()) is None:
+            raise UnsupportedOperation("fileno")
+        return now.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def buffer(self) -> Any:
+        return getattr(self._now(), "buffer", None)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ TUNE = ("tune", "digits", "--epsilon", "1")
     ("words", "said"),
     [
         ((*TUNE, "--optimizer", "sgd", "--space", "lr=-1", "--space", "clip=1"), "lr must be a finite number above 0; got -1"),
-        ((*TUNE, "--optimizer", "sgd", "--space", "lr=1"), "--space must be with values for clip of sgd"),
+        ((*TUNE, "--optimizer", "sgd", "--space", "lr=1"), "--space must be one with values for clip of sgd too"),
         ((*TUNE, "--max-runs", "0", "--optimizer", "adam"), "--max-runs must be a finite number of at least 1"),
         ((*TUNE, "--device", "abacus"), "--device must be cpu, or a device"),
         ((*TUNE, "--out", "held"), "search.json cannot be read .KeyError.: this search cannot go on"),

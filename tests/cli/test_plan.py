@@ -136,3 +136,21 @@ def test_what_is_missing_or_wrong_is_one_line(words: tuple[str, ...], said: str,
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert re.search(said, err), err
+
+
+def test_the_command_asks_for_the_very_numbers_and_no_rounded_ones(tmp_path: Path) -> None:
+    exact = ("--epsilon", "1.23456444", "--delta", "1.2345678e-06", "--lot", "100", "--steps", "100")
+    command = plan_as_json(tmp_path, "--records", "2000", *exact, "--validation", "0.1234567")["command"]
+    assert command == f"honestdp tune DATASET {' '.join(exact)} --validation 0.1234567"
+
+
+def test_a_search_without_records_that_score_has_no_command(tmp_path: Path) -> None:
+    words = (*SMALL, *SHAPE, "--validation", "0")
+    assert "plan it with a validation above 0" in plan(tmp_path, *words)
+    assert plan_as_json(tmp_path, *words)["command"] is None
+
+
+def test_a_delta_too_large_for_the_records_is_said(tmp_path: Path) -> None:
+    assert "delta 0.01 is not below 1/2000" in plan(tmp_path, "--records", "2000", "--epsilon", "2", "--delta", "0.01")
+    _, out, _ = called(tmp_path, "epsilon", "--records", "2000", *SHAPE, "--noise", "2", "--delta", "0.01")
+    assert "delta 0.01 is not below 1/2000" in out

@@ -58,7 +58,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 RATE = {"lr": [1], "clip": [1]}
 ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "unknown hyperparameter": ("space must be a hyperparameter of sgd .*'momentum'", {"space": RATE | {"momentum": [1]}}),
-    "missing hyperparameter": ("space must be with values for clip of sgd", {"space": {"lr": [1.0]}}),
+    "missing hyperparameter": ("space must be one with values for clip of sgd too", {"space": {"lr": [1.0]}}),
     "space with half of its own": ("space must be .* clip of sgd", {"space": {"lr": [1.0], "lot": [320]}}),
     "empty list": ("space must be at least one value for each hyperparameter, got {'lr': ", {"space": {"lr": [], "clip": [1]}}),
     "no dictionary": ("space must be a dictionary", {"space": [("lr", 1.0)]}),

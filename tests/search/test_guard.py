@@ -109,6 +109,27 @@ print("heard")
     assert (done.stdout, done.stderr) == ("heard\n", "")
 
 
+def test_a_logger_set_up_while_all_is_silent_is_heard_afterwards_and_only_then() -> None:
+    code = """
+import logging
+from honestdp.logs import silence
+with silence():
+    logging.warning("secret")  # makes a handler that keeps standard error as it is now
+logging.warning("heard")
+with silence():
+    logging.root.handlers[0].stream.write("secret")
+logging.warning("heard")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(honestdp.__file__).parents[1])},
+        check=True,
+    )
+    assert done.stderr == "WARNING:root:heard\n" * 2
+
+
 # ---- Signals and cores
 
 

@@ -74,7 +74,7 @@ def epsilon(
     run = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=noise)
     checks.probability(delta=delta)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
-    _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
+    _print_statement(statement(chosen, run, delta=delta, records=records), run, candidates=candidates, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -106,7 +106,7 @@ def noise(
     with warnings.catch_warnings(action="ignore"):
         length = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=0).steps
         run = least_noise(budget, records=records, lot=lot, steps=length, selection=chosen)
-    _print_statement(statement(chosen, run, delta=delta), run, candidates=candidates, as_json=as_json)
+    _print_statement(statement(chosen, run, delta=delta, records=records), run, candidates=candidates, as_json=as_json)
 
 
 def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:

@@ -87,7 +87,7 @@ def plan(
         crossed = []
         if candidates > 1 and (table or as_json):
             crossed = crossings.crossovers(run, delta=delta, coverage=coverage)
-        statement = statements.statement(made.recommended.selection, run, delta=delta)
+        statement = statements.statement(made.recommended.selection, run, delta=delta, records=records)
     with progress("drawing") as tick:
         if plot is not None:
             charts.draw(run, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
@@ -106,18 +106,25 @@ def plan(
             typer.echo(f"{name:<13}{file}")
 
 
-def _command(made: Plan, max_runs: float | None, published: bool) -> str:
-    """What does it: the words in capitals are the reader's to fill in."""
-    epsilon = f"{made.budget.epsilon:g}" if made.budget else rounded_up(made.recommended.epsilon)
-    words = ["honestdp", "tune", "DATASET", "--epsilon", epsilon, "--delta", f"{made.delta:g}"]
-    words += ["--lot", f"{made.run.lot:g}", "--steps", str(made.run.steps)]
+def _exactly(value: float) -> str:
+    """With all its digits, for a rounded epsilon may be a larger one."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def _command(made: Plan, max_runs: float | None, published: bool) -> str | None:
+    """What does it: the words in capitals are the reader's to fill in. None where `tune` would refuse."""
+    if made.candidates > 1 and made.validation == 0:
+        return None
+    epsilon = _exactly(made.budget.epsilon) if made.budget else rounded_up(made.recommended.epsilon)
+    words = ["honestdp", "tune", "DATASET", "--epsilon", epsilon, "--delta", _exactly(made.delta)]
+    words += ["--lot", _exactly(made.run.lot), "--steps", str(made.run.steps)]
     if made.validation != 0.2:
-        words += ["--validation", f"{made.validation:g}"]
+        words += ["--validation", _exactly(made.validation)]
     if made.candidates > 1:
         words += ["--optimizer", "OPTIMIZER", "--space", "NAME=VALUES"]
         if made.coverage != 0.9:
-            words += ["--coverage", f"{made.coverage:g}"]
+            words += ["--coverage", _exactly(made.coverage)]
         if max_runs is not None:
-            words += ["--max-runs", f"{max_runs:g}"]
+            words += ["--max-runs", _exactly(max_runs)]
         words += ["--published"] if published else []
     return shlex.join(words)

@@ -94,8 +94,8 @@ def _drowned(run: Run, parameters: int | None) -> Iterable[str]:
         ways.append("larger lots")
     yield (
         f"noise drowns the gradients: for {model} the noise of all {run.steps} steps together is {ratio:.2g} times the longest "
-        f"mean gradient that clipping allows (noise {run.noise:.4g}, lot {run.lot:g}), and from 1 on next to nothing is learnt. "
-        f"The way out: {', or '.join(ways)}"
+        f"mean gradient that clipping allows (noise {run.noise:.4g}, lot {run.lot:g}); where it is longer, next to nothing is "
+        f"learnt. The way out: {', or '.join(ways)}"
     )
 
 

@@ -9,14 +9,17 @@ from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning, FallBack, quiet
 from honestdp.accounting.once import epsilon_of
-from honestdp.budget import Statement
+from honestdp.budget import Statement, large_delta
 from honestdp.run import Run
 from honestdp.selection import Selection
 from honestdp.selection.contract import ONE_RUN_LEAVES
 
 
-def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Statement:
-    """What the selection guarantees for this base run, with the notes that belong to this number and no other."""
+def statement(selection: Selection, run: Run | DpEvent, *, delta: float, records: int = 0) -> Statement:
+    """What the selection guarantees for this base run, with the notes that belong to this number and no other.
+
+    records: how many there are in all, for a note on a delta that is too large for them; 0 for none.
+    """
     event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AccountingWarning)
@@ -38,5 +41,5 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float) -> Stat
         leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
         basis=other.basis if other is not None and by_other else selection.basis,
         published=published,
-        notes=(*notes, *selection.notes(event, delta=delta)),
+        notes=(*notes, *selection.notes(event, delta=delta), *large_delta(delta, records)),
     )

@@ -15,11 +15,11 @@ FOOTINGS = {"all": "all candidates", "runs": "equal runs", "coverage": "equal co
 
 
 def print_plan(
-    plan: Plan, crossovers: list[Crossover], statement: Statement, command: str, *, table: bool = False
+    plan: Plan, crossovers: list[Crossover], statement: Statement, command: str | None, *, table: bool = False
 ) -> None:
     """The recommendation, the command that carries it out and its statement; the table of all methods where it is asked for.
 
-    command: the words of a command line that does what is recommended.
+    command: the words of a command line that does what is recommended; None where there is none.
     """
     console = Console()
     for label, text in _recommendation(plan, command):
@@ -30,7 +30,7 @@ def print_plan(
     console.print(f"\n{statement}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _recommendation(plan: Plan, command: str) -> list[tuple[str, str]]:
+def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
     best, run = plan.recommended, plan.run_of(plan.recommended)
     one = best.selection.one_run
     times = f"{best.noise / plan.one_run.noise:.2f} times the noise" if plan.budget else ""
@@ -39,7 +39,7 @@ def _recommendation(plan: Plan, command: str) -> list[tuple[str, str]]:
     cost = "one run, no search" if one or not times else f"{times} of one run without a search"
     scores = f"{plan.records - run.records} score" if plan.validation else "none scores"
     if plan.score is not None:
-        scores += f", by counts with noise {rounded_up(plan.score, 3)}"
+        scores += f", by counts with noise {rounded_up(plan.score)}"
     how = (
         "one run"
         if one
@@ -54,12 +54,19 @@ def _recommendation(plan: Plan, command: str) -> list[tuple[str, str]]:
     if plan.shape is not None and plan.shape.how:
         rows.append(("lot, steps", plan.shape.how))
     rows.append(("records", f"{plan.records}: {run.records} train, {scores}"))
+    room, drowns = most_parameters(run), "noise drowns the gradients of"
     rows.append(
-        ("room", f"models of up to {most_parameters(run):.1e} parameters; noise drowns the gradients of larger ones")
+        (
+            "room",
+            f"models of up to {room:.1e} parameters; {drowns} larger ones"
+            if room >= 1
+            else f"none: {drowns} any model",
+        )
     )
     rows += [("WARNING", sentence) for sentence in plan.warnings]
     space = "" if one else f"   (with a space of {plan.candidates} candidates)"
-    rows.append(("do it", f"{command}{space}"))
+    scored = "honestdp tune scores the runs of a search on held-out records: plan it with a validation above 0"
+    rows.append(("do it", scored if command is None else f"{command}{space}"))
     return rows
 
 

@@ -119,7 +119,7 @@ class DryRun:
             )
         )
         if self.memory is not None:
-            rows.append(("memory", f"about {self.memory / 1e6:,.0f} MB for the runs that are trained together"))
+            rows.append(("memory", f"about {_size(self.memory)} for the runs that are trained together"))
         rows += self._ledger()
         rows += [("warning", text) for text in self.warnings]
         if self.folder is None:
@@ -218,7 +218,8 @@ def _time(seconds: float) -> str:
     for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"about {float(f'{seconds / unit:.2g}'):g} {name} of training here"
-    return f"about {math.ceil(seconds)} seconds of training here"
+    whole = math.ceil(seconds)
+    return f"about {whole} second{'' if whole == 1 else 's'} of training here"
 
 
 def _size(size: int) -> str:

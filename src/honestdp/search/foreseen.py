@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from honestdp.budget import large_delta
 from honestdp.planner.prospects import Scoring, noise_to_signal, prospects
 from honestdp.search.configuration import modules
 from honestdp.search.design import Design
@@ -20,4 +21,5 @@ def foreseen(design: Design, setting: Setting) -> list[str]:
     if design.multiplier is not None:
         scoring = Scoring(noise=design.multiplier, records=design.validation_records, candidates=design.count)
     names = [name for name, _ in design.space.dimensions]
-    return prospects(run, parameters=parameters, optimizers=names, scoring=scoring)
+    said = prospects(run, parameters=parameters, optimizers=names, scoring=scoring)
+    return [*large_delta(design.budget.delta, design.records), *said]

@@ -243,7 +243,7 @@ def _try_out(optimizer: str, dimensions: Dimensions) -> None:
     ends = {name: values for name, values in every.items() if name in of_the_rule}
     missing = [name for name in required(rule) if name not in ends]
     if missing:
-        raise InvalidArgument("space", sorted(ends), f"with values for {', '.join(missing)} of {optimizer}")
+        raise InvalidArgument("space", sorted(ends), f"one with values for {', '.join(missing)} of {optimizer} too")
     first = {name: values[0] for name, values in ends.items()}
     for name, values in ends.items():
         for value in values:
