@@ -286,6 +286,36 @@ def test_a_model_that_fills_in_what_is_missing_from_the_others_is_refused(what: 
         assert vet_forward(model, squared, x, torch.zeros(2), examples=WIDTH) == WIDTH
 
 
+class Categories(nn.Module):
+    """Texts that are padded with the last word, and a category of three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(9, 3, padding_idx=8), nn.Embedding(3, 3)
+
+    def forward(self, words: Tensor, kinds: Tensor) -> Tensor:
+        assert int(kinds.max()) < 3, "a row that is not there"
+        return self.words(words).mean(1) + self.kinds(kinds).mean(1)
+
+
+def test_no_made_up_number_names_a_row_that_a_table_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU it would end the process, and not only the trial."""
+    failed: list[BaseException] = []
+    look = Categories.forward
+
+    def noted(self: Categories, words: Tensor, kinds: Tensor) -> Tensor:
+        try:
+            return look(self, words, kinds)
+        except AssertionError as trouble:
+            failed.append(trouble)
+            raise
+
+    monkeypatch.setattr(Categories, "forward", noted)
+    x = torch.zeros(2, 6, dtype=torch.long), torch.zeros(2, 4, dtype=torch.long)
+    vet_forward(Categories(), squared, x, torch.zeros(2), examples=WIDTH)
+    assert failed == []
+
+
 # ---- Losses
 
 
@@ -376,6 +406,26 @@ def test_a_loss_that_mixes_examples_of_a_wide_lot_is_refused(make: Callable[[], 
 
 
 # ---- Widths
+
+
+def of_what_counts(output: Tensor, y: Tensor) -> Tensor:
+    """Labels to ignore are left out, and the others weigh more for it."""
+    counts = (y != -100).to(output.dtype)
+    return F.cross_entropy(output, y, reduction="none", ignore_index=-100) / counts.mean().clamp(min=0.01)
+
+
+def filled_in(output: Tensor, y: Tensor) -> Tensor:
+    losses = F.cross_entropy(output, y, reduction="none")
+    return torch.where(losses.isnan(), losses.nan_to_num(0).mean(), losses)
+
+
+@pytest.mark.parametrize("loss", [of_what_counts, filled_in])
+def test_a_loss_that_looks_at_the_others_where_something_is_missing_is_refused(loss: Callable[..., Tensor]) -> None:
+    model, x, y = Own(), torch.zeros(1, WIDTH, 6), torch.zeros(1, WIDTH, dtype=torch.long)
+    params = drawn(model, 1, torch.float32)
+    with pytest.raises(InvalidArgument, match="depends on that example's output and label alone"):
+        per_example(model, loss, params, x, y)
+    per_example(model, nn.CrossEntropyLoss(reduction="none", ignore_index=-100), params, x, y)
 
 
 def test_a_wider_call_is_vetted_anew_before_it_is_made() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,8 @@ from honestdp.losses import Loss, one_each
 
 _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
+IGNORED = -100
+"""The label that torch's losses leave out."""
 
 
 def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) -> bool:
@@ -36,7 +40,8 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
             output = fresh.output(inputs.each(partial(_scaled, by=scale), x))
         with_rows(flat(output), len(inputs.first(x)))
         labels = accepted(loss, output, probe, y, whole=whole or not y.is_floating_point())
-        if not all(same(*parts) for pair in _pairs(loss, output, labels, n) for parts in zip(*pair, strict=True)):
+        pairs = itertools.chain(_pairs(loss, output, labels, n), _unusual_pairs(loss, output, labels, n))
+        if not all(same(*parts) for pair in pairs for parts in zip(*pair, strict=True)):
             wanted = (
                 "a function whose number for an example depends on that example's output and label alone: no weights "
                 "counted in the lot, no statistics over it, no ranking within it, nothing kept from call to call"
@@ -73,9 +78,42 @@ def _pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple
         yield [part.expand(many, *part.shape[1:]) for part in _at(base, row)], alone
 
 
+def _unusual_pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """The same where every third example has outputs that are no numbers, or a label that is to be ignored: a loss may look at
+    the others only then, to fill in what is missing or to weigh by what counts.
+
+    On the CPU: a loss that takes the label for a place in memory fails there, and on a GPU takes the whole process with it.
+    """
+    output, labels = pytree.tree_map(lambda part: part.cpu() if isinstance(part, Tensor) else part, (output, labels))
+    everyone, place = torch.arange(n), torch.arange(len(labels))
+
+    def holed(part: Any) -> Any:
+        if not floating(part):
+            return part
+        return torch.where(((place % 3 == 1) & (place < n)).view(-1, *[1] * (part.dim() - 1)), torch.nan, part)
+
+    unusual = [(pytree.tree_map(holed, output), labels)]
+    if labels.dtype in (torch.int16, torch.int32, torch.int64):
+        ignored = labels.clone()
+        ignored[: n - 1 : 3] = IGNORED
+        unusual.append((output, ignored))
+    for strange, given in unusual:
+        try:
+            moved = [torch.cat([everyone.new_tensor([extra]), everyone[1:]]) for extra in range(n, len(labels))]
+            base, *answers = (_answer(_on_cpu(loss), strange, given, rows) for rows in (everyone, *moved))
+        except Exception:
+            continue  # a loss may well fail on these
+        yield from ((_at(base, everyone[1:]), _at(answer, everyone[1:])) for answer in answers)
+
+
 def _fresh(loss: Loss) -> Loss:
     """A copy of a loss that is an object; a function has none."""
     return copy.deepcopy(loss) if isinstance(loss, nn.Module) else loss
+
+
+def _on_cpu(loss: Loss) -> Loss:
+    fresh = _fresh(loss)
+    return fresh.cpu() if isinstance(fresh, nn.Module) else fresh
 
 
 def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:

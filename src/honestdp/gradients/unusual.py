@@ -19,7 +19,7 @@ from honestdp.gradients.inputs import Inputs
 def unusual_pools(model: nn.Module, pool: Inputs, usual: int) -> Iterator[Inputs]:
     """Pools of as many examples, unusual each in its way, and of others that one of them may become."""
     roles = inputs.roles(model, pool)
-    padding = _padding_of(model)
+    padding = _padding_of(model, several=inputs.several(pool))
     for made in (
         _holed(pool, usual),
         _short(pool, roles, usual, padding=padding),
@@ -32,9 +32,13 @@ def unusual_pools(model: nn.Module, pool: Inputs, usual: int) -> Iterator[Inputs
             yield made
 
 
-def _padding_of(model: nn.Module) -> int:
-    tables = [m.padding_idx for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-    return next((number for number in tables if number is not None), 0)
+def _padding_of(model: nn.Module, *, several: bool) -> int:
+    """What pads whole numbers. Of several inputs it must be a row of every table, for who looks up which is not known: on a GPU a
+    row that is not there takes the whole process with it.
+    """
+    tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    number = next((table.padding_idx for table in tables if table.padding_idx is not None), 0)
+    return 0 if several and any(number >= table.num_embeddings for table in tables) else number
 
 
 def _holed(pool: Inputs, usual: int) -> Inputs | None:
