@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
-from honestdp.boundary.layouts import in_memory, inputs_of
+from honestdp.boundary.layouts import described, in_memory, inputs_of
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -32,7 +32,7 @@ Coins = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True)
 class Shapes:
-    """What is known of records in memory without reading one: arrays of no record, `[0, ...]`, for inputs and labels."""
+    """What is known of records without reading one: arrays of no record, `[0, ...]`, for inputs and labels."""
 
     x: Inputs
     y: Tensor
@@ -81,10 +81,19 @@ class PrivateData:
 
     @property
     def shapes(self) -> Shapes | None:
-        """None for a Dataset, of which nothing is known before a record of it is read."""
-        if self._pair is None:
+        """None for a Dataset, of which nothing is known before a record of it is read; unless it has the attribute `made_up`, in
+        which its owner put a record of nobody, in the layout of the true ones.
+        """
+        if self._pair is not None:
+            x, y = self._pair
+            return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)))
+        dataset = self._data
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        made_up = getattr(dataset, "made_up", None)
+        if made_up is None:
             return None
-        x, y = self._pair
+        x, y = described(made_up)
         return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)))
 
     def decoders(self) -> list[Any]:

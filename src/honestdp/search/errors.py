@@ -125,7 +125,8 @@ def _unfit(argument: str) -> HonestdpError:
         return HonestdpError(f"a checkpoint of this search cannot be read: it cannot go on; {_CHARGED}")
     if argument in ("metric", "loss", "model") or argument.startswith("the "):
         return SearchFailed(
-            f"{argument} does not fit the records and their labels; {_CHARGED}. Try it on made-up records of their shapes; for "
+            f"{argument} does not fit the records and their labels; {_CHARGED}. Try it on made-up records of their shapes: a "
+            "Dataset whose attribute made_up is a made-up record in the layout of its own is tried so before the charge. For "
             "labels that are no classes take honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, low=, high=)"
         )
     return HonestdpError(f"its {argument} cannot be read: this search cannot go on; {_CHARGED}")

@@ -266,7 +266,7 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         seeded=public.seed is not None,
         declared=public.declared,
         loss=public.setting.loss,
-        decoded=data.shapes is None,
+        decoded=bool(data.decoders()),
         strict=public.setting.strict,
         preprocessing=what.preprocessing,
     )
