@@ -1,5 +1,18 @@
 """`python -m honestdp`: the command line."""
 
-from honestdp.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """The command line. Ctrl-C while it is imported, which takes a moment, leaves no traceback either."""
+    try:
+        from honestdp.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -121,6 +121,22 @@ def test_verify_and_export(begun: Terminal) -> None:
     assert "is not in ledger.db" in begun.refused("verify", "--head", "0" * 63 + "1")
 
 
+def test_the_hash_of_a_charge_is_shown_and_found_when_others_have_followed(begun: Terminal) -> None:
+    begun("spend", "--dataset", "hospital", *CONSTANTS)
+    noted = begun.json("verify")["head"]
+    begun("set-budget", "--dataset", "school", "--epsilon", "2", "--delta", "1e-5")
+    assert f"hash {noted}" in begun("show")
+    assert begun.json("show", "--dataset", "hospital")[0]["entries"][0]["hash"] == noted
+    assert "is that of entry 2" in begun("verify", "--head", noted)
+    assert begun.json("verify", "--head", noted.upper())["found"] == 2
+
+
+def test_a_part_of_a_hash_is_no_alarm(begun: Terminal) -> None:
+    said = begun.refused("verify", "--head", begun.json("verify")["head"][:8])
+    assert "--head must be a whole hash" in said
+    assert "cut off" not in said
+
+
 def test_the_ledger_is_named_by_option_or_environment(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal("set-budget", "--dataset", "a", *BUDGET, "--ledger", "one.db")
     monkeypatch.setenv("HONESTDP_LEDGER", "two.db")

@@ -23,7 +23,7 @@ def test_a_stopped_search_says_how_to_go_on_and_goes_on_to_the_same_result(tmp_p
     code, out, err = stopped(tmp_path, signal.SIGINT, *seeded, out="a folder")
     assert (code, out) == (130, "")
     said, command = err.splitlines()
-    assert said == "honestdp: the search was stopped; what it was charged stays charged; to go on:"
+    assert said == "honestdp: the search was stopped; it is in no ledger; to go on:"
     words = shlex.split(command)
     assert words == ["honestdp", "tune", "--resume", "a folder"]
     code, out, err = run(tmp_path, *words[1:], "--json")

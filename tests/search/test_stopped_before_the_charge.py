@@ -50,6 +50,33 @@ def test_it_costs_nothing_and_says_what_to_do(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_stop_while_the_charge_is_composed_claims_none_and_the_same_call_is_charged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clouds", honestdp.Budget(5.0, 1e-5))
+    given = {**WHOLE, "ledger": ledger, "dataset": "clouds", "out": tmp_path / "out"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", stopping)
+        with pytest.raises(SearchStopped, match="nothing was charged yet: the charge comes when it goes on") as stop:
+            honestdp.tune(linear, clouds(), **given)
+    assert "nothing more is charged" not in str(stop.value)
+    assert ledger.balance("clouds").charges == 0
+    honestdp.tune(linear, clouds(), **given)
+    assert ledger.balance("clouds").charges == 1
+
+
+def test_a_stop_after_the_charge_says_that_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clouds", honestdp.Budget(5.0, 1e-5))
+    monkeypatch.setattr("honestdp.search.lifecycle.check_data", stopping)
+    with pytest.raises(SearchStopped, match=r"what it was charged stays charged; .* nothing more is charged"):
+        honestdp.tune(linear, clouds(), **WHOLE, ledger=ledger, dataset="clouds", out=tmp_path / "out")
+    assert ledger.balance("clouds").charges == 1
+    with pytest.raises(SearchStopped, match="the search was stopped; it is in no ledger"):
+        honestdp.tune(linear, clouds(), **WHOLE, out=tmp_path / "other")
+
+
 def test_the_command_line_says_it_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("tune", "digits", "--epsilon", "3", "--steps", "5", "--lot", "64")
     with monkeypatch.context() as patch:

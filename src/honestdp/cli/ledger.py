@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from typer import Option
 
 import honestdp
+from honestdp.checks import InvalidArgument
 from honestdp.cli import options as option
 from honestdp.cli.terminal import Command
 
@@ -137,13 +139,21 @@ def verify(
     """
     from honestdp.ledger import Ledger
 
+    if head is not None and not re.fullmatch("[0-9a-f]{64}", head := head.strip().lower()):
+        raise InvalidArgument(
+            "head", head, "a whole hash, 64 digits and letters from a to f, as show and reports have it"
+        )
     book = Ledger(ledger)
     last = book.verify(head=head, recompute=recompute)
-    entries = len(book.entries())
+    entries = book.entries()
+    found = next((entry.number for entry in entries if entry.hash == head), None)
     if as_json:
-        typer.echo(json.dumps({"intact": True, "entries": entries, "head": last}, indent=2))
+        said = {"intact": True, "entries": len(entries), "head": last}
+        typer.echo(json.dumps(said | ({} if found is None else {"found": found}), indent=2))
         return
-    typer.echo(f"intact     {entries} entries in {ledger}\nhead       {last}")
+    typer.echo(f"intact     {len(entries)} entries in {ledger}\nhead       {last}")
+    if found is not None:
+        typer.echo(f"found      the hash that was given is that of entry {found}")
 
 
 @app.command(cls=Command)

@@ -137,7 +137,7 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         elif not getattr(stop, "charged", False):
             words = "nothing more was charged" if begun else "nothing was charged"
         else:
-            words = "what it was charged stays charged; to go on:"
+            words = f"{getattr(stop, 'paid', '')}; to go on:"
         typer.echo(f"honestdp: the search was stopped; {words}", err=True)
         if begun and not context.params["dry_run"]:
             typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder)]), err=True)

@@ -75,7 +75,7 @@ class Account:
 
     def charge(self, spending: Spending, *, what: str, read: bool) -> Balance:
         """Once, however often it is resumed. read: whether records have been read, so that there must be a charge."""
-        if read and not self._is_charged():
+        if read and not self.is_charged():
             wanted = "the one that this was charged to when it was begun: in this one the charge is missing"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
         balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
@@ -87,10 +87,11 @@ class Account:
         """
         if isinstance(refusal, errors.ReadOnly | errors.Locked):
             with suppress(LedgerError):
-                return not self._is_charged()
+                return not self.is_charged()
         return isinstance(refusal, _REFUSED)
 
-    def _is_charged(self) -> bool:
+    def is_charged(self) -> bool:
+        """Whether the charge is in the ledger now."""
         return any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset))
 
     def end(self) -> None:

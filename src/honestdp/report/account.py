@@ -36,17 +36,19 @@ def _spent(balance: Balance) -> str:
 
 
 def print_account(balance: Balance, charges: Sequence[Charge]) -> None:
-    """Where a dataset stands, and every charge: what it would cost by itself, and below it what it was for and whose."""
+    """Where a dataset stands, and every charge: what it would cost by itself, and below it what it was for and whose, and its
+    hash, which a report has as the head of its day: entries may have followed.
+    """
     print_balance(balance)
     lines = [""]
     if charges:
         rows = [HEADINGS, *(_row(charge, balance.budget.delta) for charge in charges)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        said = ["", *(_said(charge) for charge in charges)]
+        said = [(), *((_said(charge), f"hash {charge.entry.hash}") for charge in charges)]
         for row, text in zip(rows, said, strict=True):
             cells = zip(row, widths, HEADINGS, strict=True)
             lines.append("  ".join(c.rjust(w) if name in NUMBERS else c.ljust(w) for c, w, name in cells).rstrip())
-            lines += [" " * (widths[0] + 2) + text] if text else []
+            lines += [" " * (widths[0] + 2) + each for each in text if each]
         lines.append("")
     Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
@@ -86,6 +88,7 @@ def _as_dict(charge: Charge, delta: float) -> dict[str, object]:
         "number": charge.entry.number,
         "time": charge.entry.time,
         "key": charge.entry.key,
+        "hash": charge.entry.hash,
         **parts(charge.entry.what)._asdict(),
         "alone": number(charge.spending.epsilon(delta=delta)),
         "spending": charge.spending.as_dict(),

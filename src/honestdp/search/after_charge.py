@@ -10,12 +10,27 @@ import torch
 
 from honestdp.boundary.data import PrivateData
 from honestdp.checks import InvalidArgument
+from honestdp.ledger import LedgerError
+from honestdp.ledger.paying import Account
 from honestdp.search import result
 from honestdp.search.configuration import Configuration
 from honestdp.search.runs import Setting
 from honestdp.search.vault import Store
 
 DATA, WEIGHTS = "data", "weights"
+PAID = "what it was charged stays charged"
+UNPAID = "nothing was charged yet: the charge comes when it goes on"
+NO_LEDGER = "it is in no ledger"
+
+
+def standing(account: Account | None) -> str:
+    """What an interrupted search has paid, in words: the interruption may have come while its charge was composed."""
+    if account is None:
+        return NO_LEDGER
+    try:
+        return PAID if account.is_charged() else UNPAID
+    except (LedgerError, OSError, KeyboardInterrupt):  # what cannot be read may well be charged
+        return PAID
 
 
 def check_data(configuration: Configuration, data: PrivateData, store: Store) -> None:

@@ -27,7 +27,7 @@ from honestdp.ledger.paying import Account
 from honestdp.logs import silence
 from honestdp.search import ended, ending, secret, vault
 from honestdp.search import result as leaving
-from honestdp.search.after_charge import DATA, WEIGHTS, check_data, with_first_weights
+from honestdp.search.after_charge import DATA, PAID, UNPAID, WEIGHTS, check_data, standing, with_first_weights
 from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
@@ -60,11 +60,11 @@ class _Begun:
 
 
 class SearchStopped(KeyboardInterrupt):
-    """Ctrl-C. With a folder, the same call goes on. charged: whether it may have come after the charge."""
+    """Ctrl-C. With a folder, the same call goes on. charged: whether it may have come after the charge; paid: that in words."""
 
-    def __init__(self, words: str = "", *, charged: bool = True) -> None:
+    def __init__(self, words: str = "", *, charged: bool = True, paid: str = PAID) -> None:
         super().__init__(words)
-        self.charged = charged
+        self.charged, self.paid = charged, paid
 
 
 @contextmanager
@@ -187,11 +187,12 @@ class Search:
                 ending.undo(folder, begun.folders)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
-        again = f"; to go on, make the same call again: it is in {str(folder)!r} and nothing more is charged"
-        way = "" if folder is None else again
+        paid = standing(self._account(begun.key))
+        more = "" if paid == UNPAID else " and nothing more is charged"
+        way = "" if folder is None else f"; to go on, make the same call again: it is in {str(folder)!r}{more}"
         if stopped:
-            raise SearchStopped(f"the search was stopped; what it was charged stays charged{way}")
-        raise HonestdpError(f"the machine stopped the search ({broken}); what it was charged stays charged{way}")
+            raise SearchStopped(f"the search was stopped; {paid}{way}", paid=paid)
+        raise HonestdpError(f"the machine stopped the search ({broken}); {paid}{way}")
 
     def _paid(self, begun: _Begun) -> Balance | None:
         """Durably, before a record is read."""
