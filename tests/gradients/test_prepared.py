@@ -61,6 +61,17 @@ class OwnParameter(nn.Module):
         return self.head((x + self.shift).tanh())
 
 
+class Positions(nn.Module):
+    """A table of positions that is looked up without a row of its own for the examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(4, 6), nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((x + self.table(torch.arange(4))).tanh().flatten(1))
+
+
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +147,8 @@ def parametrised() -> nn.Module:
 FALLING_BACK = {
     "tied weights": (Tied, (5,), "tied"),
     "a weight used outside its layer": (Functional, (5,), "outside their layers"),
-    "a parameter of its own": (OwnParameter, (5,), "OwnParameter at ''"),
+    "a parameter of its own": (OwnParameter, (5,), "OwnParameter at '' has no layer rule, which its own"),
+    "positions without a row": (Positions, (4, 6), "looked up by torch.arange(n)[None]"),
     "attention with a row for nothing": (Attention, (4, 6), "MultiheadAttention at 'attention'"),
     "LSTM with projections": (lambda: Recurrent(nn.LSTM, proj_size=2), (4, 6), "LSTM at 'cell'"),
     "LSTM cell": (lambda: Cell(nn.LSTMCell), (3, 6), "LSTMCell at 'cell'"),

@@ -18,7 +18,7 @@ from honestdp.gradients import inputs
 from honestdp.gradients.forms import Params
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.ruled import Call, Part, Ruled
-from honestdp.gradients.rules import Composite, Gradients, Unruled
+from honestdp.gradients.rules import ONE_ROW, Composite, Gradients, Unruled
 from honestdp.losses import Loss, one_each, slope_of
 
 _STANDING_IN = threading.RLock()
@@ -55,7 +55,7 @@ class ByAutograd:
                 raise Unruled(f"{ruled.path} is called with more than its input")
             x = _rows(*args, *kwargs.values(), examples=runs * lot)
             if x is None:
-                raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples")
+                raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples", ONE_ROW)
             out, call = ruled.call(layer_params, x, runs=runs)
             return self.noted(_tracked(out, reads=rule.reads_output), call)
 
@@ -95,7 +95,7 @@ class _Noted:
 
     def note(self, out: Tensor, gradients: Callable[[Tensor], Gradients], *kept: Tensor) -> Tensor:
         if len(out) != self.runs * self._lot:
-            raise Unruled(f"the first dimension of the input of {self._ruled.path} is not the examples")
+            raise Unruled(f"the first dimension of the input of {self._ruled.path} is not the examples", ONE_ROW)
         part = Part(self._ruled, gradients, kept, tuple(value._version for value in kept))
         return self._forward.noted(_tracked(out, reads=False), part)
 

@@ -62,7 +62,8 @@ def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
         if not trained and not below:
             continue
         if rule is None:
-            raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule", _way_out(layer))
+            own = f", which its own {', '.join(map(repr, trained))} would need" if _holds_layers(layer) else ""
+            raise Unruled(f"{type(layer).__name__} at {path!r} has no layer rule{own}", _way_out(layer))
         frozen = tuple(name for name in names if name not in trained and layer._parameters[name] is not None)
         ruled.append(Ruled(path, weakref.ref(layer), rule, trained, frozen))
     return Layers(tuple(ruled), links(model, ruled))
@@ -81,7 +82,14 @@ def _way_out(layer: nn.Module) -> str:
         return f"use {parent.__name__} itself, or write a rule for {type(layer).__name__} (honestdp.gradients.rule)"
     if rules.has_rule(type(layer)):
         return f"another setting of {type(layer).__name__} has one, for which see docs/gradients.md"
+    if _holds_layers(layer):
+        table = "a table of positions, or a token that is added, into nn.Embedding, looked up by torch.arange(n)[None]"
+        return f"put what it owns into layers: {table}"
     return "put its parameters in layers that have one, or write a rule for it (honestdp.gradients.rule)"
+
+
+def _holds_layers(layer: nn.Module) -> bool:
+    return next(layer.children(), None) is not None and not torch.nn.utils.parametrize.is_parametrized(layer)
 
 
 def choose(probe: Probe, *, strict: bool) -> Choice:

@@ -32,6 +32,9 @@ class Unruled(Exception):
         self.way = way
 
 
+ONE_ROW = "examples first, or one row for all of them: a table of positions is looked up by torch.arange(n)[None]"
+
+
 class Rule:
     """What the engine needs to know of a layer. Tensors carry `[runs, lot, ...]`, parameters `[runs, ...]`."""
 
