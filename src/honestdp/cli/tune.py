@@ -261,6 +261,9 @@ def _print(result: TuneResult, standin: str | None) -> None:
         balance, budget = result.balance, result.balance.budget
         left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
         typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}")
+    else:
+        alone = "this number knows of no other search or training on these data; --ledger keeps count"
+        typer.echo(f"\n{'ledger':<12}none: {alone}")
     if result.folder is not None:
         typer.echo(f"{'model':<12}{result.folder / 'model.safetensors'}")
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")

@@ -18,6 +18,17 @@ from honestdp.report.view import ScoreView, SearchView, ledger_view
 from honestdp.run import Run
 from honestdp.selection import Selection
 
+_SAID = {
+    "declared": "records declared, not counted",
+    "secure": "cryptographic generator of noise",
+    "strict": "each record by itself (strict)",
+    "max_runs": "most runs on average",
+    "noise_seed": "fixed seed (not private)",
+    "space_seed": "seed of the drawn candidates",
+    "published": "published bounds alone",
+}
+"""Settings whose names alone would tell a reader nothing, or something wrong."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedSearch:
@@ -54,7 +65,7 @@ def page(search: FinishedSearch) -> str:
             plan=replace(search.plan, budget=search.budget),
             costs=compare(search.plan, event=search.base, delta=search.budget.delta, selection=search.selection),
             ledger=ledger_view(search.balance, search.key),
-            configuration={k: v for k, v in settings.items() if k not in ("code", "reproduce")}
+            configuration={_SAID.get(k, k): v for k, v in settings.items() if k not in ("code", "reproduce")}
             | {"run": vars(search.run)},
             reproduce=settings["reproduce"] or "honestdp.tune(...) with the configuration above",
             version=__version__,
