@@ -314,6 +314,7 @@ def _over(folder: Path, configuration: Configuration) -> TuneResult:
     try:
         return leaving.read(folder, configuration.setting.model, configuration.request.space)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as trouble:
-        why = f"this one failed, or its files are missing or damaged ({type(trouble).__name__})"
+        other = f"its files are damaged, or of another model ({type(trouble).__name__})"
+        why = "this one failed, or a file of it is missing" if isinstance(trouble, FileNotFoundError) else other
         wanted = f"the folder of a search that can go on or is over: {why}; what it was charged stays charged; {_ANEW}"
         raise InvalidArgument("out", str(folder), wanted) from trouble
