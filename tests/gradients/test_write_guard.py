@@ -195,7 +195,7 @@ def test_a_factory_that_returns_the_same_module_gives_every_run_a_copy_of_its_ow
     before = copy.deepcopy(only.state_dict())
     one, other = modules_of(lambda: only, 2)
     shared = {p.data_ptr() for p in only.parameters()}
-    for module in (one, other, fresh(lambda: only, width=None, start=0)):
+    for module in (one, other, fresh(lambda: only, start=0)):
         assert not shared & {p.data_ptr() for p in module.parameters()}
         shared |= {p.data_ptr() for p in module.parameters()}
     first = train(lambda: only, toy_data(), run=RUN, optimizer=RULE, noise_seed=3)
@@ -236,7 +236,7 @@ def test_a_factory_whose_parameters_have_hooks_or_shared_memory_is_refused() -> 
             with pytest.raises(RefusedModel, match=why):
                 train(given, toy_data(), run=RUN, optimizer=RULE)
             with pytest.raises(RefusedModel, match=why):
-                fresh(given, width=None, start=0)
+                fresh(given, start=0)
 
 
 # ---- At the width of the real lot, before a record is read

@@ -34,7 +34,7 @@ from honestdp.report import html
 from honestdp.report import search as report
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
-from honestdp.search.lifecycle import Search
+from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.training.compute import Compute
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
@@ -70,11 +70,19 @@ def arguments(selection: str) -> dict[str, Any]:
 @functools.lru_cache
 def ready(selection: str) -> Search:
     """The search with its public side fixed, and what its report compares computed once."""
+    caught: list[Search] = []
+
+    def stopped(self: Search, *_: Any, **__: Any) -> Any:
+        caught.append(self)
+        raise SearchStopped
+
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(Search, "carry_out", lambda self, *_, **__: self)
+        patch.setattr(Search, "carry_out", stopped)
         ledger = world(Path(folder) / "world") / "ledger.db"  # a dataset without a budget is not planned for
         settings = {**arguments(selection), "out": Path(folder) / "out", "ledger": ledger, "dataset": DATASET}
-        made: Any = honestdp.tune(network, records(), **settings)
+        with pytest.raises(SearchStopped):
+            honestdp.tune(network, records(), **settings)
+    (made,) = caught
     total_epsilon([], delta=BUDGET.delta)
     total_epsilon([made.design.spending], delta=BUDGET.delta)
     plan = made.design.plan()
@@ -84,7 +92,7 @@ def ready(selection: str) -> Search:
     _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):
         html._templates().get_template(template)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 _COMPUTED: dict[str, Any] = {}

@@ -272,7 +272,7 @@ def test_the_ledger_is_charged_what_the_statement_says(tmp_path: Path) -> None:
     assert result.balance.before == 0
     assert result.balance.spent == pytest.approx(result.epsilon, rel=1e-9)
     with pytest.raises(HonestdpError, match="over budget"):
-        honestdp.tune(linear, clouds(), selection="envelope", max_runs=8, **given)
+        honestdp.tune(linear, clouds(), selection="envelope", max_runs=8, again=True, **given)
     with pytest.raises(HonestdpError, match="no budget"):
         honestdp.tune(linear, clouds(), selection=QUICK, **{**given, "dataset": "others"})
     with pytest.raises(InvalidArgument, match="dataset"):

@@ -96,7 +96,7 @@ def test_the_command_line_knows_it(toy: type[Basic]) -> None:
     assert json.loads(spent.stdout)["epsilon"] == pytest.approx(toy(candidates=4).epsilon(RUN.event, delta=DELTA))
     needed = runner.invoke(app, ["noise", *setting, "--epsilon", "2", "--selection", toy.kind, "--json"])
     assert json.loads(needed.stdout)["epsilon"] <= 2.0
-    assert toy.kind in runner.invoke(app, ["plan", *setting, "--noise", "3"]).stdout
+    assert toy.kind in runner.invoke(app, ["plan", *setting, "--noise", "3", "--table"]).stdout
 
 
 def test_the_planner_lists_it_and_the_charts_draw_it(toy: type[Basic], tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_planner_lists_it_and_the_charts_draw_it(toy: type[Basic], tmp_path:
         exact = toy(candidates=4).epsilon(made.run_of(method).event, delta=DELTA)
         assert exact * (1 - 1e-9) <= method.epsilon <= exact * 1.007  # what is only compared is on a wider grid
     crossings = crossovers(RUN, delta=DELTA, coverage=0.9)
-    written = console.plan_as_dict(made, crossings, statement(method.selection, RUN, delta=DELTA), None)
+    written = console.plan_as_dict(made, crossings, statement(method.selection, RUN, delta=DELTA))
     assert toy.kind in json.dumps(written["methods"])
     used = compare(made, event=RUN.event, delta=DELTA, selection=named("winner", candidates=4))
     assert toy.kind in [cost.method for cost in used]
