@@ -211,6 +211,18 @@ def test_again_is_a_new_search_where_the_last_is_over_and_goes_on_where_it_is_no
     same(daily.call(), third)
 
 
+def test_again_is_a_new_search_where_another_version_began_the_last(daily: Daily) -> None:
+    killed(daily)
+    (folder,) = daily.folders
+    file = daily.folder / home.SEARCHES / folder / "search.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "code": "another"}))
+    with pytest.raises(InvalidArgument, match="code"):
+        daily.call()
+    assert daily.charges == 1
+    daily.call(again=True)
+    assert daily.charges == len(daily.folders) == 2
+
+
 def test_again_is_refused_with_a_folder_of_ones_own(daily: Daily) -> None:
     with pytest.raises(InvalidArgument, match="again must be left out with out"):
         daily.call(again=True, out=daily.folder / "out")

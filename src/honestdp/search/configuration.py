@@ -1,7 +1,8 @@
 """What a search is asked to do, as one frozen value: written to `search.json`, compared when it is resumed, shown in its report.
 
-The code of the model, the loss and the rest is compared by what runs (`identity`), not by name. Its digests are kept among
-the secrets and not in `search.json`: what a function closes over may be of the records.
+The code of the model, the loss and the rest is compared by what runs (`identity`), not by name. Those digests are kept among
+the secrets and not in `search.json`: what a function closes over may be of the records. `search.json` has digests of the code as
+it is written alone (`wording`).
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def folder_of(
 ) -> Path | None:
     """The folder of this search: a new one, or the one in which it was begun; None for a search that keeps nothing.
 
-    label: names the folder of a search without a ledger, which otherwise has none. again: a new one where the last is over.
+    label: names the folder of a search without a ledger, which otherwise has none. again: a new one where nothing can go on with
+    the last: it is over, or another version began it.
     """
     if out is not None:
         if again:
@@ -63,7 +64,8 @@ def folder_of(
     same = [folder for folder in every if not differing(folder / leaving.SEARCH, texts, python)]
     same = [folder for folder in same if not ended.differing(folder, public.code)]
     last = same[-1] if same else every[-1]  # which is then refused, with what differs
-    return following if again and _begun(last) and (not same or is_over(last)) else last
+    ends_there = not same or is_over(last) or _of_another_version(last, public)
+    return following if again and _begun(last) and ends_there else last
 
 
 def _digest(public: Configuration) -> str:
@@ -77,6 +79,14 @@ def _digest(public: Configuration) -> str:
 
 def _begun(folder: Path) -> bool:
     return (folder / leaving.SEARCH).exists()
+
+
+def _of_another_version(folder: Path, public: Configuration) -> bool:
+    try:
+        written, now = json.loads((folder / leaving.SEARCH).read_text()), public.as_dict()
+        return any(written.get(name) != now[name] for name in VERSIONS)
+    except (OSError, ValueError, AttributeError):  # what is wrong with it is said where it is read
+        return False
 
 
 def is_over(folder: Path) -> bool:
