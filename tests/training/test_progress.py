@@ -48,12 +48,12 @@ class Clock:
         return self.stream.getvalue().splitlines()
 
 
-def test_a_training_says_every_thirty_seconds_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_says_soon_and_then_every_thirty_seconds_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, lines=3)
     with bar(total=1250, done=250):
         found = clock.heard()
     assert found == ["honestdp: training, step 250 of 1250"] * 3
-    assert clock.waits == [30.0, 60.0, 90.0]
+    assert clock.waits == [5.0, 35.0, 65.0]
 
 
 def test_time_left_is_by_the_pace_since_the_resume() -> None:

@@ -162,8 +162,8 @@ def _mean(shape: float, gamma: float) -> float:
 
 @dataclass(frozen=True)
 class Poisson:
-    """K Poisson: concentrated, so that the time of a search is known, and the only one here that may draw no run at all: the
-    model is then untrained. It costs about twice a geometric law of the same mean. mean: of the number of runs.
+    """K Poisson: concentrated, so that the time of a search is known. It may draw no run at all: the model is then untrained.
+    It costs about twice a geometric law of the same mean. mean: of the number of runs.
 
     >>> from honestdp.selection import Poisson
     >>> Poisson(mean=40).none < 1e-17

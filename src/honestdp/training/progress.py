@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], object]
 SECONDS = 30.0  # between two lines, at least
+FIRST = 5.0  # before the first of a training, so that who waits soon knows for how long
 GROWTH = 1.5  # of the time that a search has taken, from one line to the next
 
 
@@ -44,7 +45,7 @@ def bar(*, total: int, done: int = 0, runs: int = 1) -> Iterator[Advance]:
         return training_line(counted[0], total, begun=done, runs=runs, elapsed=elapsed)
 
     if console is None:
-        with _lines(line, sys.stderr, began, lambda elapsed: elapsed + SECONDS):
+        with _lines(line, sys.stderr, began, lambda elapsed: elapsed + SECONDS, first=FIRST):
             yield advance
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -106,13 +107,18 @@ def in_words(seconds: float) -> str:
 
 @contextmanager
 def _lines(
-    line: Callable[[float], str], stream: TextIO, began: float, following: Callable[[float], float]
+    line: Callable[[float], str],
+    stream: TextIO,
+    began: float,
+    following: Callable[[float], float],
+    *,
+    first: float | None = None,
 ) -> Iterator[None]:
-    """Lines from a thread of their own, by the clock alone: the first after SECONDS, then when `following` says."""
+    """Lines from a thread of their own, by the clock alone: the first after so long, or SECONDS, then when `following` says."""
     over = Event()
 
     def write() -> None:
-        due = SECONDS
+        due = SECONDS if first is None else first
         while not over.wait(max(0.0, due - (monotonic() - began))):
             elapsed = monotonic() - began
             try:
