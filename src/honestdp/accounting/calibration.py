@@ -165,12 +165,18 @@ def most_candidates(budget: Budget, *, run: Run, selection_of: Callable[[int], S
 def _most(allowed: Callable[[int], bool], what: str) -> int:
     if not allowed(1):
         raise OverBudget(f"the budget does not allow a single {what}: raise epsilon, delta or the noise")
+    refused = first_above_one(lambda number: not allowed(number), most=MOST)
+    return MOST if refused is None else refused - 1
+
+
+def first_above_one(holds: Callable[[int], bool], *, most: int) -> int | None:
+    """The least number above 1 from which on something holds that, once true, stays true; None beyond `most` or so."""
     low, high = 1, 2
-    while allowed(high):
+    while not holds(high):
         low, high = high, 2 * high
-        if high > MOST:
-            return MOST
+        if high > most:
+            return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if allowed(middle) else (low, middle)
-    return low
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

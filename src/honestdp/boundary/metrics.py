@@ -53,19 +53,10 @@ class Accuracy(Counted):
     sensitivity = 1
 
 
-@dataclass(frozen=True)
-class ClippedLoss(Counted):
-    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it. For `tune(metric=...)`.
-
-    bound: the most that a record counts, above 0; InvalidArgument otherwise.
-
-    >>> import honestdp
-    >>> honestdp.ClippedLoss(4.0).worst
-    4.0
-    """
+class _UpToABound(Counted):
+    """Numbers from 0, the best, to a bound, the worst."""
 
     bound: float
-    name: str = "loss"
     best = 0.0
 
     def __post_init__(self) -> None:
@@ -77,7 +68,22 @@ class ClippedLoss(Counted):
 
 
 @dataclass(frozen=True)
-class LogLoss(Counted):
+class ClippedLoss(_UpToABound):
+    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it. For `tune(metric=...)`.
+
+    bound: the most that a record counts, above 0; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> honestdp.ClippedLoss(4.0).worst
+    4.0
+    """
+
+    bound: float
+    name: str = "loss"
+
+
+@dataclass(frozen=True)
+class LogLoss(_UpToABound):
     """The mean of -log of the probability that the model gives to a record's label (softmax of several outputs, or one logit),
     whatever loss it is trained with; each record's clipped to [0, bound]. For `tune(metric=...)`, also as "log loss".
 
@@ -90,14 +96,6 @@ class LogLoss(Counted):
 
     bound: float = 5.0
     name: str = "log loss"
-    best = 0.0
-
-    def __post_init__(self) -> None:
-        checks.positive(bound=self.bound)
-
-    @property
-    def worst(self) -> float:
-        return float(self.bound)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from honestdp.boundary.data import Shapes
 from honestdp.boundary.generators import lent
 from honestdp.logs import silence
 from honestdp.search.design import Design
+from honestdp.search.planning import made_up_job
 from honestdp.search.runs import BATCH, Setting
 from honestdp.search.space import Arguments, Candidate
 from honestdp.training.chunks import seconds_per_step
-from honestdp.training.compute import Compute
-from honestdp.training.train import assemble
 
 _DRAWS = 64  # of a random search, to weigh how long its runs take
 _AT_A_GLANCE = {"cuda": 16}  # runs that are timed together where a glance is enough; one elsewhere
@@ -46,18 +45,7 @@ def _timed(
     seconds, memory = 0.0, 0
     for group in groups.values():
         runs = made.selection.runs * len(group) / len(some)
-        job = assemble(
-            setting.module(group[0], 0),
-            shapes.made_up(),
-            run=made.run_of(group[0]),
-            optimizers=[group[0].rule()],
-            loss=setting.loss,
-            secure=setting.secure,
-            schedule=setting.schedule,
-            compute=Compute(device=setting.device, workers=0),
-            by_coin=True,
-            strict=setting.strict,
-        )
+        job = made_up_job(group[0], 0, made, setting, shapes.made_up())
         most = max(1, min(BATCH, round(runs)))
         size = job.most_together(most) if at_once is None else min(at_once, most)
         steps = sum(one.steps for one in group) / len(group)

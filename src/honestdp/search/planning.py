@@ -17,8 +17,10 @@ from honestdp.boundary.data import PrivateData
 from honestdp.search.design import Design
 from honestdp.search.runs import BATCH, Setting
 from honestdp.search.secret import Secret
+from honestdp.search.space import Candidate
 from honestdp.training.chunks import free_memory, worth_measuring
 from honestdp.training.compute import Compute
+from honestdp.training.loop import Job
 from honestdp.training.train import assemble
 
 
@@ -37,11 +39,16 @@ def _together(drawn: Secret, group: list[int], design: Design, setting: Setting,
     first, runs = drawn.candidates[group[0]], min(len(group), BATCH)
     if not worth_measuring(runs, first.steps):
         return 0
-    job = assemble(
-        setting.module(first, drawn.starts[group[0]]),
+    return made_up_job(first, drawn.starts[group[0]], design, setting, blanks).most_together(runs)
+
+
+def made_up_job(candidate: Candidate, start: int, design: Design, setting: Setting, blanks: PrivateData) -> Job:
+    """The job of one run over made-up records, to be timed. start: of its weights."""
+    return assemble(
+        setting.module(candidate, start),
         blanks,
-        run=design.run_of(first),
-        optimizers=[first.rule()],
+        run=design.run_of(candidate),
+        optimizers=[candidate.rule()],
         loss=setting.loss,
         secure=setting.secure,
         schedule=setting.schedule,
@@ -49,4 +56,3 @@ def _together(drawn: Secret, group: list[int], design: Design, setting: Setting,
         by_coin=True,
         strict=setting.strict,
     )
-    return job.most_together(runs)

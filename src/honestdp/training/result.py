@@ -9,19 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from honestdp import checks
 from honestdp.budget import in_short, number, rounded_up
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.layout import load_row
-from honestdp.losses.class_weights import ClassWeighted
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.run import Run
-from honestdp.training.charging import Charging, uncharged
-from honestdp.training.history import Past, marks_of
-from honestdp.training.loop import Job
 
 if TYPE_CHECKING:
     from honestdp.budget import Statement
@@ -262,44 +257,6 @@ def in_words(hyperparameters: dict[str, Any]) -> str:
     named = dict(hyperparameters)
     first = [str(named.pop("optimizer"))] if "optimizer" in named else []
     return ", ".join([*first, *(f"{name} {value}" for name, value in named.items())]) or "nothing: no run was drawn"
-
-
-def results_of(
-    job: Job,
-    weights: Tensor,
-    *,
-    delta: float | None,
-    seeded: bool,
-    charging: Charging | None,
-    past: Past,
-    preprocessing: str,
-    notes: tuple[str, ...] = (),
-) -> list[Result]:
-    """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
-    balance = None if charging is None else charging.balance
-    if delta is None and balance is not None:
-        delta = balance.budget.delta
-    past.marks.update(marks_of(weights, job.intake.layout) if job.runs[0].steps else ())
-    return [
-        Result(
-            load_row(module, job.intake.layout, row).eval(),
-            run,
-            rule,
-            delta,
-            seeded,
-            siblings=tuple(other for j, other in enumerate(job.runs) if j != i),
-            strict=job.intake.question.strict,
-            weighted=isinstance(job.intake.question.loss, ClassWeighted),
-            stopped=job.stopped,
-            watched=job.watched,
-            balance=balance,
-            key="" if charging is None else charging.charge["key"],
-            notes=(*notes, *uncharged(None if charging is None else charging.books), *past.notes),
-            preprocessing=preprocessing,
-            alone=not past.notes,
-        )
-        for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))
-    ]
 
 
 def _needed(delta: float | None) -> float:

@@ -33,10 +33,11 @@ from honestdp.run import Run
 from honestdp.training.charging import Charging, charging_of, said_to_stay
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
+from honestdp.training.handover import results_of
 from honestdp.training.history import remember_job
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
-from honestdp.training.result import Result, results_of
+from honestdp.training.result import Result
 from honestdp.training.shape import shaped
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
