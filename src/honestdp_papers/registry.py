@@ -11,7 +11,7 @@ from honestdp.checks import HonestdpError
 from honestdp_papers.claims import Outcome
 from honestdp_papers.parts import Arrays, Part
 
-PAPERS = ("mohapatra2022",)
+PAPERS = ("mohapatra2022", "koskela2020")
 Finished = dict[str, Arrays]
 """The arrays of every part by the part's name."""
 
@@ -53,6 +53,26 @@ class Paper:
                 return item
         known = ", ".join(f"{self.name}/{item.name}" for item in self.items)
         raise HonestdpError(f"PAPER/NAME must be one of {known}; got {self.name}/{name}")
+
+
+def finish_in(module: str, function: str) -> Callable[[Finished, bool], Outcome]:
+    """An item's `finish`, imported when it is called: it may need more than a bare GPU machine has."""
+
+    def later(parts: Finished, quick: bool) -> Outcome:
+        found: Outcome = getattr(importlib.import_module(module), function)(parts, quick)
+        return found
+
+    return later
+
+
+def parts_in(module: str, function: str) -> Callable[[bool], Sequence[Part]]:
+    """An item's `parts`, imported when they are asked for."""
+
+    def later(quick: bool) -> Sequence[Part]:
+        found: Sequence[Part] = getattr(importlib.import_module(module), function)(quick)
+        return found
+
+    return later
 
 
 def paper(name: str) -> Paper:
