@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from honestdp import accounting, errors, gradients, optimizers, selection
     from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLoss
     from honestdp.data.named import load_dataset
+    from honestdp.data.tables.categories import Categories
+    from honestdp.data.tables.column import Ignore
+    from honestdp.data.tables.quantities import Date, Flag, Number, Range
+    from honestdp.data.tables.schema import read_schema, template
+    from honestdp.data.tables.table import Table
     from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
@@ -35,6 +40,11 @@ _HOMES = {
     for home, names in {
         "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLoss",
         "data.named": "load_dataset",
+        "data.tables.categories": "Categories",
+        "data.tables.column": "Ignore",
+        "data.tables.quantities": "Date Flag Number Range",
+        "data.tables.schema": "read_schema template",
+        "data.tables.table": "Table",
         "gradients.fixing": "fix",
         "ledger": "Ledger",
         "planner.comparison": "plan",
@@ -51,10 +61,11 @@ _HOMES = {
     for name in names.split()
 }
 __all__ = [
-    "Accuracy", "BalancedAccuracy", "Budget", "Choice", "ClippedLoss", "Compute", "DeclaredMetric", "DryRun",
-    "JsonLines", "Ledger", "LogLoss", "LogUniform", "Result", "Run", "Statement", "TensorBoard", "TuneResult",
-    "Uniform", "accounting", "dry_run", "epsilon", "errors", "fix", "gradients", "least_noise", "load_dataset",
-    "optimizers", "plan", "selection", "train", "train_population", "tune",
+    "Accuracy", "BalancedAccuracy", "Budget", "Categories", "Choice", "ClippedLoss", "Compute", "Date",
+    "DeclaredMetric", "DryRun", "Flag", "Ignore", "JsonLines", "Ledger", "LogLoss", "LogUniform", "Number", "Range",
+    "Result", "Run", "Statement", "Table", "TensorBoard", "TuneResult", "Uniform", "accounting", "dry_run", "epsilon",
+    "errors", "fix", "gradients", "least_noise", "load_dataset", "optimizers", "plan", "read_schema", "selection",
+    "template", "train", "train_population", "tune",
 ]  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Tables: columns that are declared, rows that are encoded by what was declared, and schema files."""

@@ -1,0 +1,295 @@
+"""`Table`: what is publicly known of a table, and how its rows become inputs and labels of a model.
+
+A table holds declared things alone, so it can be printed, saved and published with a model. It encodes each row by itself: the
+features of a row depend on that row and on what was declared, never on another row, so that one row more or less changes one
+record and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from honestdp import checks
+from honestdp.checks import InvalidArgument
+from honestdp.data.tables.categories import Categories
+from honestdp.data.tables.column import Column, Ignore
+from honestdp.data.tables.files import TableFile
+from honestdp.data.tables.quantities import Date, Flag, Number, Range
+from honestdp.data.tables.rows import BATCH, Named, named
+from honestdp.data.tables.values import Array, as_arrow
+
+MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
+KINDS: dict[str, type[Column]] = {each.kind: each for each in (Range, Number, Flag, Date, Categories, Ignore)}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What is declared of a table: its columns, which of them is the target, and whose rows they are.
+
+    columns: names to Range, Number, Categories, Flag, Date or Ignore; the target's is among them.
+    target: the name of the column to predict: Categories or Flag for classification, Range or Number for regression.
+    person: the name of a column that tells whose row it is, where a person may have several; it is no feature.
+    rows_per_person: the most rows of a person that count, declared. Both or neither.
+    records: N, the public number of records (of people, with person). Left out it is that of the data, as the statement says.
+    missing: texts that stand for a missing value, besides empty ones; a declared category is never taken for one.
+    encoding, delimiter: of CSV files.
+    spent: epsilon of what was learnt privately (`learn`), which every statement of a model on this table then includes.
+
+    InvalidArgument where the declarations contradict each other.
+
+    >>> import honestdp
+    >>> from honestdp import Categories, Range
+    >>> table = honestdp.Table(
+    ...     columns={"age": Range(17, 90), "sex": Categories("Male", "Female"), "ill": Categories("no", "yes")}, target="ill"
+    ... )
+    >>> table.encode({"age": [17, 90, 200], "sex": ["Male", "Female", "unknown"]}).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    >>> table.task, table.classes, table.width
+    ('classification', ('no', 'yes'), 3)
+    """
+
+    columns: Mapping[str, Column]
+    target: str
+    person: str | None = None
+    rows_per_person: int | None = None
+    records: int | None = field(default=None, kw_only=True)
+    missing: tuple[str, ...] = field(default=MISSING, kw_only=True)
+    encoding: str = field(default="utf-8", kw_only=True)
+    delimiter: str = field(default=",", kw_only=True)
+    spent: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.columns, Mapping) or not self.columns:
+            raise InvalidArgument("columns", self.columns, "a dictionary of names to columns, such as Range(17, 90)")
+        for name, column in self.columns.items():
+            if not isinstance(name, str) or not name:
+                raise InvalidArgument("columns", name, "named by texts")
+            if not isinstance(column, Column) or not column.kind:
+                wanted = "a Range, Number, Categories, Flag, Date or Ignore"
+                raise InvalidArgument(f"columns[{name!r}]", column, wanted)
+        object.__setattr__(self, "columns", dict(self.columns))
+        object.__setattr__(self, "missing", tuple(self.missing))
+        checks.non_negative(spent=self.spent)
+        if self.records is not None:
+            checks.whole(least=1, most=checks.MOST, records=self.records)
+        self._check_target()
+        self._check_person()
+        if not self.width:
+            raise InvalidArgument("columns", sorted(self.columns), f"with something to predict {self.target!r} from")
+
+    def _check_target(self) -> None:
+        if self.target not in self.columns:
+            wanted = f"the name of a declared column: {', '.join(sorted(self.columns))}"
+            raise InvalidArgument("target", self.target, wanted)
+        column = self.columns[self.target]
+        if not isinstance(column, Categories | Flag | Range | Number):
+            wanted = "a column of Categories or Flag (classes), or of Range or Number (a quantity)"
+            raise InvalidArgument("target", f"{self.target!r}, a column of kind {column.kind}", wanted)
+        if column.private or column.learnt:
+            wanted = "declared: the classes, or the bounds, of the target are public; they cannot be learnt"
+            raise InvalidArgument(f"columns[{self.target!r}]", column.describe(), wanted)
+        if isinstance(column, Categories) and column.other:
+            wanted = "without other: a class that stands for anything cannot be predicted"
+            raise InvalidArgument(f"columns[{self.target!r}]", column, wanted)
+
+    def _check_person(self) -> None:
+        if (self.person is None) != (self.rows_per_person is None):
+            wanted = "given together: a person's rows count up to a declared number"
+            raise InvalidArgument("person and rows_per_person", (self.person, self.rows_per_person), wanted)
+        if self.person is None:
+            return
+        if not isinstance(self.person, str) or self.person == self.target:
+            raise InvalidArgument(
+                "person", self.person, "the name of a column that tells whose row it is, not the target"
+            )
+        checks.whole(least=1, most=10_000, rows_per_person=self.rows_per_person)
+        if not isinstance(self.columns.get(self.person, Ignore()), Ignore):
+            wanted = "not a feature too: declare it as Ignore(), or leave it out of columns"
+            raise InvalidArgument(f"columns[{self.person!r}]", self.columns[self.person], wanted)
+
+    # ---- What is known of it
+
+    @property
+    def inputs(self) -> dict[str, Column]:
+        """The columns that a model sees."""
+        return {
+            n: c for n, c in self.columns.items() if n not in (self.target, self.person) and not isinstance(c, Ignore)
+        }
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the encoded features, in their order."""
+        return tuple(each for name, column in self.inputs.items() for each in column.names(name))
+
+    @property
+    def width(self) -> int:
+        """How many features a row has once encoded."""
+        return sum(column.width for column in self.inputs.values())
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The declared classes of the target; None for a quantity."""
+        column = self.columns[self.target]
+        if isinstance(column, Categories):
+            return column.values
+        return (False, True) if isinstance(column, Flag) else None
+
+    @property
+    def task(self) -> str:
+        """ "classification" or "regression"."""
+        return "regression" if self.classes is None else "classification"
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a model must give: one for each class, or one for a quantity."""
+        return 1 if self.classes is None else len(self.classes)
+
+    @property
+    def to_learn(self) -> tuple[str, ...]:
+        """Columns of which something is still to be learnt privately."""
+        return tuple(name for name, column in self.inputs.items() if column.private)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal tables alone."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self.as_dict() == other.as_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def describe(self) -> list[str]:
+        """What is done to every row before a model sees it, a line a column: the preprocessing of statement and report."""
+        lines = [f"{name}: {column.describe()}" for name, column in self.inputs.items()]
+        target = self.columns[self.target]
+        if self.classes is None:
+            lines.append(f"target {self.target}: {target.describe().split(';')[0]}")
+        else:
+            lines.append(f"target {self.target}: {len(self.classes)} declared classes")
+        return [*lines, "a row whose target is missing or not declared is left out"]
+
+    # ---- Rows
+
+    def encode(self, rows: Any) -> Array:
+        """float32 `[rows, width]`. rows: with all columns that a model sees; others are passed over. See `rows.WANTED`."""
+        self._check_learnt()
+        source = self._named(rows)
+        x = np.empty((source.length, self.width), np.float32)
+        for first, batch in zip(range(0, source.length, BATCH), source.batches(), strict=True):
+            self.encode_batch(batch, x[first : first + BATCH])
+        return x
+
+    def encode_target(self, rows: Any) -> Array:
+        """int64 `[rows]`, the number of the class, -1 for none of them; float32 for a quantity, scaled, NaN where missing."""
+        source = self._named(rows)
+        self._check_columns(source.columns, (self.target,))
+        return self.encode_labels(as_arrow(source.columns[self.target]))
+
+    def encode_batch(self, batch: Mapping[str, Any], out: Array) -> None:
+        """The features of some rows, as pyarrow holds them, into `out`."""
+        self._check_columns(batch, tuple(self.inputs))
+        first = 0
+        for name, column in self.inputs.items():
+            column.encode(batch[name], out[:, first : first + column.width], self.missing)
+            first += column.width
+
+    def encode_labels(self, values: Any) -> Array:
+        """What `encode_target` gives, of a column as pyarrow holds it."""
+        column = self.columns[self.target]
+        if isinstance(column, Categories):
+            return np.maximum(column.places(values, self.missing), -1)
+        raw = column.raw(values, self.missing)
+        if isinstance(column, Flag):
+            return np.nan_to_num(raw, nan=-1.0).astype(np.int64)
+        return column.scaled(raw).astype(np.float32)  # NaN stays
+
+    def decode(self, outputs: Any) -> Array:
+        """Labels, or numbers in the user's units, of what a model gave: `[rows, outputs]`, or numbers of classes `[rows]`."""
+        if hasattr(outputs, "detach"):
+            outputs = outputs.detach().cpu().numpy()
+        outputs = np.asarray(outputs)
+        if self.classes is None:
+            column = self.columns[self.target]
+            return column.unscaled(outputs.reshape(len(outputs)).astype(np.float64))
+        numbers = outputs.argmax(1) if outputs.ndim == 2 else outputs
+        if outputs.ndim > 2 or (outputs.ndim == 2 and outputs.shape[1] != self.outputs):
+            raise InvalidArgument("outputs", f"an array of shape {outputs.shape}", f"[rows, {self.outputs}], or [rows]")
+        kinds = {type(value) for value in self.classes}
+        labels = np.array(self.classes, dtype=None if len(kinds) == 1 else object)
+        decoded: Array = labels[numbers.astype(np.int64)]
+        return decoded
+
+    def data(self, source: Any) -> tuple[Array, Array]:
+        """What `train` and `tune` take as data. source: rows in memory, or the path of a CSV or Parquet file."""
+        self._check_learnt()
+        if isinstance(source, str | Path):
+            return self._read(TableFile(Path(source), self.encoding, self.delimiter))
+        self._check_known(self._named(source).columns)
+        x, y = self.encode(source), self.encode_target(source)
+        kept = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
+        return (x, y) if kept.all() else (x[kept], y[kept])
+
+    def _read(self, file: TableFile) -> tuple[Array, Array]:
+        names = [*self.inputs, self.target]
+        self._check_known(header := file.header)
+        self._check_columns(header, tuple(names))
+        count, first = file.count(), 0
+        x, y = (
+            np.empty((count, self.width), np.float32),
+            np.empty(count, np.float32 if self.classes is None else np.int64),
+        )
+        for batch in file.batches(names):
+            labels = self.encode_labels(batch[self.target])
+            rows = slice(first, first + len(labels))
+            self.encode_batch(batch, x[rows])
+            y[rows] = labels
+            first = rows.stop
+        return x, y
+
+    def _check_known(self, columns: Mapping[str, Any]) -> None:
+        unknown = [str(name) for name in columns if name not in self.columns and name != self.person]
+        if unknown:
+            wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
+            raise InvalidArgument("columns", f"a column {unknown[0]!r} that the table does not know", wanted)
+
+    def _named(self, rows: Any) -> Named:
+        used = [name for name in self.columns if name not in (self.target, self.person)]
+        return named(rows, [list(self.inputs), used, list(self.columns)])
+
+    def _check_columns(self, columns: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
+        absent = [name for name in wanted if name not in columns]
+        if absent:
+            have = f"there are {', '.join(sorted(map(str, columns))) or 'none'}"
+            raise InvalidArgument("rows", f"no column {absent[0]!r}", f"with every declared column; {have}")
+
+    def _check_learnt(self) -> None:
+        if self.to_learn:
+            wanted = "learnt first: table.learn(...) gives a table with bounds, out of the budget"
+            raise InvalidArgument("columns", f"{', '.join(self.to_learn)}, to be learnt privately", wanted)
+
+    # ---- Files
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON and TOML."""
+        plain: dict[str, Any] = {"target": self.target, "person": self.person, "rows_per_person": self.rows_per_person}
+        plain |= {"records": self.records, "missing": None if self.missing == MISSING else list(self.missing)}
+        plain |= {"encoding": None if self.encoding == "utf-8" else self.encoding}
+        plain |= {"delimiter": None if self.delimiter == "," else self.delimiter, "spent": self.spent or None}
+        given = {name: value for name, value in plain.items() if value is not None}
+        return {**given, "columns": {name: column.as_dict() for name, column in self.columns.items()}}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Table:
+        """The table that `as_dict` wrote, or that a schema declares."""
+        from honestdp.data.tables.schema import table_of
+
+        return table_of(written)

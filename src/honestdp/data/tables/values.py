@@ -1,0 +1,135 @@
+"""Values of one column as numbers, texts and places, one value at a time: what cannot be read is missing, and never an error.
+
+Row by row is the privacy argument. A number that is no number, a date that is none and a text that nobody declared are missing or
+undeclared values of their own row; they neither stop the others nor change how the others are read. So every function here is
+total, and gives a value the same in any company.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Array = np.ndarray[Any, Any]
+_TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+_EPOCH = date(1970, 1, 1)
+
+
+def text_of(value: object) -> str | None:
+    """A value as the text that it is compared by: 1, 1.0 and "1" are one category, as they are in a CSV. None is missing."""
+    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").strip()
+    return str(value).strip()
+
+
+def as_arrow(values: Any) -> pa.Array:
+    """A column as pyarrow holds it; values of mixed kinds as texts."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        try:
+            values = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            values = pa.array([text_of(value) for value in values], pa.string())
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def one_by_one(values: pa.Array, read: Callable[[Any], float]) -> Array:
+    """Each different value read once. NaN for what is missing."""
+    coded = values.dictionary_encode()
+    read_each = np.array([*(_total(read, value) for value in coded.dictionary.to_pylist()), math.nan])
+    places = coded.indices.fill_null(len(read_each) - 1).to_numpy(zero_copy_only=False)
+    read_all: Array = read_each[places]
+    return read_all
+
+
+def _total(read: Callable[[Any], float], value: Any) -> float:
+    try:
+        return math.nan if value is None else float(read(value))
+    except (ValueError, TypeError, OverflowError):
+        return math.nan
+
+
+def numbers(values: pa.Array, missing: tuple[str, ...]) -> Array:
+    """float64 `[rows]`; NaN for what is missing or no number."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return np.full(len(values), math.nan)
+    if _is_text(kind):
+        return _numbers_of_texts(values, missing)
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return one_by_one(values, float)
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _numbers_of_texts(values: pa.Array, missing: tuple[str, ...]) -> Array:
+    trimmed = pc.utf8_trim_whitespace(values)
+    if missing:
+        gone = pc.is_in(trimmed, value_set=pa.array(missing, trimmed.type))
+        trimmed = pc.if_else(gone, pa.scalar(None, trimmed.type), trimmed)
+    try:
+        return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    except pa.ArrowInvalid:  # one of them is no number: the others are read as they would be without it
+        return one_by_one(trimmed, lambda text: pa.scalar(text).cast(pa.float64()).as_py())
+
+
+def flags(values: pa.Array) -> Array:
+    """float64 `[rows]`: 1 for true, 0 for false, NaN for anything else."""
+    known = {**dict.fromkeys(_TRUE, 1.0), **dict.fromkeys(_FALSE, 0.0)}
+    return one_by_one(values, lambda value: known.get((text_of(value) or "").lower(), math.nan))
+
+
+def day(value: object) -> float:
+    """Days since 1970 of a date, or of a text that begins with one as ISO 8601 writes it; NaN for anything else."""
+    if isinstance(value, datetime):
+        value = value.date()
+    if not isinstance(value, date):
+        value = date.fromisoformat(str(value).strip()[:10])
+    return float((value - _EPOCH).days)
+
+
+def days(values: pa.Array) -> Array:
+    """float64 `[rows]`: days since 1970; NaN for what is no date."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us"), safe=False).cast(pa.date32(), safe=False)
+    if pa.types.is_date(values.type):
+        numbered = values.cast(pa.date32(), safe=False).cast(pa.int32())
+        return np.asarray(numbered.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    return one_by_one(values, day)
+
+
+def places(values: pa.Array, places_of: Mapping[str, int], missing: tuple[str, ...]) -> Array:
+    """int64 `[rows]`: the place of each value among the declared ones, -1 for one that is none of them, -2 for a missing one.
+
+    A declared value is never taken for a missing one, whatever it reads.
+    """
+    known = {**dict.fromkeys(missing, -2.0), **{text: float(place) for text, place in places_of.items()}}
+    if not _is_text(values.type):
+        read = one_by_one(values, lambda value: known.get(text_of(value) or "", -1.0))
+        return np.where(np.isnan(read), -2, read).astype(np.int64)
+    trimmed = pc.utf8_trim_whitespace(values)
+    where = pc.index_in(trimmed, value_set=pa.array(list(known), trimmed.type)).fill_null(-1)
+    by_number = np.array([*known.values(), -1.0], np.int64)  # the last one serves place -1
+    found: Array = by_number[where.to_numpy(zero_copy_only=False)]
+    found[values.is_null().to_numpy(zero_copy_only=False)] = -2
+    return found
