@@ -14,13 +14,21 @@ from honestdp.run import Run
 
 if TYPE_CHECKING:
     from honestdp import accounting, errors, gradients, optimizers, selection
-    from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLoss
+    from honestdp.boundary.metrics import (
+        Accuracy,
+        BalancedAccuracy,
+        ClippedLoss,
+        DeclaredMetric,
+        LogLikelihood,
+        LogLoss,
+    )
     from honestdp.data.named import load_dataset
     from honestdp.data.tables.categories import Categories
     from honestdp.data.tables.column import Ignore
     from honestdp.data.tables.quantities import Date, Flag, Number, Range
     from honestdp.data.tables.schema import read_schema, template
     from honestdp.data.tables.table import Table
+    from honestdp.gradients.draws import GaussianDraw
     from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
@@ -38,13 +46,14 @@ __version__ = "0.1.0"
 _HOMES = {
     name: home
     for home, names in {
-        "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLoss",
+        "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLikelihood LogLoss",
         "data.named": "load_dataset",
         "data.tables.categories": "Categories",
         "data.tables.column": "Ignore",
         "data.tables.quantities": "Date Flag Number Range",
         "data.tables.schema": "read_schema template",
         "data.tables.table": "Table",
+        "gradients.draws": "GaussianDraw",
         "gradients.fixing": "fix",
         "ledger": "Ledger",
         "planner.comparison": "plan",
@@ -62,10 +71,10 @@ _HOMES = {
 }
 __all__ = [
     "Accuracy", "BalancedAccuracy", "Budget", "Categories", "Choice", "ClippedLoss", "Compute", "Date",
-    "DeclaredMetric", "DryRun", "Flag", "Ignore", "JsonLines", "Ledger", "LogLoss", "LogUniform", "Number", "Range",
-    "Result", "Run", "Statement", "Table", "TensorBoard", "TuneResult", "Uniform", "accounting", "dry_run", "epsilon",
-    "errors", "fix", "gradients", "least_noise", "load_dataset", "optimizers", "plan", "read_schema", "selection",
-    "template", "train", "train_population", "tune",
+    "DeclaredMetric", "DryRun", "Flag", "GaussianDraw", "Ignore", "JsonLines", "Ledger", "LogLikelihood", "LogLoss",
+    "LogUniform", "Number", "Range", "Result", "Run", "Statement", "Table", "TensorBoard", "TuneResult", "Uniform",
+    "accounting", "dry_run", "epsilon", "errors", "fix", "gradients", "least_noise", "load_dataset", "optimizers",
+    "plan", "read_schema", "selection", "template", "train", "train_population", "tune",
 ]  # fmt: skip
 
 

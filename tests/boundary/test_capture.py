@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from honestdp import optimizers as rules
+from honestdp.boundary import capture
 from honestdp.boundary import mechanism as module
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable, Step
 from honestdp.boundary.query import Query
@@ -147,6 +149,25 @@ def test_weights_are_smaller_where_products_are_shorter(extra: str | None, autom
         held = [1 - (sums * PIECE**2 + 512) * eps for sums in (1, 2)]
         torch.testing.assert_close(short, long * (held[1] - SHORT) / held[0], rtol=1e-12, atol=0)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_rehearsal_sets_back_what_a_model_draws_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that is resumed captures, and so rehearses, once more than one that was not; both go on with the same draw."""
+    noise, models = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(capture, "_side_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "default_generators", (None, models))
+    graph = object.__new__(Captured)
+    graph._generators, graph.params = [noise], SimpleNamespace(device=SimpleNamespace(index=1))  # type: ignore[assignment]
+    made = []
+    graph._steps = lambda: made.append([torch.rand(3, generator=one) for one in (noise, models)])  # type: ignore[method-assign, assignment]
+    graph._rehearse()
+    graph._rehearse()
+    graph._steps()
+    assert all(torch.equal(*pair) for pair in zip(made[0], made[2], strict=True))
+    assert not torch.equal(made[0][0], made[0][1])
 
 
 def test_a_model_that_needs_the_host_is_trained_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:

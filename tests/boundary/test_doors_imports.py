@@ -23,7 +23,7 @@ WORDS = {
     "generators": {"lent", "seed_all"},
     "metrics": {
         "Accuracy", "BalancedAccuracy", "ClippedLoss", "DeclaredMetric", "LogLoss", "Metric", "Score", "best_of",
-        "check_metric", "choice_noise", "default_metric", "score_noise", "score_of",
+        "LogLikelihood", "check_metric", "choice_noise", "default_metric", "score_noise", "score_of",
     },
     "noise": {"noise_source"},
     "release": {"width_of"},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import honestdp
 from honestdp.boundary.data import PrivateData
@@ -72,6 +72,52 @@ def test_every_layout_gives_the_same_records(layout: str, tmp_path: Path) -> Non
     assert mask.all()
     assert not ids.any()
     assert not table.any()
+
+
+class Alone(Dataset[Any]):
+    """Records without labels."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[Tensor]:
+        return (X["table"][index],)
+
+
+NO_LABELS: dict[str, Any] = {
+    "a tensor": lambda x: x,
+    "an array": lambda x: x.numpy(),
+    "a tuple of one": lambda x: (x,),
+    "a list of one": lambda x: [x],
+    "with None": lambda x: (x, None),
+    "an array with None": lambda x: (x.numpy(), None),
+    "TensorDataset": TensorDataset,
+    "a part of it": lambda x: Subset(TensorDataset(x), range(20)),
+    "a Dataset": lambda _: Alone(),
+    "a dict": lambda x: ({"table": x},),
+    "a dict with None": lambda x: ({"table": x}, None),
+}
+
+
+@pytest.mark.parametrize("layout", NO_LABELS)
+def test_records_without_labels_have_a_label_of_no_numbers(layout: str) -> None:
+    data = PrivateData(NO_LABELS[layout](X["table"]))
+    assert len(data) == 20
+    source = data._open(device=torch.device("cpu"), dtype=torch.float32, workers=0)
+    lot = torch.tensor([[3, 7], [0, 19]])
+    source.expect([lot], Seed.fixed(0))
+    x, y, _ = source.fetch(lot)
+    assert torch.equal(inputs.first(x), X["table"][lot].float())
+    assert y.shape == (2, 2, 0)
+    _, validation = data.split(np.arange(20) % 2 == 0)
+    whole, labels = validation._gathered(dtype=torch.float32, device=torch.device("cpu"), workers=0, seed=Seed.fixed(0))
+    assert torch.equal(inputs.first(whole), X["table"][::2].float())
+    assert labels.shape == (10, 0)
+
+
+def test_a_dict_without_a_label_has_to_be_meant() -> None:
+    with pytest.raises(InvalidArgument, match=r"where there are no labels, \(inputs, None\)"):
+        PrivateData(X)
 
 
 def test_of_several_inputs_bools_and_whole_numbers_stay_as_they_are() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLoss
+from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLikelihood, LogLoss
 from honestdp.boundary import metrics as scores
 from honestdp.boundary.metrics import best_of, check_metric, choice_noise, default_metric, score_noise, score_of
 from honestdp.checks import InvalidArgument
@@ -30,6 +30,7 @@ FALSE_ALARM = 1e-6
         Accuracy(),
         ClippedLoss(0.7),
         LogLoss(),
+        LogLikelihood(low=-9.0, high=2.0),
         BalancedAccuracy([0.5, 0.01, 0.49]),
         DeclaredMetric(lambda out, y: 0, low=-3, high=1e6),
     ],

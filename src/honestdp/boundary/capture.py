@@ -103,10 +103,12 @@ class Captured:
         return params, state
 
     def _rehearse(self) -> None:
-        """Capture needs libraries that have been used once. The noise of the rehearsal is thrown away, and the generators are
-        set back.
+        """Capture needs libraries that have been used once. The noise of the rehearsal is thrown away, and the generators are set
+        back, also that from which a model draws: a training that is resumed captures again, and has to make the draws that it
+        would have made, for the same noise on other draws would betray the difference between them.
         """
-        before = [generator.get_state() for generator in self._generators]
+        drawn_from = [*self._generators, torch.cuda.default_generators[self.params.device.index]]
+        before = [generator.get_state() for generator in drawn_from]
         side = _side_stream(self.params.device)
         side.wait_stream(torch.cuda.current_stream(self.params.device))
         try:
@@ -114,7 +116,7 @@ class Captured:
                 self._steps()
         finally:
             torch.cuda.current_stream(self.params.device).wait_stream(side)
-            for generator, state in zip(self._generators, before, strict=True):
+            for generator, state in zip(drawn_from, before, strict=True):
                 generator.set_state(state)
 
     def _refuse_host_work(self) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
-from honestdp.boundary.layouts import described, in_memory, inputs_of
+from honestdp.boundary.layouts import described, in_memory, inputs_of, no_labels
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -54,7 +54,8 @@ class Shapes:
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
-    x may also be a tuple or a dict of them, for models of several inputs (`layouts` says what is understood).
+    x may also be a tuple or a dict of them, for models of several inputs, and there may be no y (`layouts` says what is
+    understood).
     """
 
     def __init__(self, data: Any) -> None:
@@ -63,15 +64,17 @@ class PrivateData:
         data = in_memory(data)
         self._pair: tuple[Any, Any] | None = None
         if isinstance(data, tuple | list) and len(data) == 2:
-            y = _numbers("data[1]", data[1])
-            x = inputs_of(data[0], len(y), _numbers)
+            y = None if data[1] is None else _numbers("data[1]", data[1])
+            x = inputs_of(data[0], -1 if y is None else len(y), _numbers)
+            y = no_labels(x) if y is None else y
             for part in inputs.leaves(x):
                 if len(part) != len(y):
                     raise InvalidArgument("data", f"{len(part)} inputs and {len(y)} labels", "one label for each input")
             data = self._pair = x, y
         elif not _is_dataset(data):
             wanted = (
-                "a pair (x, y) of tensors or arrays, x one of them or a tuple or a dict of them, or a map-style Dataset"
+                "a pair (x, y) of tensors or arrays, x one of them or a tuple or a dict of them, or a map-style Dataset; x "
+                "alone, or (x, None), where there are no labels"
             )
             raise InvalidArgument("data", type(data).__name__, wanted)
         self._data: Any = data

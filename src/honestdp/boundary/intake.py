@@ -99,7 +99,7 @@ def take_in(
         raise InvalidArgument("records", records, wanted)
     working = copy.deepcopy(module).to(device)
     x, y = source.blank(working)
-    loss = loss or default_loss(y.dtype)
+    loss = loss or default_loss(y)
     width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot)
     classes = try_out(working, loss, x, y, examples=width, strict=strict)
     with deaths_named():
@@ -127,7 +127,7 @@ def open_door(
     """
     parameter = next(module.parameters())
     x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
-    loss = loss or default_loss(y.dtype)
+    loss = loss or default_loss(y)
     if len(y) == 0:  # the coins put no record here: every score is its noise
         return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
     # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.

@@ -3,6 +3,9 @@
 In memory: a pair (x, y); a TensorDataset, whose last tensor is y; a dict with the label under "labels" or "label". A Dataset's
 records: pairs (x, y), or such dicts, as Hugging Face's datasets give. x is one array, or several: a tuple of arrays, which the
 model is called with in a row, or a dict of them, which it is called with by name. A label never reaches the model.
+
+Records without labels: one array alone, (x,) or (x, None); a Dataset whose records are (x,). Their label is a tensor of
+no numbers, so that they go every other record's way.
 """
 
 from __future__ import annotations
@@ -24,12 +27,18 @@ LABELS = ("labels", "label")
 
 
 def in_memory(data: Any) -> Any:
-    """Data as a pair (x, y), where it is in memory in another layout; otherwise as it came."""
+    """Data as a pair (x, y), y None where there are no labels, if it is in memory in another layout; otherwise as it came."""
     if isinstance(data, Subset) and isinstance(data.dataset, TensorDataset) and len(data.dataset.tensors) > 2:
         data = TensorDataset(*(part[torch.as_tensor(data.indices)] for part in data.dataset.tensors))
     if isinstance(data, TensorDataset) and len(data.tensors) > 1:
         *x, y = data.tensors
         return (x[0] if len(x) == 1 else tuple(x)), y
+    if isinstance(data, TensorDataset):
+        data = data.tensors
+    if _is_array(data):
+        return data, None
+    if isinstance(data, tuple | list) and len(data) == 1 and (_is_array(data[0]) or isinstance(data[0], Mapping)):
+        return data[0], None
     return _parted(data) if isinstance(data, Mapping) else data
 
 
@@ -39,7 +48,8 @@ def _parted(record: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     x = {name: value for name, value in record.items() if name != label}
     if label is None or not x:
         wanted = (
-            "with the label under the key 'labels' or 'label', and every input under the name of the model's argument"
+            "with the label under the key 'labels' or 'label', and every input under the name of the model's argument; where "
+            "there are no labels, (inputs, None)"
         )
         raise InvalidArgument("data", f"dicts with the keys {list(record)}", wanted)
     return x, record[label]
@@ -62,6 +72,8 @@ def as_pair(record: Any) -> Any:
     """A Dataset's record as (x, y), x an array or several in a tuple or a dict; other records as they are."""
     if isinstance(record, Mapping):
         record = _parted(record)
+    if isinstance(record, tuple | list) and len(record) == 1:
+        record = record[0], torch.zeros(0)
     if not isinstance(record, tuple | list) or len(record) != 2:
         return record
     x, y = record
@@ -70,6 +82,11 @@ def as_pair(record: Any) -> Any:
     if isinstance(x, tuple | list) and any(_is_array(part) for part in x):
         return tuple(as_tensor(part) for part in x), y
     return x, y
+
+
+def no_labels(x: Any) -> Tensor:
+    """The labels `[records, 0]` of records that have none. x: their inputs."""
+    return torch.zeros(len(inputs.first(x)), 0)
 
 
 def _is_array(part: Any) -> bool:
@@ -90,7 +107,7 @@ def described(record: Any) -> Pair:
         size = f" of {len(pair)}" if isinstance(pair, tuple | list) else ""
         wanted = (
             "a Dataset whose records are dicts with the label under 'labels' and each input under the name of the model's "
-            "argument, or, with x one input, a tuple (a, b) or a dict of inputs, pairs (x, y)"
+            "argument, or, with x one input, a tuple (a, b) or a dict of inputs, (x,) without labels, or pairs (x, y)"
         )
         raise InvalidArgument("data", f"a Dataset of {type(pair).__name__}{size}", wanted)
     try:

@@ -98,6 +98,45 @@ class LogLoss(_UpToABound):
     name: str = "log loss"
 
 
+class _InARange(Counted):
+    """Numbers from low, the worst, to high, the best."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        checks.finite(low=self.low, high=self.high)
+        if not self.low < self.high or not math.isfinite(self.high - self.low):
+            raise InvalidArgument("high", self.high, f"above low, which is {self.low}, and by a finite number")
+
+    @property
+    def worst(self) -> float:
+        return self.low
+
+    @property
+    def best(self) -> float:
+        return self.high
+
+
+@dataclass(frozen=True)
+class LogLikelihood(_InARange):
+    """The mean held-out log-likelihood, for a model whose output in eval() mode is the log-likelihood of the record (or
+    a bound of it), one number; each record's clipped to [low, high] and rounded to 1/256 of it. For `tune(metric=...)`.
+
+    low, high: DECLARED, the least and the most that a record counts. A density may be above 1 and its log above 0. The
+    noise is in proportion to high - low: choose them from what the model can reach, never from these records.
+
+    >>> import honestdp
+    >>> honestdp.LogLikelihood(low=-8.0, high=-2.0).worst
+    -8.0
+    """
+
+    _: KW_ONLY
+    low: float
+    high: float
+    name: str = "log-likelihood"
+
+
 @dataclass(frozen=True)
 class BalancedAccuracy(Counted):
     """The mean over K classes of the part of each that is classified right. For `tune(metric=...)`, also as "balanced accuracy"
@@ -140,7 +179,7 @@ class BalancedAccuracy(Counted):
 
 
 @dataclass(frozen=True)
-class DeclaredMetric(Counted):
+class DeclaredMetric(_InARange):
     """A user's own: function(output, y) of ONE record -> a number from low to high, greater is better; the score is its mean.
 
     output and y are one record's: for ten classes a tensor of ten numbers and a tensor of one. The number is clipped to the range
@@ -161,28 +200,18 @@ class DeclaredMetric(Counted):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InvalidArgument("function", self.function, "a function of one record's output and label")
-        checks.finite(low=self.low, high=self.high)
-        if not self.low < self.high or not math.isfinite(self.high - self.low):
-            raise InvalidArgument("high", self.high, f"above low, which is {self.low}, and by a finite number")
-
-    @property
-    def worst(self) -> float:
-        return self.low
-
-    @property
-    def best(self) -> float:
-        return self.high
+        super().__post_init__()
 
 
-Metric = Accuracy | BalancedAccuracy | ClippedLoss | LogLoss | DeclaredMetric
+Metric = Accuracy | BalancedAccuracy | ClippedLoss | LogLoss | LogLikelihood | DeclaredMetric
 
 
 def check_metric(metric: Any) -> None:
     """One of these, and no subclass: what it counts is computed here, not by it."""
     if type(metric) not in get_args(Metric):
         wanted = (
-            "honestdp.Accuracy(), BalancedAccuracy(prevalence), LogLoss(), ClippedLoss(bound) or DeclaredMetric(function, low=, "
-            "high=) with a function of one record's output and label"
+            "honestdp.Accuracy(), BalancedAccuracy(prevalence), LogLoss(), ClippedLoss(bound), LogLikelihood(low=, high=) or "
+            "DeclaredMetric(function, low=, high=) with a function of one record's output and label"
         )
         raise InvalidArgument("metric", metric, wanted)
 
@@ -191,7 +220,8 @@ def default_metric(label_dtype: torch.dtype) -> Metric:
     if label_dtype.is_floating_point:
         wanted = (
             "given for labels that are not classes: honestdp.ClippedLoss(bound=...), the most that one record may count; for "
-            "labels 0.0 and 1.0 of one logit honestdp.Accuracy()"
+            "labels 0.0 and 1.0 of one logit honestdp.Accuracy(); for a model that gives a record's log-likelihood "
+            "honestdp.LogLikelihood(low=, high=)"
         )
         raise InvalidArgument("metric", None, wanted)
     return Accuracy()

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.metrics import BATCH, Accuracy, BalancedAccuracy, DeclaredMetric, LogLoss, Metric
+from honestdp.boundary.metrics import BATCH, Accuracy, BalancedAccuracy, DeclaredMetric, LogLikelihood, LogLoss, Metric
 from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, mapped_outputs, vet_forward
@@ -55,6 +55,8 @@ def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Ten
                 _check_logit(loss, output, labels)
             return forward
         numbers = numbers_of(metric, loss)
+        if isinstance(metric, LogLikelihood):
+            numbers(output, labels)
         if isinstance(numbers, OneByOne):
             _check_function(metric, numbers, output, labels)
     return forward

@@ -31,6 +31,7 @@ from honestdp.boundary.metrics import (
     Accuracy,
     BalancedAccuracy,
     DeclaredMetric,
+    LogLikelihood,
     LogLoss,
     Metric,
     check_metric,
@@ -39,7 +40,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, outputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
-from honestdp.losses import Loss, cross_entropy, prediction, squared_error
+from honestdp.losses import Loss, cross_entropy, one_number, prediction, squared_error
 
 Forward = Callable[[nn.Module, Inputs], Any]
 Numbers = Callable[[Any, Tensor], Tensor]
@@ -144,6 +145,8 @@ def numbers_of(metric: Metric, loss: Loss) -> Numbers:
         return partial(balanced, metric.weights)
     if isinstance(metric, LogLoss):
         return log_loss
+    if isinstance(metric, LogLikelihood):
+        return log_likelihood
     if isinstance(metric, DeclaredMetric):
         return OneByOne(metric.function)
     if loss is cross_entropy:
@@ -210,6 +213,11 @@ def log_loss(output: Any, y: Tensor) -> Tensor:
     second = torch.where(label > 0.5, 1.0, 0.0).to(torch.float64)
     losses = functional.binary_cross_entropy_with_logits(scores[:, 0].double(), second, reduction="none")
     return losses.reshape(len(label), -1).mean(dim=1)
+
+
+def log_likelihood(output: Any, y: Tensor) -> Tensor:
+    """`[n]`: what the model gives, one number a record."""
+    return one_number(output, len(y), "the model's output shape, for log-likelihood,").double()
 
 
 def _cross_entropy(output: Any, y: Tensor) -> Tensor:

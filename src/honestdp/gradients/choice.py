@@ -108,6 +108,12 @@ def choose(probe: Probe, *, strict: bool) -> Choice:
         return _materialised(probe, expected, ways=materialised.WAYS)
 
 
+def one_at_a_time(probe: Probe) -> Choice:
+    """The materialised engine, whatever the layers: for a loss that is to be shown one example at a time."""
+    with without_dropout(probe.model):
+        return _materialised(probe, Expected.of(probe), ways=materialised.WAYS)
+
+
 @dataclass(frozen=True)
 class Expected:
     """What plain autograd gives for a probe whose loss is `project(output, cotangents)`."""

@@ -6,7 +6,7 @@ import copy
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from honestdp.gradients import inputs
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.independence import same, with_rows
 from honestdp.gradients.outputs import main
-from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
+from honestdp.gradients.probe import LOT, Probe, flat, seed_draws, without_dropout
 from honestdp.losses import Loss, one_each
 
 _ALONE = 6
@@ -26,21 +26,33 @@ IGNORED = -100
 """The label that torch's losses leave out."""
 
 
-def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) -> bool:
-    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels. Otherwise whether it
-    reads numbers of a tensor to choose its way, so that it may be shown no more than one example at a time.
+class Manner(NamedTuple):
+    """What a loss does beside computing. In either case it may be shown no more than one example at a time."""
 
-    Its number and its gradient for an example among others have to be those that it has alone, whatever the others are, and
-    the same when they are asked for again.
+    reads: bool
+    """It reads numbers of a tensor to choose its way, which would be a whole lot's."""
+    draws: bool
+    """It draws random numbers, so that an example alone and in a lot cannot be compared."""
+
+
+def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) -> Manner:
+    """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels. Otherwise what else
+    it does.
+
+    Its number and its gradient for an example among others have to be those that it has alone, whatever the others are,
+    and the same when they are asked for again. Of a loss that draws, which has the same draws at every call here, lots
+    of one size are compared alone; what a lot's size does to it is out of the question where it is shown one example at
+    a time.
     """
-    n, choosing = max(examples, probe.runs * LOT), False
+    n, choosing, drawing = max(examples, probe.runs * LOT), False, False
     for scale, whole in ((1, False), (30, True)):
         x, fresh = probe.pool(n, huge=30), probe.fresh()
         with without_dropout(fresh.model):
             output = fresh.output(inputs.each(partial(_scaled, by=scale), x))
         with_rows(flat(output), len(inputs.first(x)))
         labels = accepted(loss, output, probe, y, whole=whole or not y.is_floating_point())
-        pairs = itertools.chain(_pairs(loss, output, labels, n), _unusual_pairs(loss, output, labels, n))
+        draws = _draws(loss, output, labels)
+        pairs = itertools.chain(_pairs(loss, output, labels, n, draws), _unusual_pairs(loss, output, labels, n))
         if not all(same(*parts) for pair in pairs for parts in zip(*pair, strict=True)):
             wanted = (
                 "a function whose number for an example depends on that example's output and label alone: no weights "
@@ -49,15 +61,24 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
             raise InvalidArgument("loss", "a loss that mixes examples", wanted)
         with Reads() as reads:
             _fresh(loss)(output, labels)
-        choosing = choosing or reads.seen
-    return choosing
+        choosing, drawing = choosing or reads.seen, drawing or draws
+    return Manner(choosing, drawing)
+
+
+def _draws(loss: Loss, output: object, labels: Tensor) -> bool:
+    """Whether it gives other numbers where torch's generator has another seed."""
+    rows = torch.arange(min(2, len(labels)), device=labels.device)
+    first, other = (_answer(_fresh(loss), output, labels, rows, seed=seed) for seed in (0, 1))
+    return not all(same(*parts) for parts in zip(first, other, strict=True))
 
 
 def _scaled(x: Tensor, *, by: int) -> Tensor:
     return x * by if x.is_floating_point() else x
 
 
-def _pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+def _pairs(
+    loss: Loss, output: object, labels: Tensor, n: int, draws: bool
+) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """What the loss says of the same examples in two lots."""
     everyone = torch.arange(n, device=labels.device)
     base = _answer(_fresh(loss), output, labels, everyone)
@@ -67,6 +88,8 @@ def _pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple
         asked = _fresh(loss)
         yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
         yield base, _answer(asked, output, labels, everyone)  # again, after another lot
+    if draws:
+        return
     one_more = torch.cat([everyone.new_tensor([n]), everyone])
     yield base, _at(_answer(_fresh(loss), output, labels, one_more), everyone + 1)
     spread = torch.linspace(0, n - 1, min(n, _ALONE)).long().tolist()
@@ -120,8 +143,9 @@ def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:
     return [part[rows] for part in answer]
 
 
-def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor) -> list[Tensor]:
+def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor, *, seed: int = 0) -> list[Tensor]:
     """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs."""
+    seed_draws(labels.device, seed)
     leaves, shape = pytree.tree_flatten(output)
     values = [v[rows].detach() if isinstance(v, Tensor) else v for v in leaves]
     inputs = [v.requires_grad_() for v in values if floating(v)]

@@ -20,11 +20,11 @@ from honestdp.gradients import bookkeeping, inputs, materialised
 from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import hooked
-from honestdp.gradients.choice import Choice, choose
+from honestdp.gradients.choice import Choice, choose, one_at_a_time
 from honestdp.gradients.forms import Params, PerExample
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.loss_independence import refuse_mixing_loss
+from honestdp.gradients.loss_independence import accepted, refuse_mixing_loss
 from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, flat
 from honestdp.gradients.strict import try_mapped, try_mapped_loss, unmapped
@@ -172,6 +172,7 @@ class _Known:
         self._widest = 0
         self._losses: dict[object, int] = {}
         self._choosing: set[object] = set()
+        self._drawing: dict[object, Choice] = {}
 
     def vet(self, loss: Loss, y: Tensor, *, examples: int) -> Choice:
         """The engine, once model and loss have been tried with so many examples at once."""
@@ -179,9 +180,10 @@ class _Known:
         model_is_known = self.choice is not None and (self._strict or examples <= self._widest)
         if not model_is_known or same not in self._losses or (not self._strict and examples > self._losses[same]):
             self._try(loss, same, y, examples, model_is_known)
+            self._losses[same] = examples
         assert self.choice is not None
         if same not in self._choosing:
-            return self.choice
+            return self._drawing.get(same, self.choice)
         # A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot.
         return replace(self.choice, layers=None, mapped=materialised.WAYS[-1])
 
@@ -197,9 +199,12 @@ class _Known:
                 self._vet_model(probe, examples)
             if self._strict:
                 try_mapped_loss(probe, loss, y)
-            elif refuse_mixing_loss(probe, loss, y, examples=examples):
+                return
+            manner = refuse_mixing_loss(probe, loss, y, examples=examples)
+            if manner.reads:
                 self._choosing.add(same)
-        self._losses[same] = examples
+            elif manner.draws and same not in self._drawing:
+                self._drawing[same] = _that_draws(one_at_a_time(probe), probe, strict=False, loss=loss, y=y)
 
     def _vet_model(self, probe: Probe, examples: int) -> None:
         refuse_by_name(probe.model)
@@ -210,17 +215,23 @@ class _Known:
         self._widest = examples
 
 
-def _that_draws(choice: Choice, probe: Probe, *, strict: bool) -> Choice:
-    """The choice, which was made without dropout, tried with it: torch.func may fail to map what a model draws."""
+def _that_draws(
+    choice: Choice, probe: Probe, *, strict: bool, loss: Loss | None = None, y: Tensor | None = None
+) -> Choice:
+    """The choice, which was made without dropout, tried with it: torch.func may fail to map what a model draws, or its loss.
+
+    y: labels that the loss takes have this shape and kind.
+    """
     if choice.layers is not None or choice.mapped == materialised.WAYS[-1]:
         return choice
     fresh = probe.fresh()
     labels = torch.zeros(probe.runs, LOT, device=inputs.first(probe.x).device)
+    if loss is not None and y is not None:
+        labels = accepted(loss, fresh.output(probe.examples), probe, y, whole=not y.is_floating_point())
+        labels = labels.view(probe.runs, LOT, *labels.shape[1:])
+    loss = loss or (lambda output, y: flat(output).sum(1))
     try:
-        batch = materialised.Batch(
-            fresh.model, lambda output, y: flat(output).sum(1), fresh.params, fresh.x, labels, choice.mapped
-        )
-        batch.gradients(0, LOT)
+        materialised.Batch(fresh.model, loss, fresh.params, fresh.x, labels, choice.mapped).gradients(0, LOT)
     except RuntimeError as trouble:
         if strict:
             raise unmapped(probe.model, trouble) from trouble

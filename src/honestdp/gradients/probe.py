@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
+from honestdp.gradients.draws import GaussianDraw
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import TensorSnapshot, tensors_of
 
@@ -197,11 +198,7 @@ class Probe:
 
     def output(self, x: Inputs, *, seed: int = 0) -> object:
         """What the model makes of `x` `[examples, ...]` with the parameters of the first run."""
-        torch.default_generator.manual_seed(seed)
-        device = inputs.first(x).device
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+        seed_draws(inputs.first(x).device, seed)
         with torch.no_grad():
             return inputs.call_with(self.model, {name: value[0] for name, value in self.params.items()}, x)
 
@@ -236,6 +233,14 @@ class Probe:
         return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
 
 
+def seed_draws(device: torch.device, seed: int) -> None:
+    """Seed what a model or a loss draws there; within `torch.random.fork_rng`."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 def flat(output: object) -> Tensor:
     """Every floating tensor of a model's output, side by side: `[examples, size]`."""
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
@@ -252,8 +257,8 @@ def project(output: object, cotangents: Tensor) -> Tensor:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Dropout off, in layers of its own and within attention and recurrent layers: two ways to the same gradient can only be
-    compared where nothing is drawn.
+    """Dropout off, in layers of its own and within attention and recurrent layers, and `GaussianDraw` too: two ways to the same
+    gradient can only be compared where nothing is drawn.
     """
     before = [(module, name, value) for module in model.modules() for name, value in _dropouts(module)]
     for module, name, value in before:
@@ -270,6 +275,8 @@ def _dropouts(module: nn.Module) -> list[tuple[str, bool | float]]:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         # Attention that is written out may read the rate of a layer that it does not call.
         return [("training", module.training), ("p", module.p)]
+    if isinstance(module, GaussianDraw):
+        return [("drawn", module.drawn)]
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
         return [("dropout", module.dropout)]
     if not type(module).__module__.startswith("transformers."):

@@ -1,11 +1,10 @@
-"""Losses an example at a time (cross-entropy, squared error), and checks of a model's output, its loss and the labels."""
+"""Losses an example at a time (cross-entropy, squared error, a bound), and checks of a model's output, loss and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -29,6 +28,7 @@ def prediction(output: Any) -> Tensor:
     A tensor is. Otherwise what is called logits, as an attribute or a key (`output.logits`, `output["logits"]`); the first tensor
     of a tuple or a list; the one tensor of a dict that has no other.
 
+    >>> import torch
     >>> prediction((torch.ones(2), torch.zeros(2)))
     tensor([1., 1.])
     """
@@ -76,9 +76,30 @@ def squared_error(output: Any, y: Tensor) -> Tensor:
     return (found.reshape(len(y), -1) - y.reshape(len(y), -1).to(found.dtype)).square().sum(dim=1)
 
 
-def default_loss(y_dtype: torch.dtype) -> Loss:
-    """Integer labels are classes, floating labels are targets."""
-    return squared_error if y_dtype.is_floating_point else cross_entropy
+def one_number(output: Any, examples: int, argument: str) -> Tensor:
+    """The prediction of a model that gives one number an example, as `[examples]`. argument: that is at fault if it does not."""
+    found = prediction(output)
+    if found.shape not in ((examples,), (examples, 1)):
+        wanted = (
+            "one number a record, its evidence bound or its log-likelihood; for a model of other outputs give loss="
+        )
+        raise InvalidArgument(argument, tuple(found.shape), wanted)
+    return found.reshape(examples)
+
+
+def negative_bound(output: Any, y: Tensor) -> Tensor:
+    """Less the output, for a model that gives an example's evidence bound or log-likelihood, `[examples]`; no label is read."""
+    return -one_number(output, len(y), "the model's output shape")
+
+
+def default_loss(y: Tensor) -> Loss:
+    """Integer labels are classes, floating labels are targets; where there are none, the model gives its own bound.
+
+    y: labels `[examples, ...]`, of which shape and dtype are read.
+    """
+    if y.shape[1:] == (0,):
+        return negative_bound
+    return squared_error if y.dtype.is_floating_point else cross_entropy
 
 
 def one_each(losses: Tensor, examples: int) -> Tensor:

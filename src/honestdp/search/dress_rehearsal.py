@@ -75,7 +75,7 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
             try_rule(rule, run, layout)
         if shapes is not None:
             x, y = shapes.blanks(module)
-            loss = setting.loss or default_loss(y.dtype)
+            loss = setting.loss or default_loss(y)
             classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
             if made.metric is not None:
                 try_metric(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)

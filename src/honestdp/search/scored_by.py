@@ -58,6 +58,7 @@ def _named(metric: str, prevalence: Sequence[float] | None) -> Metric:
     if name in ("auc", "roc auc", "auroc"):
         raise InvalidArgument("metric", metric, _AUC)
     wanted = (
-        f"one of {', '.join(NAMES)}, honestdp.ClippedLoss(bound), or honestdp.DeclaredMetric(function, low=, high=)"
+        f"one of {', '.join(NAMES)}, honestdp.ClippedLoss(bound), honestdp.LogLikelihood(low=, high=), or "
+        "honestdp.DeclaredMetric(function, low=, high=)"
     )
     raise InvalidArgument("metric", metric, wanted)

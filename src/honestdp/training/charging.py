@@ -139,7 +139,7 @@ class Charging:
         if data.shapes is not None:
             x, y = data.shapes.blanks(module)
             width = width_of(x, runs=1, records=first.records, lot=first.lot)
-            try_out(module, self.loss or default_loss(y.dtype), x, y, examples=width, strict=self.strict)
+            try_out(module, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
         forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
         if watch is not None and look:
             watch.begin(module, layout, stack([module], layout, device)[0])
