@@ -55,13 +55,15 @@ def _recurrent_unfused(model: nn.Module) -> Iterator[None]:
     if not recurrent:
         yield
         return
-    fused = torch.backends.mkldnn.enabled
+    fused, fused_gpu = torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled
     handles = [module.register_forward_pre_hook(_with_first_state) for module in recurrent]
     try:
-        with torch.backends.cudnn.flags(enabled=False):
-            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-            yield
+        # one by one: `cudnn.flags` also asks for one TensorFloat-32 flag of all layers, and fails where they differ
+        torch.backends.cudnn.enabled = False
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        yield
     finally:
+        torch.backends.cudnn.enabled = fused_gpu
         torch.backends.mkldnn.enabled = fused
         for handle in handles:
             handle.remove()
