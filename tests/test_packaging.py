@@ -17,7 +17,7 @@ FILES = [path for path in SRC.rglob("*") if path.is_file() and not {"__pycache__
 FILES = [path for path in FILES if not any(part.endswith(".egg-info") for part in path.parts)]
 OTHER_NAMES = {"sklearn": "scikit-learn", "absl": "absl-py"}  # modules that are not called as what is installed
 # The extra "secure", what torch brings for a GPU, and what a user's model is made of: imported where they are used.
-OPTIONAL = {"randomgen", "triton", "transformers"}
+OPTIONAL = {"flwr", "randomgen", "triton", "transformers"}
 
 
 def test_the_wheel_is_made_of_the_packages_in_src_and_of_no_test_and_no_result() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from honestdp.accounting.rdp import AccountingWarning, FallBack
     from honestdp.boundary.decoding import RecordFailed, WorkerDied
     from honestdp.data.sources import DatasetUnavailable
+    from honestdp.federated.client import RoundFailed, RoundsOver
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.errors import (  # isort: skip
         BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
@@ -44,6 +45,7 @@ _HOMES = {
         "accounting.rdp": "AccountingWarning FallBack",
         "boundary.decoding": "RecordFailed WorkerDied",
         "data.sources": "DatasetUnavailable",
+        "federated.client": "RoundFailed RoundsOver",
         "gradients": "ModelWritten RefusedModel",
         "ledger.errors": (
             "BrokenChain BudgetExceeded BudgetFixed KeyEnded KeyReused LedgerError Locked LookAlike Misremembered "
@@ -62,8 +64,8 @@ __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
     "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
     "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger",
-    "NotALedger", "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "SearchFailed",
-    "SearchStopped", "StaleCopy", "StopTraining", "UnknownEvent", "Unreadable", "WorkerDied",
+    "NotALedger", "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
+    "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "UnknownEvent", "Unreadable", "WorkerDied",
 ]  # fmt: skip
 
 

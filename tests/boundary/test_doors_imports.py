@@ -39,14 +39,15 @@ WORDS = {
 
 DOORS = {
     "data.PrivateData": {
-        "search.after_charge",
+        "federated.client", "federated.rounds", "search.after_charge",
         "search.configuration", "search.lifecycle", "search.planning", "search.remembering", "search.runs", "search.tune",
         "training.charging", "training.train",
     },
     "intake.Intake": {"training.loop"},
-    "intake.take_in": {"training.train"},
+    "intake.take_in": {"federated.rounds", "training.train"},
     "mechanism.Mechanism": {"training.population"},
     "intake.open_door": {"search.runs"},
+    "rounds.ClientsData": {"federated.rounds"},
     "scores.ScoreDoor": {"search.runs"},
 }  # fmt: skip
 """Names with records behind them, which give none of them out, and the modules that may hold them."""

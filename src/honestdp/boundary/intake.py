@@ -18,6 +18,7 @@ from honestdp.boundary.query import Constants
 from honestdp.boundary.records import BlankRecords, Records
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.release import Question, width_of
+from honestdp.boundary.rounds import MechanismOfRounds
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -45,6 +46,11 @@ class Intake:
     def mechanism(self, constants: Constants, *, seed: Seed, secure: bool, pause: int | None = None) -> Mechanism:
         records, classes = self._records, self._classes
         return Mechanism(self.question, records, constants, seed=seed, secure=secure, classes=classes, pause=pause)
+
+    def rounds(self, constants: Constants, *, seeds: Sequence[Seed], secure: bool) -> MechanismOfRounds:
+        """The mechanism of runs that are trained in rounds, each from a seed of its own."""
+        records, classes = self._records, self._classes
+        return MechanismOfRounds(self.question, records, constants, seeds=seeds, secure=secure, classes=classes)
 
     @contextmanager
     def decoding(self) -> Iterator[None]:

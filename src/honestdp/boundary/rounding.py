@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.boundary.noise import NoiseSource
+from honestdp.boundary.noise import NoiseOfEach, NoiseSource, NoNoise
 
 FINENESS = 2.0**-13
 _TO_WHOLE = 1.5 * 2.0**52
@@ -46,6 +46,11 @@ def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch
 
     total: `[runs, width]`, float32 or float64, private. deviation: `[runs]`, public.
     """
+    if isinstance(source, NoNoise):
+        return total.to(dtype)
+    if isinstance(source, NoiseOfEach):
+        each = zip(torch.split(total, 1), torch.split(deviation, 1), source.each, strict=True)
+        return torch.cat([noisy(row, own, drawn, dtype=dtype) for row, own, drawn in each])
     fused = kernels.on(total.device) if dtype == deviation.dtype == torch.float32 else None
     if fused is not None:
         drawn = source.normal(tuple(total.shape))

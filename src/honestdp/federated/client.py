@@ -1,0 +1,293 @@
+"""`AdaptiveClient`: one client of a federated averaging, which finds its own step size and keeps its own guarantee.
+
+Federated averaging (McMahan et al. 2017) with the client update of Koskela & Honkela 2020, supplement, Algorithm 1: the client
+gets weights, makes its local steps by ADADP and gives its weights back. Here every local step is a release of honestdp's
+mechanism: at noise 0 this is the paper's algorithm, which is NOT PRIVATE; with noise each record of the client is protected
+against the server and everybody else. What decides the guarantee (records, lot, steps, noise, clip, rounds) is the client's own:
+no message changes it, and a round that was begun counts, whatever becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from honestdp import checks
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import try_out
+from honestdp.boundary.noise import noise_source
+from honestdp.boundary.release import width_of
+from honestdp.boundary.seed import Seed
+from honestdp.budget import Budget, Statement, prepared
+from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.federated.promise import epsilon_of, promise
+from honestdp.federated.rounds import Member, Rounds
+from honestdp.gradients.layout import layout_of
+from honestdp.losses import Loss, default_loss
+from honestdp.optimizers import ADADP, Rule
+from honestdp.optimizers.rule import rule_of
+from honestdp.run import Run
+from honestdp.training.compute import Compute, checked
+from honestdp.training.models import own_copy
+from honestdp.training.train import check_rules
+from honestdp.training.trial import try_rule
+
+if TYPE_CHECKING:
+    from honestdp.ledger import Balance, Ledger
+
+Weights = Mapping[str, Any]
+"""Arrays or tensors by their names in the model's `state_dict`."""
+
+
+class RoundsOver(HonestdpError):
+    """A client was asked for another round after all that it declared."""
+
+
+class RoundFailed(HonestdpError):
+    """A round of a client failed after records were read, and counts. Its words say nothing of them; its cause does, to their
+    owner.
+    """
+
+
+class AdaptiveClient:
+    """One client of a federated averaging, with the guarantee of its own records.
+
+    model: the module that is trained; its weights are replaced by those that each round brings.
+    data: the client's records, as `honestdp.train` takes them.
+    run: the public constants of one round: the client's own number of records, its lot, the local steps of a round, the noise.
+    rounds: how many rounds it takes part in at most. All of them are in its epsilon, and it refuses more.
+    optimizer: by default ADADP with rejected steps and tolerance 1, as in the paper, which sets its step size by itself and keeps
+        it from round to round. Its clip is the client's own.
+    delta: of the guarantee. budget: calculates the noise so that all rounds together meet it; the run then has noise=0.
+    loss, strict, secure, noise_seed, preprocessing: as for `honestdp.train`.
+    ledger, dataset, note: charge each round to this dataset's budget before a record of it is read.
+    compute: device and workers; see `honestdp.Compute`.
+
+    Raises InvalidArgument for what nothing can be trained with, before a record is read.
+
+    >>> import torch, honestdp
+    >>> from honestdp.federated import AdaptiveClient
+    >>> x, y = honestdp.load_dataset("digits").train
+    >>> run = honestdp.Run(records=len(x), lot=64, steps=10, noise=2.0)
+    >>> client = AdaptiveClient(torch.nn.Linear(64, 10), (x, y), run=run, rounds=5, delta=1e-5)
+    >>> weights = client.fit(torch.nn.Linear(64, 10).state_dict())
+    >>> sorted(weights), client.made, round(client.epsilon, 1)
+    (['bias', 'weight'], 1, 0.7)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Any,
+        *,
+        run: Run,
+        rounds: int,
+        optimizer: str | Rule | type[Rule] | None = None,
+        delta: float | None = None,
+        budget: Budget | None = None,
+        loss: Loss | None = None,
+        ledger: str | Path | Ledger | None = None,
+        dataset: str | None = None,
+        note: str = "",
+        noise_seed: int | None = None,
+        secure: bool = False,
+        strict: bool = False,
+        preprocessing: str | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InvalidArgument("model", type(model).__name__, "a torch.nn.Module")
+        if not isinstance(run, Run):
+            raise InvalidArgument("run", run, "a honestdp.Run: the constants of one round")
+        checks.whole(least=1, most=checks.MOST, rounds=rounds)
+        if delta is not None:
+            checks.probability(delta=delta)
+        self.model, self.rounds = own_copy(model), rounds
+        self.run, self.delta = _calibrated(run, rounds, budget, delta)
+        self.rule = ADADP(clip=1.0, tau=1.0, accept=True) if optimizer is None else rule_of(optimizer)
+        _check_whole_iterations(self.rule, self.run)
+        check_rules([self.rule], [self.run], "constant")
+        self.compute, self.loss, self.secure, self.strict = checked(compute), loss, secure, strict
+        self.layout = layout_of(self.model)
+        self._preprocessing = prepared(preprocessing)
+        self._fixed = None if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed))
+        self._account = _books(ledger, dataset, note, noise_seed)
+        self.member = Member(PrivateData(data), self.run, self.rule)
+        self.made = 0
+        self.balance: Balance | None = None
+        self._rounds: Rounds | None = None
+        self._remembered: dict[str, Tensor] = {}
+
+    @property
+    def epsilon(self) -> float:
+        """Of all rounds that it may make together, at its delta; infinite without noise."""
+        return epsilon_of(self.run, self.rounds, self.delta)
+
+    @property
+    def statement(self) -> Statement:
+        """What this client is promised, in words and numbers."""
+        return promise(
+            self.run,
+            rounds=self.rounds,
+            made=self.made,
+            delta=self.delta,
+            strict=self.strict,
+            seeded=self._fixed is not None,
+            preprocessing=self._preprocessing,
+            balance=self.balance,
+        )
+
+    @property
+    def step_size(self) -> float | None:
+        """That the rule has found by its releases, where it finds one."""
+        found = self.state().get("eta")
+        return None if found is None else float(found[0])
+
+    def fit(self, weights: Weights) -> dict[str, np.ndarray[Any, Any]]:
+        """One round: the server's weights by name in, this client's out.
+
+        Frozen parameters and buffers stay as the client has them; what comes of them goes back as it came.
+        Raises RoundsOver after the last round, InvalidArgument for weights that do not fit, and errors of the ledger, each before
+        a record is read; RoundFailed for whatever fails afterwards.
+        """
+        row = self.row(weights)
+        seed = self.begin_round()
+        try:
+            rounds = self.opened()
+            after = rounds.make(row, [seed], number=self.made - 1)
+        except Exception as trouble:
+            raise failed(self.made) from trouble
+        self._remembered = rounds.state
+        return self.named(after[0], weights)
+
+    def state(self) -> dict[str, Tensor]:
+        """What the rule remembers between rounds: functions of releases. With `made`, all that another process needs to go on."""
+        return dict(self._remembered)
+
+    def resume(self, made: int, state: Mapping[str, Any]) -> None:
+        """Go on after so many rounds, with what `state` gave then."""
+        checks.whole(least=self.made, most=self.rounds, made=made)
+        self.made = made
+        self._remembered = {name: torch.as_tensor(value) for name, value in state.items()}
+        self._rounds = None
+
+    def row(self, weights: Weights) -> Tensor:
+        """`[1, d]`, checked: what the server sends is any number of any shape until then."""
+        layout, parameter = self.layout, next(p for p in self.model.parameters() if p.requires_grad)
+        row = torch.zeros(1, layout.width, dtype=parameter.dtype)
+        for name, view in layout.views(row).items():
+            if name not in weights:
+                raise InvalidArgument("weights", sorted(weights), f"named as the model's own: {name!r} is missing")
+            value = torch.as_tensor(weights[name])
+            if value.shape != view[0].shape:
+                raise InvalidArgument(f"weights[{name!r}]", list(value.shape), f"of shape {list(view[0].shape)}")
+            if not bool(torch.isfinite(value).all()):
+                raise InvalidArgument(f"weights[{name!r}]", "numbers that are not finite", "finite numbers alone")
+            view[0] = value
+        return row
+
+    def named(self, row: Tensor, sent: Weights) -> dict[str, np.ndarray[Any, Any]]:
+        """A row `[d]` of weights in the names and the order in which weights were sent."""
+        views = self.layout.views(row[None])
+        mine = {name: value[0].cpu().numpy().copy() for name, value in views.items()}
+        return {name: mine[name] if name in mine else np.asarray(sent[name]) for name in sent}
+
+    def opened(self) -> Rounds:
+        """The client's steps, checked against its records, whose labels are read for it; its rule goes on from its memory."""
+        if self._rounds is None:
+            self._rounds = Rounds(
+                self.model, [self.member], rounds=self.rounds, loss=self.loss, device=self.compute.place(),
+                workers=self.compute.workers, secure=self.secure, strict=self.strict,
+            )  # fmt: skip
+            if self._remembered:
+                self._rounds.state = self._remembered
+        return self._rounds
+
+    def begin_round(self) -> Seed:
+        """Count and charge the next round, and give the seed of everything random in it, which no other round has."""
+        if self.made >= self.rounds:
+            raise RoundsOver(
+                f"all {self.rounds} rounds that this client declared are made and in its epsilon; another would not be. For "
+                "more, declare more rounds before the first"
+            )
+        if self.made == 0:
+            self._try()
+        if self._account is not None:
+            self.balance = self._account(self.run, self.made + 1)
+        self.made += 1
+        return Seed.fresh() if self._fixed is None else self._fixed.child("round", self.made)
+
+    def _try(self) -> None:
+        """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
+        run, device, data = self.run, self.compute.place(), self.member.data
+        if len(data) != run.records:
+            wanted = f"{len(data)}, as many as the data has: pass exactly so many records as the run declares"
+            raise InvalidArgument("records", run.records, wanted)
+        noise_source(device, Seed.fresh(), secure=self.secure)
+        try_rule(self.rule, run, self.layout)
+        if data.shapes is not None:
+            model = own_copy(self.model).to(device)
+            x, y = data.shapes.blanks(model)
+            width = width_of(x, runs=1, records=run.records, lot=run.lot)
+            try_out(model, self.loss or default_loss(y.dtype), x, y, examples=width, strict=self.strict)
+
+    def keep(self, state: Mapping[str, Tensor]) -> None:
+        """What the rule remembers after a round that was made beside others."""
+        self._remembered = dict(state)
+
+
+def failed(number: int) -> RoundFailed:
+    return RoundFailed(
+        f"round {number} failed after records were read; it counts, and what was charged for it stays charged. The cause is for "
+        "the owner of the records alone"
+    )
+
+
+def _calibrated(run: Run, rounds: int, budget: Budget | None, delta: float | None) -> tuple[Run, float | None]:
+    if budget is None:
+        return run, delta
+    if not isinstance(budget, Budget):
+        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
+    if run.noise != 0:
+        raise InvalidArgument("run.noise", run.noise, "0 when a budget is given: the noise is then calculated from it")
+    if delta not in (None, budget.delta):
+        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
+    from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
+    from honestdp.selection import Compose
+
+    whole = least_noise(
+        budget, records=run.records, lot=run.lot, steps=run.steps * rounds, selection=Compose(candidates=1)
+    )
+    return run.with_noise(whole.noise), budget.delta
+
+
+def _check_whole_iterations(rule: Rule, run: Run) -> None:
+    if isinstance(rule, ADADP) and run.steps % 2:
+        wanted = "even for ADADP: an iteration takes two steps, and a round ends between iterations"
+        raise InvalidArgument("run.steps", run.steps, wanted)
+
+
+def _books(ledger: Any, dataset: Any, note: Any, noise_seed: int | None) -> Any:
+    """(run, number of the round) -> balance, which charges a round; None where nothing is to be charged."""
+    if ledger is None and dataset is None and not note:
+        return None
+    import uuid
+
+    from honestdp.ledger.paying import Account, books_of  # here: the engine alone needs torch and numpy only
+    from honestdp.ledger.spending import Spending
+    from honestdp.selection import Compose
+
+    books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
+    assert books is not None
+
+    def charge(run: Run, number: int) -> Balance:
+        account = Account.of(books, uuid.uuid4().hex)
+        spending = Spending(Compose(candidates=1), ((run, 1),))
+        return account.charge(spending, what=f"honestdp federated client, round {number}", read=False)
+
+    return charge

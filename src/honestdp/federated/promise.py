@@ -1,0 +1,104 @@
+"""What a client of a federated averaging is promised, as a statement.
+
+All local steps of all its rounds are one composition of Poisson-sampled Gaussians. The server sees the weights after each round
+and chooses the weights of the next: adaptive composition, in which the one who asks may be anybody. So the guarantee is local: it
+is given by what this client computes, whatever the server and the other clients do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from honestdp.budget import ASSUMPTIONS, PROTECTS, Statement, independence, large_delta, rounded_up
+from honestdp.checks import InvalidArgument
+from honestdp.run import Run
+
+if TYPE_CHECKING:
+    from honestdp.ledger import Balance
+
+AGAINST = (
+    "one record of this client alone, against the server, the other clients and whoever sees a model of any round, whatever "
+    "weights they send; "
+)
+LEAVES = (
+    "to the server, this client's weights after each of its rounds and what follows from them, such as its step size; to all "
+    "others, the averages that the server makes of them"
+)
+UNCOVERED = (
+    "that this client takes part, when and for how long, and its declared constants (records, lot, steps, noise, clip); the "
+    "records of the other clients, each of which has a number of its own; scores and whatever else is computed from its records "
+    "outside of these rounds"
+)
+
+
+def epsilon_of(run: Run, rounds: int, delta: float | None) -> float:
+    """Of so many rounds of a client together; infinite without noise."""
+    if rounds * run.steps == 0:
+        return 0.0
+    if run.noise == 0:
+        return math.inf
+    if delta is None:
+        raise InvalidArgument("delta", None, "given to the client, for an epsilon or a statement")
+    from honestdp import accounting  # here, so that the engine needs torch and numpy alone
+
+    return accounting.epsilon(run.with_steps(rounds * run.steps).event, delta=delta)
+
+
+def promise(
+    run: Run,
+    *,
+    rounds: int,
+    made: int,
+    delta: float | None,
+    strict: bool,
+    seeded: bool,
+    preprocessing: str,
+    balance: Balance | None,
+    notes: tuple[str, ...] = (),
+) -> Statement:
+    """The statement of a client whose rounds have these constants. made: how many it has made so far."""
+    epsilon = epsilon_of(run, rounds, delta)
+    reasons = []
+    if math.isinf(epsilon):
+        reasons.append("noise 0, the clients' gradients were used as they are, so epsilon is infinite")
+    if seeded:
+        reasons.append("noise_seed was fixed, and whoever knows the seed can subtract the noise")
+    plural = "s" if rounds != 1 else ""
+    return Statement(
+        epsilon=epsilon,
+        delta=delta or 0.0,
+        accountant="pld",
+        selection="compose",
+        how=(
+            f"one client of a federated averaging: all steps of its {rounds} round{plural} composed, {run.steps} local steps "
+            f"each at noise {run.noise:g} and lots of {run.lot:g} of its {run.records} records; runs made before to choose these "
+            "settings are not in it"
+        ),
+        runs=1,
+        leaves=LEAVES,
+        basis="adaptive composition of all local steps of all rounds",
+        uncovered=UNCOVERED,
+        assumptions=(*ASSUMPTIONS, independence(strict=strict)),
+        notes=(_progress(made, rounds), _books(balance), *large_delta(delta or 0.0, run.records), *notes),
+        protects=AGAINST + PROTECTS,
+        preprocessing=preprocessing,
+        not_private=tuple(reasons),
+    )
+
+
+def _progress(made: int, rounds: int) -> str:
+    return f"{made} of {rounds} rounds were made; all {rounds} are in epsilon, and the client makes no more"
+
+
+def _books(balance: Balance | None) -> str:
+    if balance is None:
+        return (
+            "no ledger: another federation or training on these records is not in this number, and a client that is set up anew "
+            "counts its rounds from 0"
+        )
+    spent, budget = rounded_up(balance.spent), balance.budget
+    return (
+        f"every round is charged to {balance.dataset} before its records are read: after {balance.charges} charges its ledger "
+        f"has epsilon {spent} spent of {budget.epsilon:g} at delta {budget.delta:g}"
+    )

@@ -1,0 +1,217 @@
+"""A client's rounds: what it counts, refuses and promises, and what leaves it."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import honestdp
+from honestdp.boundary.seed import Seed
+from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
+from honestdp.ledger.errors import BudgetExceeded, NotPrivate
+from honestdp.optimizers import SGD
+from tests.federated.small import RECORDS, client, model, records_of, start
+
+
+def test_all_rounds_are_one_composition_of_all_local_steps() -> None:
+    one = client(rounds=25)
+    whole = honestdp.Run(records=RECORDS, lot=6, steps=8 * 25, noise=one.run.noise)
+    assert one.epsilon == honestdp.epsilon(whole, delta=1e-4)
+    assert one.statement.epsilon == one.epsilon > client(rounds=1).epsilon
+
+
+def test_a_budget_is_met_by_all_rounds_together_and_not_by_one() -> None:
+    run = honestdp.Run(records=RECORDS, lot=6, steps=8, noise=0)
+    one = AdaptiveClient(model(), records_of(0), run=run, rounds=10, budget=honestdp.Budget(2.0, 1e-4))
+    assert 1.9 < one.epsilon <= 2.0
+    assert one.delta == 1e-4
+
+
+def test_the_rounds_that_were_declared_are_made_and_no_more() -> None:
+    one = client(rounds=2)
+    weights = one.fit(one.fit(start()))
+    with pytest.raises(RoundsOver, match="all 2 rounds"):
+        one.fit(weights)
+    assert one.made == 2
+    with pytest.raises(RuntimeError, match="than are accounted"):  # nor does the mechanism, whoever counts
+        one.opened().make(one.row(weights), [Seed.fresh()], number=2)
+
+
+def test_a_round_that_is_asked_for_again_counts_again_and_draws_anew() -> None:
+    one = client(rounds=2, optimizer=SGD(lr=0.1, clip=1.0))
+    first, again = one.fit(start()), one.fit(start())
+    assert one.made == 2
+    assert not np.array_equal(first["0.weight"], again["0.weight"])
+
+
+def test_a_fixed_seed_gives_every_round_other_draws_and_the_same_ones_again() -> None:
+    one, same = (client(rounds=2, noise_seed=3, optimizer=SGD(lr=0.1, clip=1.0)) for _ in range(2))
+    first, second = one.fit(start()), one.fit(start())
+    assert not np.array_equal(first["0.weight"], second["0.weight"])
+    assert np.array_equal(first["0.weight"], same.fit(start())["0.weight"])
+
+
+def test_a_client_goes_on_in_another_process_with_the_step_size_it_found() -> None:
+    whole, first, second = (client(noise_seed=3) for _ in range(3))
+    weights = whole.fit(start())
+    expected = whole.fit(weights)
+    first.fit(start())
+    second.resume(first.made, first.state())
+    after = second.fit(weights)
+    assert all(np.array_equal(after[name], expected[name]) for name in after)
+    assert second.step_size == whole.step_size != 0.1
+    with pytest.raises(honestdp.errors.InvalidArgument, match="made"):
+        second.resume(1, first.state())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
+def test_a_record_moves_what_leaves_by_no_more_than_its_clip_whatever_the_server_sends(scale: float) -> None:
+    """One step over all records without noise; with the record as without it."""
+    x, y = records_of(0)
+    bad = x.copy()
+    bad[0] *= 1e6
+    sent = {name: value * np.float32(scale) for name, value in start().items()}
+    run = honestdp.Run(records=RECORDS, lot=RECORDS, steps=1, noise=0)
+    moved = []
+    for inputs in (x, bad):
+        one = AdaptiveClient(model(), (inputs, y), run=run, rounds=1, optimizer=SGD(lr=1.0, clip=0.5))
+        row = one.row(sent).double()
+        moved.append(one.row(one.fit(sent)).double() - row)
+    # Replacing a record is removing one and adding one; weights of 1e30 hold no such step at all.
+    assert float((moved[0] - moved[1]).norm()) <= 2 * 0.5 / RECORDS * (1 + 1e-3) + 1e-7 * scale
+
+
+@pytest.mark.parametrize("spoilt", ["nan", "shape", "name"])
+def test_weights_that_do_not_fit_are_refused_and_cost_nothing(spoilt: str) -> None:
+    one, sent = client(), start()
+    if spoilt == "nan":
+        sent["0.bias"] = sent["0.bias"] * np.float32(np.nan)
+    elif spoilt == "shape":
+        sent["0.bias"] = np.zeros(5, np.float32)
+    else:
+        del sent["0.bias"]
+    with pytest.raises(honestdp.errors.InvalidArgument, match="weights"):
+        one.fit(sent)
+    assert one.made == 0
+
+
+def test_noise_0_is_said_to_be_not_private() -> None:
+    """As in the paper, whose federated part has no noise."""
+    one = client(noise=0.0)
+    assert one.epsilon == float("inf")
+    assert str(one.statement).startswith("NOT PRIVATE: noise 0")
+    assert str(client(noise_seed=1).statement).startswith("NOT PRIVATE: noise_seed was fixed")
+    assert not client().statement.not_private
+
+
+def test_the_statement_says_what_a_client_is_promised() -> None:
+    stated = client(rounds=3, preprocessing="none").statement
+    assert "against the server, the other clients" in str(stated.protects)
+    assert "weights after each of its rounds" in stated.leaves
+    assert "the records of the other clients" in stated.uncovered
+    assert "all steps of its 3 rounds composed, 8 local steps each" in stated.how
+    assert any("no ledger" in note for note in stated.notes)
+    assert honestdp.Statement.from_dict(stated.as_dict()) == stated
+
+
+def test_a_statement_needs_a_delta() -> None:
+    with pytest.raises(honestdp.errors.InvalidArgument, match="delta"):
+        _ = client(delta=None).statement
+
+
+def test_adadp_ends_its_rounds_between_iterations() -> None:
+    run = honestdp.Run(records=RECORDS, lot=6, steps=7, noise=1.0)
+    with pytest.raises(honestdp.errors.InvalidArgument, match="even for ADADP"):
+        AdaptiveClient(model(), records_of(0), run=run, rounds=2)
+
+
+@pytest.mark.parametrize("home", ["client", "federation"])
+def test_the_examples_run(home: str) -> None:
+    ran = doctest.testmod(importlib.import_module(f"honestdp.federated.{home}"))
+    assert ran.attempted
+    assert not ran.failed
+
+
+# ---- The ledger
+
+
+class Crying:
+    """Records that say whether one of them was read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.x, self.y = (torch.from_numpy(part) for part in records_of(0))
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        self.read += 1
+        return self.x[index], self.y[index]
+
+
+def test_every_round_is_charged_before_a_record_of_it_is_read_and_all_of_them_compose(tmp_path: Any) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    run = dataclasses.replace(client().run)
+    two = honestdp.epsilon(run.with_steps(2 * run.steps), delta=1e-4)
+    ledger.set_budget("clinic", honestdp.Budget(two * 1.01, 1e-4))
+    one = client(rounds=5, ledger=ledger, dataset="clinic")
+    weights = one.fit(one.fit(start()))
+    assert one.balance is not None
+    assert one.balance.charges == 2
+    assert one.balance.spent == pytest.approx(two, rel=0.01)
+    assert "charged to clinic" in " ".join(one.statement.notes)
+    with pytest.raises(BudgetExceeded):
+        one.fit(weights)
+    assert one.made == 2
+
+
+def test_a_round_that_the_ledger_refuses_reads_no_record(tmp_path: Any) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clinic", honestdp.Budget(0.01, 1e-4))
+    records = Crying()
+    one = client(data=records, ledger=ledger, dataset="clinic", compute=honestdp.Compute(workers=0))
+    with pytest.raises(BudgetExceeded):
+        one.fit(start())
+    assert (records.read, one.made) == (0, 0)
+
+
+def test_a_client_without_noise_cannot_be_charged(tmp_path: Any) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clinic", honestdp.Budget(1.0, 1e-4))
+    with pytest.raises(NotPrivate):
+        client(noise=0.0, ledger=ledger, dataset="clinic").fit(start())
+
+
+# ---- Failures after records were read
+
+
+class Failing(Crying):
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        raise RuntimeError("record 12345 cannot be decoded")
+
+
+def test_a_round_that_fails_counts_and_its_words_say_nothing_of_records() -> None:
+    one = client(data=Failing(), compute=honestdp.Compute(workers=0))
+    with pytest.raises(RoundFailed) as caught:
+        one.fit(start())
+    assert "12345" not in str(caught.value)
+    assert one.made == 1
+
+
+def test_what_can_fail_without_a_record_fails_before_the_round_counts() -> None:
+    x, y = records_of(0)
+    other = client(data=(x[:, :5], y))
+    with pytest.raises(honestdp.errors.InvalidArgument, match="takes"):
+        other.fit(start())
+    assert other.made == 0
+    few = client(data=(x[:50], y[:50]))
+    with pytest.raises(honestdp.errors.InvalidArgument, match="records"):
+        few.fit(start())
+    assert few.made == 0
