@@ -234,7 +234,7 @@ class AdaptiveClient:
             model = own_copy(self.model).to(device)
             x, y = data.shapes.blanks(model)
             width = width_of(x, runs=1, records=run.records, lot=run.lot)
-            try_out(model, self.loss or default_loss(y.dtype), x, y, examples=width, strict=self.strict)
+            try_out(model, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
 
     def keep(self, state: Mapping[str, Tensor]) -> None:
         """What the rule remembers after a round that was made beside others."""
