@@ -4,14 +4,22 @@ Release 1 at theta gives G1, release 2 at theta_half = theta - eta/2 G1 gives G2
 theta_full = theta - eta G1 and theta_two = theta_half - eta/2 G2,
 err = || |theta_full - theta_two| / max(1, |theta_full|) ||_2, and eta *= clamp(tau / err, 0.9, 1.1).
 An iteration is two steps, each one release, so the rule is accounted like any other. An odd last step leaves
-theta_half.
+theta_half. An error that is not finite is larger than any tolerance: the step size shrinks by 0.9, and where steps are
+rejected this one is.
+
+From a declared step on (`switch`) the step size that was found is held and decays by 1 / (1 + 0.1 k) in the k-th epoch after
+it, one release a step as in DPSGD (their equation 5.1): a function of releases and public numbers alone.
+
+The published code of the authors computes something else than Algorithm 2 (`published`): it moves the step size by
+sqrt(tau / err), takes steps back where err > tau, and sums the error over the ten copies of the weights that it keeps, so that
+it is sqrt(10) times as large.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +27,10 @@ from torch import Tensor
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, State, check_numbers, column, per_run
+
+SLOWER, FASTER = 0.9, 1.1
+COPIES = 10
+"""Of the weights, in the published code."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,10 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
 
     clip: the threshold of a record's gradient, or "auto". lr: eta_0, the first step size. tau: the tolerance, by
     default sqrt(d / T) for T releases (T/2 iterations). accept: restore theta when err > tau. keep: "half" keeps
-    theta_two, "full" keeps theta_full (the letter of Algorithm 2). weight_decay: see `Rule`.
+    theta_two, "full" keeps theta_full (the letter of Algorithm 2). switch: an even number of steps after which the step
+    size is no longer sought: the one that was found decays, by 1 / (1 + decay * k) in the k-th epoch (N/L steps) after
+    them. published: as the authors' published code computes it, whose numbers are lr=0.001 and tau=1. weight_decay: see
+    `Rule`.
 
     >>> import honestdp
     >>> honestdp.optimizers.ADADP(clip=1.0).lr
@@ -41,6 +56,9 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
     tau: Number | None = None
     accept: bool = False
     keep: Literal["half", "full"] = "half"
+    switch: Number | None = None
+    decay: Number = 0.1
+    published: bool = False
     own_pace = True
 
     def __post_init__(self) -> None:
@@ -48,6 +66,18 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
         super().__post_init__()
         if self.keep not in ("half", "full"):
             raise InvalidArgument("keep", self.keep, "'half' or 'full'")
+        if self.published and self.keep == "full":
+            raise InvalidArgument("keep", self.keep, "'half' with published=True: their code keeps the two half steps")
+        if not isinstance(self.decay, Tensor) and not (math.isfinite(self.decay) and self.decay >= 0):
+            raise InvalidArgument("decay", self.decay, "a number of at least 0")
+        _check_switch(self.switch)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The hyperparameters by name; of the decay, where there is a switch to it, and of the published code, where it is."""
+        every = super().numbers
+        unused = ("switch", "decay") if self.switch is None else ()
+        return {name: value for name, value in every.items() if name not in unused and (name, value) != ("published", False)}
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {"eta": per_run(self.lr, params), "start": params.clone(), "full": params.clone()}
@@ -59,8 +89,21 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
         return math.sqrt(constants.layout.total / (2 * iterations))
 
     def pace(self, state: State, constants: Constants) -> Tensor:
-        """eta for an iteration, whose two steps begin with the first: the two ways that are compared start at one place."""
-        return torch.where(state["step"] % 2 == 0, state["eta"], torch.zeros_like(state["eta"]))[:, None]
+        """eta for an iteration, whose two steps begin with the first: the two ways that are compared start at one place.
+
+        After the switch every step has its own.
+        """
+        sought = torch.where(state["step"] % 2 == 0, state["eta"], torch.zeros_like(state["eta"]))
+        if self.switch is None:
+            return sought[:, None]
+        return torch.where(state["step"] >= self.switch, self._decayed(state, constants), sought)[:, None]
+
+    def _decayed(self, state: State, constants: Constants) -> Tensor:
+        """The step size that was found, as it is after the switch."""
+        since = (state["step"] - self.switch).to(torch.float64)
+        # A thousandth of a step is added, for epochs whose steps no float divides by.
+        epoch = ((since + 1e-3) * (constants.lot / constants.records)).floor() + 1
+        return state["eta"] / (1 + self.decay * epoch.to(state["eta"].dtype))
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         second = state["step"] % 2 == 1
@@ -69,10 +112,32 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
         half_step = params - column(eta / 2) * release.gradient
         full = torch.where(turn, state["full"], params - column(eta) * release.gradient)
 
-        err = ((full - half_step).abs() / full.abs().clamp(min=1)).norm(dim=1)
+        accepted, ratio = self._judged(start, half_step, full, constants)
+        moved, sought = torch.where(turn, accepted, half_step), torch.where(second, eta * ratio, eta)
+        if self.switch is not None:
+            over = state["step"] >= self.switch
+            alone = torch.addcmul(params, self._decayed(state, constants)[:, None], release.gradient, value=-1)
+            moved, sought = torch.where(over[:, None], alone, moved), torch.where(over, eta, sought)
+        return moved, {"eta": sought, "start": start, "full": full}
+
+    def _judged(self, start: Tensor, two: Tensor, full: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
+        """What is kept of an iteration, `[runs, d]`, and by how much the step size changes, `[runs]`."""
+        err = ((full - two).abs() / full.abs().clamp(min=1)).norm(dim=1)
         tau = self._tolerance(constants)
-        accepted = half_step if self.keep == "half" else full
-        if self.accept:
-            accepted = torch.where((err > tau)[:, None], start, accepted)
-        eta = torch.where(second, eta * (tau / err).clamp(0.9, 1.1), eta)
-        return torch.where(turn, accepted, half_step), {"eta": eta, "start": start, "full": full}
+        if self.published:
+            err = err * math.sqrt(COPIES)
+        ratio = (tau / err).sqrt() if self.published else tau / err
+        ratio = torch.where(err.isfinite(), ratio.clamp(SLOWER, FASTER), torch.full_like(err, SLOWER))
+        kept = two if self.keep == "half" else full
+        if self.accept or self.published:
+            kept = torch.where((err <= tau)[:, None], kept, start)  # NaN is not at most tau
+        return kept, ratio
+
+
+def _check_switch(switch: Number | None) -> None:
+    """Tensors were stacked from checked numbers."""
+    if switch is None or isinstance(switch, Tensor):
+        return
+    if isinstance(switch, bool) or switch != int(switch) or switch < 0 or switch % 2:
+        wanted = "an even number of steps, after which the step size is held and decays: an iteration takes two"
+        raise InvalidArgument("switch", switch, wanted)

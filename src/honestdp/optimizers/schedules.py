@@ -11,6 +11,8 @@ from honestdp.checks import InvalidArgument
 from honestdp.run import Run
 
 Schedule = Callable[[int], float]
+HELD = 50
+"""Epochs before a decay begins, unless told."""
 
 
 def constant(run: Run) -> Schedule:
@@ -18,12 +20,13 @@ def constant(run: Run) -> Schedule:
     return lambda step: 1.0
 
 
-def decay(run: Run) -> Schedule:
-    """Koskela & Honkela 2020, (5.1): constant for 50 epochs, then 1 / (1 + 0.1 (k - 50)) in epoch k.
+def decay(run: Run, held: float = HELD) -> Schedule:
+    """Koskela & Honkela 2020, (5.1): constant for 50 epochs, or as many as are held, then 1 / (1 + 0.1 (k - 50)) in epoch k.
 
     An epoch is N/L steps and epochs count from 1.
     """
-    return lambda step: 1 / (1 + 0.1 * max(0, math.floor(step * run.rate) + 1 - 50))
+    # A thousandth of a step is added, for epochs whose steps no float divides by.
+    return lambda step: 1 / (1 + 0.1 * max(0, math.floor((step + 1e-3) * run.rate - held) + 1))
 
 
 def cosine(run: Run) -> Schedule:
@@ -48,17 +51,17 @@ def _rising(run: Run, part: float) -> int:
     return max(1, round(part * run.steps))
 
 
-NAMED = {"constant": constant, "decay": decay, "cosine": cosine}
+NAMED: dict[str, Callable[[Run], Schedule]] = {"constant": constant, "decay": decay, "cosine": cosine}
 WARM = {"warmup": warmup, "warmup-cosine": warmup_cosine}
 PART = 0.1  # of the steps that a warm-up takes, unless told
 WANTED = (
     f"one of {', '.join((*NAMED, *WARM))}, a warm-up with the part of the steps that it takes (warmup-cosine:0.05; "
-    f"{PART:g} if left out), or a function of the step"
+    f"{PART:g} if left out), a decay with the epochs before it (decay:20; {HELD} if left out), or a function of the step"
 )
 
 
 def named(schedule: str, run: Run) -> Schedule:
-    """The schedule of a name; a warm-up may have a part of the steps after a colon."""
+    """The schedule of a name; after a colon a warm-up may have its part of the steps, and a decay the epochs before it."""
     name, colon, words = schedule.partition(":")
     if name in NAMED and not colon:
         return NAMED[name](run)
@@ -66,6 +69,8 @@ def named(schedule: str, run: Run) -> Schedule:
         part = float(words) if colon else PART
     except ValueError:
         part = math.nan
+    if name == "decay" and 0 <= part < math.inf:
+        return decay(run, part)
     if name not in WARM or not 0 < part < 1:
         raise InvalidArgument("schedule", schedule, WANTED)
     return WARM[name](run, part)
