@@ -13,7 +13,7 @@ from honestdp.budget import Budget, Statement
 from honestdp.run import Run
 
 if TYPE_CHECKING:
-    from honestdp import accounting, errors, federated, gradients, optimizers, selection
+    from honestdp import accounting, augment, errors, federated, gradients, optimizers, selection
     from honestdp.boundary.metrics import (
         Accuracy,
         BalancedAccuracy,
@@ -73,7 +73,7 @@ __all__ = [
     "Accuracy", "BalancedAccuracy", "Budget", "Categories", "Choice", "ClippedLoss", "Compute", "Date",
     "DeclaredMetric", "DryRun", "Flag", "GaussianDraw", "Ignore", "JsonLines", "Ledger", "LogLikelihood", "LogLoss",
     "LogUniform", "Number", "Range", "Result", "Run", "Statement", "Table", "TensorBoard", "TuneResult", "Uniform",
-    "accounting", "dry_run", "epsilon", "errors", "federated", "fix", "gradients", "least_noise", "load_dataset",
+    "accounting", "augment", "dry_run", "epsilon", "errors", "federated", "fix", "gradients", "least_noise", "load_dataset",
     "optimizers", "plan", "read_schema", "selection", "template", "train", "train_population", "tune",
 ]  # fmt: skip
 

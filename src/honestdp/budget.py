@@ -66,11 +66,12 @@ class Budget:
         checks.probability(delta=self.delta)
 
 
-def prepared(preprocessing: object) -> str:
-    """What a statement says of preprocessing: the user's own words, or that there are none."""
+def prepared(preprocessing: object, augment: object = None) -> str:
+    """What a statement says of preprocessing: the user's own words, or that there are none, and how records were varied."""
     if preprocessing is not None and not isinstance(preprocessing, str):
         raise checks.InvalidArgument("preprocessing", preprocessing, "what was done to the data beforehand, in words")
-    return " ".join((preprocessing or "").split()) or NOT_STATED
+    words = " ".join((preprocessing or "").split()) or NOT_STATED
+    return words if augment is None else f"{words}; in training each record was varied by itself: {augment!r}"
 
 
 def large_delta(delta: float, records: int) -> tuple[str, ...]:

@@ -15,7 +15,18 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOTS = {"honestdp": Path(__file__).parents[1] / "honestdp", "honestdp_papers": Path(__file__).parent}
-DECISIVE = ("boundary", "data", "federated", "gradients", "kernels", "losses", "optimizers", "run", "training")
+DECISIVE = (
+    "augment",
+    "boundary",
+    "data",
+    "federated",
+    "gradients",
+    "kernels",
+    "losses",
+    "optimizers",
+    "run",
+    "training",
+)
 """What of the product decides the numbers of a training. Its accounting, books and reports do not."""
 UNDECISIVE = ("claims", "command", "document", "look", "parts", "registry", "results", "run_device", "version")
 """What of the papers' package decides no number of a part."""

@@ -53,7 +53,9 @@ def test_the_switch_has_the_factors_of_the_schedule_that_its_competitors_have() 
     """SGD with the step size that was found and the schedule `decay:2` goes on as ADADP does after two epochs."""
     run = Run(records=RECORDS, lot=LOT, steps=STEPS, noise=1.0)
     held = factors("decay:2", run)
-    assert held[:6] == [1.0] * 6 and held[6:9] == [1 / 1.1] * 3 and held[9] == 1 / 1.2
+    assert held[:6] == [1.0] * 6
+    assert held[6:9] == [1 / 1.1] * 3
+    assert held[9] == 1 / 1.2
     assert factors("decay:50", run) == factors("decay", run)
     rule = ADADP(clip=1.0, switch=6)
     state = rule.init(torch.zeros(1, 2), constants()) | {"eta": torch.tensor([0.4])}
@@ -86,7 +88,8 @@ def test_an_error_that_is_no_number_shrinks_the_step_size_and_takes_the_step_bac
 
 def test_a_step_size_survives_an_error_that_is_no_number_where_no_step_is_rejected() -> None:
     _, sizes = moved(ADADP(clip=1.0, tau=1.0), torch.tensor([[math.inf, 0.0], [0.0, 0.0]] * 2))
-    assert all(math.isfinite(size) for size in sizes) and sizes[1] == pytest.approx(0.09)
+    assert all(math.isfinite(size) for size in sizes)
+    assert sizes[1] == pytest.approx(0.09)
 
 
 def test_two_ways_that_agree_to_the_last_bit_make_the_step_larger() -> None:

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
+from honestdp.augment import Augmentation
+from honestdp.boundary.augmenting import check_augment
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
 from honestdp.boundary.layouts import described, in_memory, inputs_of, no_labels
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
@@ -38,6 +40,7 @@ class Shapes:
     y: Tensor
     words: tuple[str, str]
     """Shape and kind of inputs and labels, for people and for comparison."""
+    augment: Augmentation | None = None
 
     def blanks(self, module: nn.Module) -> Pair:
         """Two made-up examples, as the module reads them."""
@@ -48,19 +51,20 @@ class Shapes:
     def made_up(self, records: int = 2) -> PrivateData:
         """Records of zeros in these shapes."""
         x, y = (inputs.each(lambda part: part.new_zeros(records, *part.shape[1:]), parts) for parts in (self.x, self.y))
-        return PrivateData((x, y))
+        return PrivateData((x, y)).augmented(self.augment)
 
 
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
     x may also be a tuple or a dict of them, for models of several inputs, and there may be no y (`layouts` says what is
-    understood).
+    understood). augment: how the records of a lot are varied in training; what scores a run is read as it is.
     """
 
     def __init__(self, data: Any) -> None:
+        self.augment: Augmentation | None = None
         if isinstance(data, PrivateData):
-            data = data._data
+            self.augment, data = data.augment, data._data
         data = in_memory(data)
         self._pair: tuple[Any, Any] | None = None
         if isinstance(data, tuple | list) and len(data) == 2:
@@ -89,7 +93,7 @@ class PrivateData:
         """
         if self._pair is not None:
             x, y = self._pair
-            return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)))
+            return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)), self.augment)
         dataset = self._data
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
@@ -97,7 +101,13 @@ class PrivateData:
         if made_up is None:
             return None
         x, y = described(made_up)
-        return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)))
+        return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)), self.augment)
+
+    def augmented(self, augment: object) -> PrivateData:
+        """The same records, varied in training. What cannot be used for them is refused, without reading one."""
+        same, shapes = PrivateData(self), self.shapes
+        same.augment = check_augment(augment, None if shapes is None else shapes.x)
+        return same
 
     def decoders(self) -> list[Any]:
         """What decodes the records of a Dataset: its class, and the functions and plain settings that it was made with."""
@@ -105,6 +115,11 @@ class PrivateData:
 
     def _open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
         """As the mechanism reads them, by number."""
+        records = self._records(device=device, dtype=dtype, workers=workers)
+        records.augment = self.augment
+        return records
+
+    def _records(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
         if self._pair is None:
             return DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
         x, y = (inputs.each(_native, part) for part in self._pair)
@@ -139,7 +154,11 @@ class PrivateData:
 
     def guarded(self) -> PrivateData:
         """The same records; what a Dataset raises on one of them is a `RecordFailed`, which says nothing of it."""
-        return self if self._pair is not None else PrivateData(Guarded(self._data))
+        return self if self._pair is not None else self._varied_alike(PrivateData(Guarded(self._data)))
+
+    def _varied_alike(self, other: PrivateData) -> PrivateData:
+        other.augment = self.augment
+        return other
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
         """(training, validation): the records whose coin is false, and those whose coin is true."""
@@ -148,13 +167,14 @@ class PrivateData:
 
     def _part(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
         if self._pair is None or _on_disk(self._pair[0]):
-            return PrivateData(Subset(self._data if self._pair is None else _Rows(*self._pair), numbers.tolist()))
+            rows = Subset(self._data if self._pair is None else _Rows(*self._pair), numbers.tolist())
+            return self._varied_alike(PrivateData(rows))
 
         def some(part: Any) -> Any:
             return part[torch.from_numpy(numbers).to(part.device) if isinstance(part, Tensor) else numbers]
 
         x, y = (inputs.each(some, part) for part in self._pair)
-        return PrivateData((x, y))
+        return self._varied_alike(PrivateData((x, y)))
 
 
 def coins(records: int, *, fraction: float, seed: int) -> Coins:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import deaths_named
 from honestdp.boundary.mechanism import Mechanism
@@ -42,6 +43,11 @@ class Intake:
     _classes: int | None
     fingerprint: str | None = None
     """A hash of records in memory, for a checkpoint alone; as secret as they are."""
+
+    @property
+    def augment(self) -> Augmentation | None:
+        """How records are varied in training."""
+        return self._records.augment
 
     def mechanism(self, constants: Constants, *, seed: Seed, secure: bool, pause: int | None = None) -> Mechanism:
         records, classes = self._records, self._classes

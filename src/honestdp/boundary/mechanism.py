@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from honestdp.boundary.augmenting import Variants
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query, Release, State, Steps
@@ -62,6 +63,9 @@ class Mechanism:
         x, y = records.blank(question.model)
         self._width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
         question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
+        self._variants: Variants | None = None
+        if records.augment is not None:
+            self._variants = Variants(records.augment, device, seed.child("augmentation"), width=self._width)
 
     @torch.no_grad()
     def steps(
@@ -112,7 +116,8 @@ class Mechanism:
         device = self.constants.noise.device
         # torch's own generator serves a model's dropout and nothing of privacy.
         shared = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-        return [before, shared, *self._noise.state()]
+        varied = [] if self._variants is None else self._variants.state()
+        return [before, shared, *varied, *self._noise.state()]
 
     def restore(self, random_state: list[Tensor], *, step: int) -> None:
         """Go on from where `random_state` was taken, after so many steps."""
@@ -124,7 +129,9 @@ class Mechanism:
             torch.cuda.set_rng_state(random_state[1], device)
         else:
             torch.set_rng_state(random_state[1])
-        self._noise.restore(random_state[2:])
+        if self._variants is not None:
+            self._variants.restore(random_state[2:3])
+        self._noise.restore(random_state[2 if self._variants is None else 3 :])
 
     def _begin(self, left: int) -> None:
         """The lots of the next block of at most `left` steps; those of the block after it are begun."""
@@ -176,6 +183,8 @@ class Mechanism:
         x, y, norms = self._records.fetch(indices)
         if self._classes is not None and not self._records.resident and y.numel():
             _check_classes(y, self._classes)
+        if self._variants is not None:
+            return Examples(self._variants.of(x), y, present)
         return Examples(x, y, present, finite=self._records.finite, norms=norms)
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
@@ -193,10 +202,9 @@ class Mechanism:
             def one(params: Tensor, state: State, indices: Tensor, present: Tensor) -> tuple[Tensor, State]:
                 return self._step(rule, params, state, [self._examples(indices, present)])
 
+            generators = (*self._noise.generators, *(() if self._variants is None else self._variants.generators))
             try:
-                self._captured = Captured(
-                    one, rule, params, state, width=self._width, generators=self._noise.generators
-                )
+                self._captured = Captured(one, rule, params, state, width=self._width, generators=generators)
             except NotCapturable:
                 self._capturable = False  # by what the model is, which is public
         return self._capturable

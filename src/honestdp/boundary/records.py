@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from honestdp import kernels
+from honestdp.augment import Augmentation
+from honestdp.boundary.augmenting import blank_variants
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
@@ -42,6 +44,8 @@ class Records:
     """True where a fetch is device work alone, so that it can be captured."""
     finite = False
     """True where inputs are known to hold finite numbers only."""
+    augment: Augmentation | None = None
+    """How the records of a lot are to be varied; `fetch` gives them as they are."""
 
     def __init__(self, x: Any, y: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         self._x, self._y, self._device, self._dtype = x, y, device, dtype
@@ -56,7 +60,8 @@ class Records:
     def blank(self, model: nn.Module) -> Pair:
         """Two made-up examples for the model of the records' shapes and kinds, on the device."""
         x, y = (inputs.each(self._none, part) for part in (self._x, self._y))
-        return two_blanks(model, x, y, self._dtype)
+        x, y = two_blanks(model, x, y, self._dtype)
+        return blank_variants(self.augment, x), y
 
     def _none(self, part: Any) -> Tensor:
         return as_tensor(part[:0]).to(self._device)

@@ -77,7 +77,9 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
         """The hyperparameters by name; of the decay, where there is a switch to it, and of the published code, where it is."""
         every = super().numbers
         unused = ("switch", "decay") if self.switch is None else ()
-        return {name: value for name, value in every.items() if name not in unused and (name, value) != ("published", False)}
+        return {
+            name: value for name, value in every.items() if name not in unused and (name, value) != ("published", False)
+        }
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {"eta": per_run(self.lr, params), "start": params.clone(), "full": params.clone()}
@@ -100,6 +102,7 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
 
     def _decayed(self, state: State, constants: Constants) -> Tensor:
         """The step size that was found, as it is after the switch."""
+        assert self.switch is not None
         since = (state["step"] - self.switch).to(torch.float64)
         # A thousandth of a step is added, for epochs whose steps no float divides by.
         epoch = ((since + 1e-3) * (constants.lot / constants.records)).floor() + 1

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from honestdp import __version__
+from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
@@ -36,7 +37,8 @@ VERSIONS = ("honestdp", "code", "python", "torch")
 class Configuration:
     """Everything public that decides what a search does.
 
-    data: shape and type of a record's x and y; None for a Dataset. identities: of the code that runs, by whose it is.
+    data: shape and type of a record's x and y; None for a Dataset. identities: of the code that runs, by whose it is. augment:
+    how records are varied.
     declared: whether the number of records was given. seed: a user's for all noise. reproduce: the command or code.
     """
 
@@ -48,6 +50,7 @@ class Configuration:
     seed: int | None
     dataset: str | None
     reproduce: str
+    augment: Augmentation | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """All but what follows from it: for JSON, and for comparison."""
@@ -80,6 +83,7 @@ class Configuration:
             "published": request.published,
             "space_seed": request.space_seed,
             "reproduce": self.reproduce,
+            **({} if self.augment is None else {"augment": repr(self.augment)}),
         }
 
     def with_spending(self, spending: Spending) -> dict[str, Any]:
@@ -96,6 +100,11 @@ class Configuration:
             "the metric's text": text(*vars(request.metric).values()) if is_dataclass(request.metric) else text(),
             "the schedule's text": text(setting.schedule),
             "the optimizers' text": text(*(BY_NAME[name] for name, _ in request.space.dimensions)),
+            **(
+                {}
+                if self.augment is None
+                else {"the augmentation's text": text(type(self.augment), *vars(self.augment).values())}
+            ),
         }
 
     @property
@@ -109,6 +118,7 @@ class Configuration:
         """
         setting = self.setting
         fixed = [self.request.metric, setting.loss, setting.schedule, setting.model]
+        fixed += [] if self.augment is None else [self.augment]
         if isinstance(setting.model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
             saved = setting.model.state_dict(keep_vars=True).values()
             besides = (value for value in saved if isinstance(value, torch.Tensor))
@@ -135,6 +145,8 @@ def configuration(
         "the Dataset's code": identity(*data.decoders()),
         "the selection's code": identity(request.selection),
     }
+    if data.augment is not None:
+        identities["the augmentation's code"] = identity(data.augment)
     return Configuration(
         request=request,
         setting=setting,
@@ -144,6 +156,7 @@ def configuration(
         seed=seed,
         dataset=dataset,
         reproduce=reproduce,
+        augment=data.augment,
     )
 
 

@@ -19,6 +19,7 @@ import torch
 
 from honestdp import checks
 from honestdp.accounting.once import once
+from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget, prepared
@@ -85,6 +86,7 @@ def tune(
     loss: Loss | None = None,
     class_weights: Weights | None = None,
     schedule: str | Schedule = "constant",
+    augment: Augmentation | None = None,
     noise_seed: int | None = None,
     secure: bool = False,
     strict: bool = False,
@@ -125,7 +127,7 @@ def tune(
         `searches/` beside the ledger, with the dataset's name and a digest of the arguments; without one nothing is kept.
     resume: refuse to begin: there must be a search in `out`. again: with `out` left out, a new search where that of the same
         arguments is over; it is charged anew.
-    loss, class_weights, schedule: see `train_population`.
+    loss, class_weights, schedule, augment: see `train_population`.
     noise_seed: fixes every random number, to repeat a result that is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
     strict: each example goes through model and loss under a map of its own, in training and in validation; slower.
@@ -175,7 +177,7 @@ def asked(
     epochs: Any, records: Any, validation: Any, metric: Any, prevalence: Any, max_runs: Any, published: Any,
     candidates: Any, space_seed: Any, ledger: Any, dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any,
     class_weights: Any, schedule: Any, noise_seed: Any, secure: Any, strict: Any, compute: Any, reproduce: Any,
-    on_step: Any, preprocessing: Any, label: str | None = None,
+    on_step: Any, preprocessing: Any, augment: Any, label: str | None = None,
 ) -> Asked:  # fmt: skip
     """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
     compute = checked(compute)
@@ -183,17 +185,14 @@ def asked(
     if compute.checkpoint is not None:
         wanted = "left out for a search, which keeps its progress in the folder `out`"
         raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)
-    private = PrivateData(data)
-    size = len(private)
+    size = len(private := PrivateData(data).augmented(augment))
     checks.whole(least=1, records=size if records is None else records)
     if records is not None and records != size:
         wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
         raise InvalidArgument("records", records, wanted)
     books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
-    if out is not None and not isinstance(out, str | Path):
-        raise InvalidArgument("out", out, "a path")
-    if resume and out is None and books is None:
-        raise InvalidArgument("out", out, "the folder of the search to resume")
+    if (out is not None and not isinstance(out, str | Path)) or (resume and out is None and books is None):
+        raise InvalidArgument("out", out, "the folder of the search to resume" if out is None else "a path")
     if noise_seed is not None:
         checks.whole(least=0, noise_seed=noise_seed)
     if not isinstance(budget, Budget):
@@ -234,7 +233,7 @@ def asked(
         request, setting, private, declared=records is not None, seed=noise_seed, dataset=dataset, reproduce=reproduce
     )
     folder = home.folder_of(out, public, books=books, label=label, again=again)
-    said = {"resume": resume, "compute": compute, "preprocessing": prepared(preprocessing)}
+    said = {"resume": resume, "compute": compute, "preprocessing": prepared(preprocessing, augment)}
     return Asked(public=public, private=private, books=books, folder=folder, **said)
 
 

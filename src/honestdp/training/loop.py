@@ -226,6 +226,8 @@ class Job:
             digest.update(name.encode() + numbers.tobytes())
         saved = [value for value in model.state_dict(keep_vars=True).values() if isinstance(value, Tensor)]
         described = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
+        augment = self.intake.augment
+        varied = {} if augment is None else {"the augmentation's code": identity(augment, values=True).digest}
         return {
             "model": hashlib.sha256(described.encode()).hexdigest(),
             "runs": [list(astuple(run)) for run in self.runs],
@@ -244,5 +246,6 @@ class Job:
                 "the model's code": identity(model, values=True, besides=saved).digest,
                 "the loss's code": identity(loss, values=True).digest,
                 "the optimizers' code": identity(*{type(rule): 0 for rule in self.rules}).digest,
+                **varied,
             },
         }

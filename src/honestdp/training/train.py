@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from honestdp import checks
+from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
@@ -61,6 +62,7 @@ def train(
     noise_seed: int | None = None,
     secure: bool = False,
     schedule: str | Schedule = "constant",
+    augment: Augmentation | None = None,
     budget: Budget | None = None,
     strict: bool = False,
     ledger: str | Path | Ledger | None = None,
@@ -96,7 +98,7 @@ def train(
     results = train_population(
         model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, class_weights=class_weights,
         prevalence=prevalence, noise_seed=noise_seed, secure=secure,
-        schedule=schedule, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note,
+        schedule=schedule, augment=augment, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note,
         preprocessing=preprocessing, on_step=on_step, every=every, compute=compute,
     )  # fmt: skip
     return results[0]
@@ -115,6 +117,7 @@ def train_population(
     noise_seed: int | None = None,
     secure: bool = False,
     schedule: str | Schedule = "constant",
+    augment: Augmentation | None = None,
     budget: Budget | None = None,
     strict: bool = False,
     ledger: str | Path | Ledger | None = None,
@@ -141,6 +144,8 @@ def train_population(
     secure: noise from a cryptographic generator (CPU).
     schedule: "constant", "decay" (Koskela & Honkela), "cosine", "warmup" or "warmup-cosine" (over the first tenth of the steps,
         or as "warmup:0.05" over another part), or a function of the step that gives a factor.
+    augment: how the records of a lot are varied, each by itself and anew in every step, such as
+        honestdp.augment.CropAndFlip(pad=4).
     budget: calibrates the noise so that all runs together meet it; a Run then has noise=0 in its place.
     strict: each example goes through model and loss under a map of its own (torch.func), so that none can depend on
         another, whatever they do; slower. Without it their independence is tried on made-up inputs.
@@ -176,7 +181,7 @@ def train_population(
     run, chosen = shaped(run, size=lambda: len(PrivateData(data)), budget=budget, runs=len(rules))
     place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
     books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
-    words, resumed = prepared(preprocessing), place is not None and place.path.exists()
+    words, resumed = prepared(preprocessing, augment), place is not None and place.path.exists()
     watch, charging = partial(watch_of, on_step, every, len(rules)), None
     loss = with_class_weights(loss, class_weights, prevalence)
     how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict}
@@ -184,7 +189,7 @@ def train_population(
         charging = Charging(books=books, place=place, rules=rules, watch=watch, **how)
     with said_to_stay(charging):
         how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
-        job = assemble(model, data, run=run, optimizers=rules, **how)
+        job = assemble(model, PrivateData(data).augmented(augment), run=run, optimizers=rules, **how)
         job.watch = watch(job.runs[0].steps)
         if charging is None:  # who pays has warned and looked before that
             forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules]))
