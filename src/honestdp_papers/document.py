@@ -57,7 +57,7 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
         *_contents(found),
     ]
     for item, result in found:
-        lines += ["", f"## {item.name}", "", f"{item.about}."]
+        lines += ["", f"## {item.name}", "", item.about if item.about.endswith("?") else f"{item.about}."]
         if result is None:
             lines += ["", f"Not run in full size yet: `honestdp papers run {paper.name}/{item.name}`."]
             continue
