@@ -280,7 +280,20 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
         for kind in (data.PrivateData, intake.Intake, mechanism.Mechanism, scores.ScoreDoor, capture.Captured)
     }
     assert public == {
-        "PrivateData": {"check_labels", "decoders", "fingerprint", "guarded", "shapes", "split"},
+        "PrivateData": {
+            *(
+                "augmented",
+                "check_labels",
+                "decoders",
+                "exact",
+                "fingerprint",
+                "guarded",
+                "known",
+                "read",
+                "shapes",
+                "split",
+            ),
+        },
         "Intake": {"bytes_per_run", "decoding", "fingerprint", "mechanism", "rehearsal"},
         "Mechanism": {"between_blocks", "random_state", "restore", "settle", "steps"},
         "ScoreDoor": {"score"},

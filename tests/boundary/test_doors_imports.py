@@ -34,6 +34,7 @@ WORDS = {
     "capture": {"free_captured"},
     "decoding": {"RecordFailed", "WorkerDied"},
     "whereabouts": {"Whereabouts", "whereabouts"},
+    "unread": {"Known", "Unread"},
 }  # fmt: skip
 """Names that hold no record, for anyone: constants, queries and releases, seeds, metrics, errors, trials on made-up records."""
 
@@ -41,7 +42,7 @@ DOORS = {
     "data.PrivateData": {
         "federated.client", "federated.rounds", "search.after_charge",
         "search.configuration", "search.lifecycle", "search.planning", "search.remembering", "search.runs", "search.tune",
-        "training.charging", "training.train",
+        "training.charging", "training.preparation", "training.train",
     },
     "intake.Intake": {"training.loop"},
     "intake.take_in": {"federated.rounds", "training.train"},

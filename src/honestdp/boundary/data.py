@@ -24,6 +24,7 @@ from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
 from honestdp.boundary.layouts import described, in_memory, inputs_of, no_labels
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.unread import Known, Unread, in_two
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
@@ -63,8 +64,9 @@ class PrivateData:
 
     def __init__(self, data: Any) -> None:
         self.augment: Augmentation | None = None
+        self._own = False
         if isinstance(data, PrivateData):
-            self.augment, data = data.augment, data._data
+            self.augment, self._own, data = data.augment, data._own, data._data
         data = in_memory(data)
         self._pair: tuple[Any, Any] | None = None
         if isinstance(data, tuple | list) and len(data) == 2:
@@ -75,7 +77,7 @@ class PrivateData:
                 if len(part) != len(y):
                     raise InvalidArgument("data", f"{len(part)} inputs and {len(y)} labels", "one label for each input")
             data = self._pair = x, y
-        elif not _is_dataset(data):
+        elif not isinstance(data, Unread) and not _is_dataset(data):
             wanted = (
                 "a pair (x, y) of tensors or arrays, x one of them or a tuple or a dict of them, or a map-style Dataset; x "
                 "alone, or (x, None), where there are no labels"
@@ -87,6 +89,24 @@ class PrivateData:
         return len(self._data if self._pair is None else self._pair[1])
 
     @property
+    def known(self) -> Known | None:
+        """What records that are still to be read say of themselves; None where they are here."""
+        return self._data.known if isinstance(self._data, Unread) else None
+
+    @property
+    def exact(self) -> bool:
+        """Whether they must be as many as is declared. Those that were read after the charge need not."""
+        return not self._own and self.known is None
+
+    def read(self) -> PrivateData:
+        """The records themselves, for use after the charge alone; those that are here already as they are."""
+        if not isinstance(self._data, Unread):
+            return self
+        here = PrivateData(self._data.read())
+        here._own, here.augment = True, self.augment
+        return here
+
+    @property
     def shapes(self) -> Shapes | None:
         """None for a Dataset, of which nothing is known before a record of it is read; unless it has the attribute `made_up`, in
         which its owner put a record of nobody, in the layout of the true ones.
@@ -94,6 +114,9 @@ class PrivateData:
         if self._pair is not None:
             x, y = self._pair
             return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)), self.augment)
+        if isinstance(self._data, Unread):
+            x, y = self._data.none
+            return Shapes(x, y, (f"{_words(x)} {self._data.known.words}", _words(y)), self.augment)
         dataset = self._data
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
@@ -111,7 +134,7 @@ class PrivateData:
 
     def decoders(self) -> list[Any]:
         """What decodes the records of a Dataset: its class, and the functions and plain settings that it was made with."""
-        return [] if self._pair is not None else _decoders(self._data)
+        return [] if self._pair is not None or self.known is not None else _decoders(self._data)
 
     def _open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
         """As the mechanism reads them, by number."""
@@ -162,6 +185,9 @@ class PrivateData:
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
         """(training, validation): the records whose coin is false, and those whose coin is true."""
+        if self._own and self._pair is not None:
+            first, second = in_two(*self._pair, held_out)
+            return self._varied_alike(PrivateData(first)), self._varied_alike(PrivateData(second))
         training, validation = (self._part(np.flatnonzero(side)) for side in (~held_out, held_out))
         return training, validation
 

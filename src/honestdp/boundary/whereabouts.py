@@ -10,6 +10,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.unread import Unread
 
 _FEW = 64  # parts that data may be made of; a longer list is one of records
 
@@ -59,6 +61,8 @@ def whereabouts(data: Any) -> Whereabouts:
 def _parts(data: Any, depth: int = 4) -> Iterator[Any]:
     if isinstance(data, PrivateData):
         data = data._data
+    if isinstance(data, Unread):
+        data = data.where
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, dict):
@@ -78,10 +82,12 @@ def _place(part: Any) -> Place | None:
                 reach = sum((size - 1) * stride * step for size, stride in zip(part.size(), part.stride(), strict=True))
                 held = weakref.ref(part.untyped_storage())
                 return Place(str(part.device), start, start + reach + step, held) if part.numel() else None
+        if isinstance(part, Path):
+            return Place(os.path.realpath(part), 0, part.stat().st_size)
         if isinstance(part, np.ndarray):
             return _of_array(part) if part.size else None
         return Place("object", id(part), id(part) + 1, weakref.ref(part))
-    except (TypeError, RuntimeError, NotImplementedError):  # nothing to refer to, or no memory of its own
+    except (TypeError, RuntimeError, NotImplementedError, OSError):  # nothing to refer to, or no memory of its own
         return None
 
 

@@ -47,7 +47,7 @@ class Request:
     """The public arguments that a design is a function of.
 
     fraction: of the records, for validation. drawn: how many draws a random search amounts to. shaped: how lot and steps were
-    chosen, where they were. The others: see `tune`.
+    chosen, where they were. spent: epsilon that was spent to learn how to encode, besides the budget. The others: see `tune`.
     """
 
     budget: Budget
@@ -62,6 +62,7 @@ class Request:
     space_seed: int = 0
     metric: Metric | None
     shaped: str = ""
+    spent: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Design:
     candidates: the grid, or the draws of a random search that runs each of them once; empty where every run draws its own.
     count: how many candidates there are, or how many draws a random search amounts to.
     runs: one for each (lot, steps). multiplier: s of the scores. choice: epsilon of the private choice among composed runs.
-    shaped: how lot and steps were chosen, where they were not named.
+    shaped: how lot and steps were chosen, where they were not named. spent: see `Request`.
     """
 
     budget: Budget
@@ -89,6 +90,12 @@ class Design:
     choice: float | None = None
     chosen_from: Plan | None = None
     shaped: str = ""
+    spent: float = 0.0
+
+    @property
+    def whole(self) -> Budget:
+        """The budget with what was spent beforehand."""
+        return Budget(self.budget.epsilon + self.spent, self.budget.delta)
 
     @property
     def validation_records(self) -> float:
@@ -174,6 +181,7 @@ def design(request: Request) -> Design:
         choice=choice,
         chosen_from=chosen_from,
         shaped=request.shaped,
+        spent=request.spent,
     )
 
 

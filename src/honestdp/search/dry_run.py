@@ -180,7 +180,7 @@ def looked_ahead(what: Asked) -> DryRun:
         whole[f"{leaving.CANDIDATES}/"] = made.count * sizes[kept[0]]
     return DryRun(
         standing=standing,
-        budget=made.budget,
+        budget=made.whole,
         statement=search.statement,
         selection=search.statement.how if made.selection.one_run else made.selection.name,
         reason=made.reason,

@@ -23,6 +23,7 @@ from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.planner.statements import statement
 from honestdp.search.design import Design
+from honestdp.training.preparation import with_learning
 
 CLOCK = (
     "how long the search took, and what else the operator of the machine sees of it, such as the times at which its disk says "
@@ -61,8 +62,12 @@ def guarantee(
         what = "each has noise of its own, and the worst of their curves is charged"
         notes.append(f"candidates differ in lot or steps: {what}")
     seed = ("the seed was fixed, and whoever knows it can subtract the noise",) if seeded else ()
+    notes += with_learning(made.epsilon, design.spent)
+    published = made.published and (made.published[0], made.published[1] + design.spent)
     return replace(
         made,
+        epsilon=made.epsilon + design.spent,
+        published=published,
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
         uncovered=CLOCK if design.selection.secret else "",

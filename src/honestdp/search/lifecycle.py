@@ -213,7 +213,7 @@ class Search:
         return Account(Ledger(self.ledger), str(self.configuration.dataset), key, self.note)
 
     def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
-        design, plan, store = self.design, begun.plan, begun.store
+        design, plan, store, data = self.design, begun.plan, begun.store, data.read()
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
         runs = Execution(design, plan, setting, data, records=design.records, store=store, classes=self.classes)

@@ -160,7 +160,7 @@ def result_of(
         model=model.eval(),
         hyperparameters={} if winner is None else winner.hyperparameters,
         score=score,
-        budget=design.budget,
+        budget=design.whole,
         run=design.runs[0] if winner is None else design.run_of(winner),
         statement=statement,
         candidates=tuple(

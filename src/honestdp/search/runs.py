@@ -96,12 +96,13 @@ class Execution:
         """(training, validation): two sides of the records, or all of them and None."""
         if not self._design.fraction:
             return self._data, None
-        return self._data.split(self._secret.held_out(self._records, self._design.fraction))
+        count = self._records if self._data.exact else len(self._data)
+        return self._data.split(self._secret.held_out(count, self._design.fraction))
 
     @property
     def _by_coin(self) -> bool:
-        """Whether how many records train was decided by coins, and is not the declared number."""
-        return self._design.fraction > 0
+        """Whether how many records train was decided by coins, or by a file, and is not the declared number."""
+        return self._design.fraction > 0 or not self._data.exact
 
     @cached_property
     def _door(self) -> ScoreDoor | None:

@@ -22,7 +22,7 @@ from honestdp.accounting.once import once
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Metric
-from honestdp.budget import Budget, prepared
+from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
@@ -50,6 +50,7 @@ from honestdp.search.space import Optimizer
 from honestdp.selection import Selection
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model
+from honestdp.training.preparation import preparation
 from honestdp.training.progress import spinner
 from honestdp.training.watching import refuse_watching
 
@@ -97,7 +98,8 @@ def tune(
     """Search for hyperparameters and train, all within one budget.
 
     model: a module, or a function that makes one, whose arguments the space may hold.
-    data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, or a map-style Dataset of pairs.
+    data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, a map-style Dataset of pairs, or
+        the rows of a `Table`.
     budget: for everything: all runs, all scores, the choice among them.
     optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, quantile), a class, or a rule, whose
         numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it is one run
@@ -193,11 +195,11 @@ def asked(
     books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
     if (out is not None and not isinstance(out, str | Path)) or (resume and out is None and books is None):
         raise InvalidArgument("out", out, "the folder of the search to resume" if out is None else "a path")
-    if noise_seed is not None:
-        checks.whole(least=0, noise_seed=noise_seed)
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    checks.whole(least=0, space_seed=space_seed)
+    before = preparation(private, preprocessing)
+    budget = before.left(budget)
+    checks.whole(least=0, space_seed=space_seed, **({} if noise_seed is None else {"noise_seed": noise_seed}))
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     loss = with_class_weights(loss, class_weights, prevalence)
@@ -212,6 +214,7 @@ def asked(
         fraction=fraction,
         space=shaped,
         shaped=how,
+        spent=before.spent,
         selection=selection,
         coverage=coverage,
         max_runs=max_runs,
@@ -220,20 +223,14 @@ def asked(
         space_seed=space_seed,
         metric=metric_of(metric, private.shapes, validation=fraction, prevalence=prevalence),
     )
-    setting = Setting(
-        model=model,
-        loss=loss,
-        schedule=schedule,
-        device=compute.place(),
-        secure=secure,
-        workers=compute.workers,
-        strict=strict,
-    )
+    place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers}
+    setting = Setting(model=model, loss=loss, schedule=schedule, secure=secure, strict=strict, **place)
+    declared = records is not None or before.declared
     public = configuration(
-        request, setting, private, declared=records is not None, seed=noise_seed, dataset=dataset, reproduce=reproduce
+        request, setting, private, declared=declared, seed=noise_seed, dataset=dataset, reproduce=reproduce
     )
     folder = home.folder_of(out, public, books=books, label=label, again=again)
-    said = {"resume": resume, "compute": compute, "preprocessing": prepared(preprocessing, augment)}
+    said = {"resume": resume, "compute": compute, "preprocessing": before.words}
     return Asked(public=public, private=private, books=books, folder=folder, **said)
 
 

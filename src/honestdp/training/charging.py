@@ -128,7 +128,7 @@ class Charging:
     ) -> None:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
         first, module = runs[0], modules[0].to(device)
-        if len(data) != first.records:
+        if data.exact and len(data) != first.records:
             wanted = f"{len(data)}, as many as the data has: pass exactly so many records as the Run declares"
             raise InvalidArgument("records", first.records, wanted)
         noise_source(device, Seed.fresh(), secure=self.secure)

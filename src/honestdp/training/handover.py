@@ -9,6 +9,7 @@ from honestdp.losses.class_weights import ClassWeighted
 from honestdp.training.charging import Charging, uncharged
 from honestdp.training.history import Past, marks_of
 from honestdp.training.loop import Job
+from honestdp.training.preparation import Preparation
 from honestdp.training.result import Result
 
 
@@ -20,7 +21,7 @@ def results_of(
     seeded: bool,
     charging: Charging | None,
     past: Past,
-    preprocessing: str,
+    preparation: Preparation,
     notes: tuple[str, ...] = (),
 ) -> list[Result]:
     """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
@@ -43,7 +44,8 @@ def results_of(
             balance=balance,
             key="" if charging is None else charging.charge["key"],
             notes=(*notes, *uncharged(None if charging is None else charging.books), *past.notes),
-            preprocessing=preprocessing,
+            preprocessing=preparation.words,
+            spent=preparation.spent,
             alone=not past.notes,
         )
         for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))

@@ -17,6 +17,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.run import Run
+from honestdp.training.preparation import with_learning
 
 if TYPE_CHECKING:
     from honestdp.budget import Statement
@@ -94,6 +95,7 @@ class Result(Outcome):
     balance: the dataset's in the ledger, around this training; key: of the charge there. notes: more for the statement.
     preprocessing: what was done to the data beforehand, as far as it was said.
     alone: this process knows of no other training or search on these data, nor of a warm start.
+    spent: epsilon of what was learnt of the data before, to encode them; it is in `epsilon`.
 
     An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
 
@@ -122,6 +124,7 @@ class Result(Outcome):
     notes: tuple[str, ...] = ()
     preprocessing: str = ""
     alone: bool = True
+    spent: float = 0.0
 
     @property
     def score(self) -> None:
@@ -135,12 +138,12 @@ class Result(Outcome):
         A population is trained to be compared, and every run of it is handed over, so every one is charged. Infinite
         where no noise was added.
         """
-        return _account([self.run, *self.siblings], self.delta)
+        return _account([self.run, *self.siblings], self.delta) + self.spent
 
     @cached_property
     def epsilon_alone(self) -> float:
         """The epsilon of this run if none of its siblings is looked at, published or chosen by."""
-        return _account([self.run], self.delta)
+        return _account([self.run], self.delta) + self.spent
 
     @cached_property
     def statement(self) -> Statement:
@@ -165,6 +168,7 @@ class Result(Outcome):
         if self.siblings:
             alone = rounded_up(self.epsilon_alone)
             notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
+        notes += with_learning(self.epsilon - self.spent, self.spent)
         if self.stopped is not None:
             notes.append(f"stopped at step {self.stopped}; all {self.run.steps} steps that were planned are in epsilon")
         return Statement(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 from honestdp.budget import Budget
@@ -13,21 +13,25 @@ from honestdp.run import Run
 Runs = Run | Sequence[Run]
 
 
-def shaped(run: Runs | None, *, size: Callable[[], int], budget: Any, runs: int) -> tuple[Runs, tuple[str, ...]]:
+def shaped(run: Runs | None, data: Sized, *, declared: bool, budget: Any, runs: int) -> tuple[Runs, tuple[str, ...]]:
     """The run as it is given; without one that which the planner chooses, whose noise the budget sets, and notes that say so.
 
-    size: how many records the data has, asked for only where no run declares it.
+    data: whose number is asked for only where no run declares it. declared: whether that number is one that was declared.
     """
     if run is not None:
+        for each in [run] if isinstance(run, Run) else run:
+            if declared and isinstance(each, Run) and each.records != len(data):
+                raise InvalidArgument("records", each.records, f"{len(data)}, as the data declare")
         return run, ()
     if not isinstance(budget, Budget):
         wanted = "a honestdp.Run; it may be left out with a budget=honestdp.Budget(epsilon, delta), from which it is then chosen"
         raise InvalidArgument("run", None, wanted)
-    records = size()
+    records = len(data)
     if records == 0:
         raise InvalidArgument("data", "no records", "at least one record")
     chosen = chosen_shape(budget, records=records, candidates=runs)
-    number = (
+    counted = (
         f"the number of records, {records}, was not declared but taken to be that of the data; it is taken to be public"
     )
-    return Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0), (chosen.how, number)
+    notes = (chosen.how,) if declared else (chosen.how, counted)
+    return Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0), notes

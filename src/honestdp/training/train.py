@@ -20,7 +20,7 @@ from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Budget, prepared
+from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
@@ -38,6 +38,7 @@ from honestdp.training.handover import results_of
 from honestdp.training.history import remember_job
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
+from honestdp.training.preparation import preparation
 from honestdp.training.result import Result
 from honestdp.training.shape import shaped
 from honestdp.training.trial import try_rule
@@ -178,18 +179,18 @@ def train_population(
     compute = checked(compute)
     if isinstance(budget, Budget) and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
-    run, chosen = shaped(run, size=lambda: len(PrivateData(data)), budget=budget, runs=len(rules))
+    done = preparation(private := PrivateData(data).augmented(augment), preprocessing)
+    budget = done.left(budget)
+    run, chosen = shaped(run, private, declared=done.declared, budget=budget, runs=len(rules))
     place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
     books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
-    words, resumed = prepared(preprocessing, augment), place is not None and place.path.exists()
-    watch, charging = partial(watch_of, on_step, every, len(rules)), None
+    watch, resumed = partial(watch_of, on_step, every, len(rules)), place is not None and place.path.exists()
     loss = with_class_weights(loss, class_weights, prevalence)
     how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict}
-    if books is not None:
-        charging = Charging(books=books, place=place, rules=rules, watch=watch, **how)
+    charging = None if books is None else Charging(books=books, place=place, rules=rules, watch=watch, **how)
     with said_to_stay(charging):
         how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
-        job = assemble(model, PrivateData(data).augmented(augment), run=run, optimizers=rules, **how)
+        job = assemble(model, private, run=run, optimizers=rules, **how)
         job.watch = watch(job.runs[0].steps)
         if charging is None:  # who pays has warned and looked before that
             forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules]))
@@ -199,10 +200,8 @@ def train_population(
     if charging is not None:
         charging.end()
     delta = budget.delta if budget is not None else delta
-    seeded = noise_seed is not None
-    return results_of(
-        job, weights, delta=delta, seeded=seeded, charging=charging, past=past, preprocessing=words, notes=chosen
-    )
+    said: dict[str, Any] = {"charging": charging, "past": past, "preparation": done, "notes": chosen}
+    return results_of(job, weights, delta=delta, seeded=noise_seed is not None, **said)
 
 
 def assemble(
@@ -243,12 +242,12 @@ def assemble(
         charging.pay(private, modules, runs, device)
     intake = take_in(
         modules[0],
-        private,
+        private.read(),
         records=runs[0].records,
         loss=loss,
         device=device,
         workers=compute.workers,
-        by_coin=by_coin,
+        by_coin=by_coin or not private.exact,
         marked=compute.checkpoint is not None,
         lot=runs[0].lot,
         strict=strict,

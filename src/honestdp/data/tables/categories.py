@@ -34,7 +34,7 @@ class Categories(Column):
 
     >>> import honestdp
     >>> honestdp.Categories("Male", "Female", other=True).describe()
-    '2 categories and any other; missing counts as none of them'
+    '2 categories and any other, missing as none of them'
     """
 
     kind: ClassVar[str] = "categories"
@@ -142,7 +142,7 @@ class Categories(Column):
         if self.bounds != DECLARED:
             what = f"up to {self.most} frequent categories, "
             what += "learnt privately, by a public hash," if self.learnt else "to be learnt privately"
-        return f"{what}{more}; {of_missing(self, fill)}"
+        return f"{what}{more}{of_missing(self, fill)}"
 
 
 def buckets(values: Any, missing: tuple[str, ...]) -> Array:

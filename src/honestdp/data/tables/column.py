@@ -86,7 +86,7 @@ class Column:
 
 
 def of_missing(column: Any, fill: object) -> str:
-    return f"missing counts as {fill}" + (", and is a feature" if column.indicator else "")
+    return f", missing as {fill}" + (" and a feature of its own" if column.indicator else "")
 
 
 def booleans(**arguments: object) -> None:

@@ -23,11 +23,12 @@ class Range(Column):
     low, high: public, and not read off the data. log: on a logarithmic scale above low, for amounts that are mostly small.
     fill: what stands for a missing value, or for a text that is no number; the middle of the scale if left out.
     indicator: one more feature, 1 where the value is missing.
-    bounds: "declared", or "private", with low and high left out: they are then learnt from the rows, out of the budget (`Table.learn`), and are "learnt". InvalidArgument for bounds that are none.
+    bounds: "declared", or "private", with low and high left out: they are then learnt from the rows, out of the budget
+    (`Table.learn`), and are "learnt". InvalidArgument for bounds that are none.
 
     >>> import honestdp
     >>> honestdp.Range(17, 90, fill=40, indicator=True).describe()
-    '17 to 90 as 0 to 1, clipped; missing counts as 40, and is a feature'
+    '17 to 90 as 0 to 1, clipped, missing as 40 and a feature of its own'
     """
 
     kind: ClassVar[str] = "range"
@@ -92,9 +93,9 @@ class Range(Column):
         fill = "the middle" if self.fill is None else f"{self.fill:g}"
         scale = " on a logarithmic scale" if self.log else ""
         if self.private:
-            return f"bounds to be learnt privately, as 0 to 1{scale}, clipped; {of_missing(self, fill)}"
+            return f"bounds to be learnt privately, as 0 to 1{scale}, clipped{of_missing(self, fill)}"
         how = f"{self.low:g} to {self.high:g}" + (", learnt privately," if self.learnt else "")
-        return f"{how} as 0 to 1{scale}, clipped; {of_missing(self, fill)}"
+        return f"{how} as 0 to 1{scale}, clipped{of_missing(self, fill)}"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Number(Column):
 
     >>> import honestdp
     >>> honestdp.Number(centre=120, scale=20).describe()
-    '(value - 120) / 20, clipped to 3 on either side; missing counts as 120'
+    '(value - 120) / 20, clipped to 3 on either side, missing as 120'
     """
 
     kind: ClassVar[str] = "number"
@@ -139,7 +140,7 @@ class Number(Column):
 
     def describe(self) -> str:
         how = f"(value - {self.centre:g}) / {self.scale:g}, clipped to {self.within:g} on either side"
-        return f"{how}; {of_missing(self, f'{self.filled:g}')}"
+        return f"{how}{of_missing(self, f'{self.filled:g}')}"
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Flag(Column):
 
     >>> import honestdp
     >>> honestdp.Flag().describe()
-    'yes and no as 1 and 0; missing counts as halfway between'
+    'yes and no as 1 and 0, missing as halfway between'
     """
 
     kind: ClassVar[str] = "flag"
@@ -175,7 +176,7 @@ class Flag(Column):
 
     def describe(self) -> str:
         fill = "halfway between" if self.fill is None else ("yes" if self.fill else "no")
-        return f"yes and no as 1 and 0; {of_missing(self, fill)}"
+        return f"yes and no as 1 and 0{of_missing(self, fill)}"
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Date(Column):
 
     >>> import honestdp
     >>> honestdp.Date("2010-01-01", "2024-12-31").describe()
-    '2010-01-01 to 2024-12-31 as 0 to 1, clipped; missing counts as the middle'
+    '2010-01-01 to 2024-12-31 as 0 to 1, clipped, missing as the middle'
     """
 
     kind: ClassVar[str] = "date"
@@ -222,7 +223,7 @@ class Date(Column):
         return self._range.filled
 
     def describe(self) -> str:
-        return f"{self.first} to {self.last} as 0 to 1, clipped; {of_missing(self, self.fill or 'the middle')}"
+        return f"{self.first} to {self.last} as 0 to 1, clipped{of_missing(self, self.fill or 'the middle')}"
 
 
 def _date(value: object, name: str) -> str:

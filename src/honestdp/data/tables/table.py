@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +19,12 @@ from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.column import Column, Ignore
-from honestdp.data.tables.files import TableFile
 from honestdp.data.tables.quantities import Date, Flag, Number, Range
 from honestdp.data.tables.rows import BATCH, Named, named
 from honestdp.data.tables.values import Array, as_arrow
+
+if TYPE_CHECKING:
+    from honestdp.data.tables.source import TableRows
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 KINDS: dict[str, type[Column]] = {each.kind: each for each in (Range, Number, Flag, Date, Categories, Ignore)}
@@ -172,7 +173,7 @@ class Table:
         lines = [f"{name}: {column.describe()}" for name, column in self.inputs.items()]
         target = self.columns[self.target]
         if self.classes is None:
-            lines.append(f"target {self.target}: {target.describe().split(';')[0]}")
+            lines.append(f"target {self.target}: {target.describe().split(', missing')[0]}")
         else:
             lines.append(f"target {self.target}: {len(self.classes)} declared classes")
         return [*lines, "a row whose target is missing or not declared is left out"]
@@ -191,12 +192,12 @@ class Table:
     def encode_target(self, rows: Any) -> Array:
         """int64 `[rows]`, the number of the class, -1 for none of them; float32 for a quantity, scaled, NaN where missing."""
         source = self._named(rows)
-        self._check_columns(source.columns, (self.target,))
+        self.check_columns(source.columns, (self.target,))
         return self.encode_labels(as_arrow(source.columns[self.target]))
 
     def encode_batch(self, batch: Mapping[str, Any], out: Array) -> None:
         """The features of some rows, as pyarrow holds them, into `out`."""
-        self._check_columns(batch, tuple(self.inputs))
+        self.check_columns(batch, tuple(self.inputs))
         first = 0
         for name, column in self.inputs.items():
             column.encode(batch[name], out[:, first : first + column.width], self.missing)
@@ -228,44 +229,27 @@ class Table:
         decoded: Array = labels[numbers.astype(np.int64)]
         return decoded
 
-    def data(self, source: Any) -> tuple[Array, Array]:
-        """What `train` and `tune` take as data. source: rows in memory, or the path of a CSV or Parquet file."""
+    def data(self, source: Any, *, records: int | None = None) -> TableRows:
+        """What `train` and `tune` take as data. No value is read before they have charged for it.
+
+        source: rows in memory, or the path of a CSV or Parquet file. records: N, in place of the table's own.
+        """
+        from honestdp.data.tables.source import TableRows
+
         self._check_learnt()
-        if isinstance(source, str | Path):
-            return self._read(TableFile(Path(source), self.encoding, self.delimiter))
-        self._check_known(self._named(source).columns)
-        x, y = self.encode(source), self.encode_target(source)
-        kept = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
-        return (x, y) if kept.all() else (x[kept], y[kept])
-
-    def _read(self, file: TableFile) -> tuple[Array, Array]:
-        names = [*self.inputs, self.target]
-        self._check_known(header := file.header)
-        self._check_columns(header, tuple(names))
-        count, first = file.count(), 0
-        x, y = (
-            np.empty((count, self.width), np.float32),
-            np.empty(count, np.float32 if self.classes is None else np.int64),
-        )
-        for batch in file.batches(names):
-            labels = self.encode_labels(batch[self.target])
-            rows = slice(first, first + len(labels))
-            self.encode_batch(batch, x[rows])
-            y[rows] = labels
-            first = rows.stop
-        return x, y
-
-    def _check_known(self, columns: Mapping[str, Any]) -> None:
-        unknown = [str(name) for name in columns if name not in self.columns and name != self.person]
-        if unknown:
-            wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
-            raise InvalidArgument("columns", f"a column {unknown[0]!r} that the table does not know", wanted)
+        return TableRows(self, source, records=records)
 
     def _named(self, rows: Any) -> Named:
-        used = [name for name in self.columns if name not in (self.target, self.person)]
-        return named(rows, [list(self.inputs), used, list(self.columns)])
+        return named(rows, self.orders)
 
-    def _check_columns(self, columns: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
+    @property
+    def orders(self) -> list[list[str]]:
+        """Of the columns of a plain array: those that a model sees, all but the target, or all."""
+        used = [name for name in self.columns if name not in (self.target, self.person)]
+        return [list(self.inputs), used, list(self.columns)]
+
+    def check_columns(self, columns: Mapping[str, Any], wanted: Sequence[str]) -> None:
+        """InvalidArgument where one of these columns is not there."""
         absent = [name for name in wanted if name not in columns]
         if absent:
             have = f"there are {', '.join(sorted(map(str, columns))) or 'none'}"

@@ -1,0 +1,54 @@
+"""What was done to the records beforehand, as a statement says it, and what of the budget it has cost already.
+
+A table says both by itself: how each row is encoded, and the epsilon of bounds that were learnt privately. That epsilon was
+charged when they were learnt. Learning is (e1, 0) private and training (e2, delta) private on the same records, whatever was
+learnt, so that both together are (e1 + e2, delta) private: a budget that is for everything leaves e - e1 to the runs, and a
+statement says the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from honestdp.boundary.data import PrivateData
+from honestdp.budget import Budget, prepared, rounded_up
+from honestdp.checks import InvalidArgument
+
+_ROUNDING = 1e-12  # the sum of what is left and what is spent is not above the whole, whatever is rounded
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """words: for the statement. spent: epsilon, before the runs. declared: whether the data themselves declare N."""
+
+    words: str
+    spent: float = 0.0
+    declared: bool = False
+
+    def left(self, budget: Any) -> Any:
+        """What a budget leaves to the runs. What is no budget is somebody else's to refuse."""
+        if not self.spent or not isinstance(budget, Budget):
+            return budget
+        epsilon = (budget.epsilon - self.spent) * (1 - _ROUNDING)
+        if epsilon <= 0:
+            wanted = f"above {self.spent:g}, which was spent to learn the bounds of the table"
+            raise InvalidArgument("budget.epsilon", budget.epsilon, wanted)
+        return Budget(epsilon, budget.delta)
+
+
+def preparation(data: PrivateData, preprocessing: object) -> Preparation:
+    """Of these data. preprocessing: the user's words on what was done before that; none where they say nothing."""
+    words, known = prepared(preprocessing, data.augment), data.known
+    if known is None:
+        return Preparation(words)
+    both = known.preprocessing if preprocessing is None else f"{prepared(preprocessing)}; {known.preprocessing}"
+    return Preparation(prepared(both, data.augment), known.spent, known.declared)
+
+
+def with_learning(epsilon: float, spent: float) -> tuple[str, ...]:
+    """The note of a statement whose epsilon includes what was learnt before."""
+    if not spent:
+        return ()
+    rest = f"epsilon {rounded_up(epsilon)} for everything after, added to it"
+    return (f"epsilon {rounded_up(spent)} was spent to learn bounds or categories of columns privately, and {rest}",)
