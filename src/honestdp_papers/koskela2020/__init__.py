@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from honestdp_papers.registry import Head, Item, Paper, finish_in
+from honestdp_papers.registry import Head, Item, Paper, finish_in, parts_in
 
 
 def _head() -> Head:
@@ -15,7 +15,27 @@ THEORY = (Item("theorem9", "An iteration of ADADP costs two releases", finish_in
 """Lemma 1, Theorems 9 and 10, Section 4.2."""
 NETWORKS: tuple[Item, ...] = ()
 """Figures 1 to 4 and Table 1."""
-VARIATIONAL: tuple[Item, ...] = ()
+_MIXTURE = f"{__name__}.variational"
+VARIATIONAL = (
+    Item(
+        "figure5",
+        "Variational inference of a mixture at sigma 6: ADADP against tuned DPVI",
+        finish_in(_MIXTURE, "figure5"),
+        parts_in(_MIXTURE, "parts5"),
+    ),
+    Item(
+        "figure6",
+        "The step size that ADADP finds from different initial ones",
+        finish_in(_MIXTURE, "figure6"),
+        parts_in(_MIXTURE, "parts6"),
+    ),
+    Item(
+        "supplement-figure1",
+        "Variational inference of a mixture at sigma 1.2: ADADP against tuned DPVI",
+        finish_in(_MIXTURE, "supplement_figure1"),
+        parts_in(_MIXTURE, "parts_supplement"),
+    ),
+)
 """Figures 5 and 6 and Figure 1 of the supplement: the Gaussian mixture."""
 FEDERATED: tuple[Item, ...] = ()
 """Figures 2 to 4 of the supplement: federated averaging."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from honestdp_papers.document import markdown_table
 from honestdp_papers.koskela2020.setting import DELTA, EPOCHS, LOT, NOISES, TASKS
+from honestdp_papers.koskela2020.variational import SETTINGS as MIXTURE
 
 CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -57,4 +58,5 @@ def settings() -> list[str]:
         "a lot with probability L / n, independently (the authors shuffle, and account as if they drew so).",
         "- ADADP: eta0 0.1, tau 1, the step size by tau / err between 0.9 and 1.1, no step rejected; where the text says so it "
         "finds its step size for 50 epochs, which then decays by 1 / (1 + 0.1 (k - 50)) in epoch k.",
+        *MIXTURE,
     ]
