@@ -69,7 +69,7 @@ def log_sticks(sticks: Tensor) -> tuple[Tensor, Tensor]:
 
 def parted(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """z `[..., 19]` as sticks `[..., 4]`, means `[..., 5, 2]` and ln tau `[..., 5]`."""
-    sticks, means, logs = z.split([KINDS - 1, 2 * KINDS, KINDS], dim=-1)
+    sticks, means, logs = torch.split(z, [KINDS - 1, 2 * KINDS, KINDS], dim=-1)
     return sticks, means.reshape(*means.shape[:-1], KINDS, 2), logs
 
 

@@ -275,9 +275,9 @@ def _notes(quick: bool) -> list[str]:
         "own, on one set of records; ± is one standard error. The held-out log-likelihood is E_q ln p(x) a record, by "
         f"{mixture.DRAWS} draws of q that are the same for all: evaluation on public data, covered by no budget.",
         "Not in the paper: how q is written and where it begins. As in the published code of DPVI (github.com/DPBayes/DPVI-code) "
-        "q is a normal distribution with independent coordinates of sticks, means and ln tau, and begins as the standard one; one "
-        "draw a record and step, where that code shares a draw among a lot. The step sizes of DPVI are chosen by the held-out "
-        "log-likelihood at the end, as the paper does, which no budget covers.",
+        "q is a normal distribution with independent coordinates of sticks, means and ln tau, and begins as the standard one; "
+        "one draw a record and step, where that code shares a draw among a lot. The step sizes of DPVI are chosen by the "
+        "held-out log-likelihood at the end, as the paper does, which no budget covers.",
     ]
     if quick:
         notes.append(
