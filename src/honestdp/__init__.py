@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from honestdp.data.tables.schema import read_schema, template
     from honestdp.data.tables.table import Table
     from honestdp.gradients.draws import GaussianDraw
+    from honestdp.estimators.classifier import PrivateClassifier
+    from honestdp.estimators.regressor import PrivateRegressor
     from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan
@@ -54,6 +56,8 @@ _HOMES = {
         "data.tables.schema": "read_schema template",
         "data.tables.table": "Table",
         "gradients.draws": "GaussianDraw",
+        "estimators.classifier": "PrivateClassifier",
+        "estimators.regressor": "PrivateRegressor",
         "gradients.fixing": "fix",
         "ledger": "Ledger",
         "planner.comparison": "plan",
@@ -72,9 +76,10 @@ _HOMES = {
 __all__ = [
     "Accuracy", "BalancedAccuracy", "Budget", "Categories", "Choice", "ClippedLoss", "Compute", "Date",
     "DeclaredMetric", "DryRun", "Flag", "GaussianDraw", "Ignore", "JsonLines", "Ledger", "LogLikelihood", "LogLoss",
-    "LogUniform", "Number", "Range", "Result", "Run", "Statement", "Table", "TensorBoard", "TuneResult", "Uniform",
-    "accounting", "augment", "dry_run", "epsilon", "errors", "federated", "fix", "gradients", "least_noise", "load_dataset",
-    "optimizers", "plan", "read_schema", "selection", "template", "train", "train_population", "tune",
+    "LogUniform", "Number", "PrivateClassifier", "PrivateRegressor", "Range", "Result", "Run", "Statement", "Table",
+    "TensorBoard", "TuneResult", "Uniform", "accounting", "augment", "dry_run", "epsilon", "errors", "federated", "fix",
+    "gradients", "least_noise", "load_dataset", "optimizers", "plan", "read_schema", "selection", "template", "train",
+    "train_population", "tune",
 ]  # fmt: skip
 
 

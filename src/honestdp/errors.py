@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from honestdp.boundary.decoding import RecordFailed, WorkerDied
     from honestdp.data.sources import DatasetUnavailable
     from honestdp.federated.client import RoundFailed, RoundsOver
+    from honestdp.estimators.steps import UncountedUse
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.errors import (  # isort: skip
         BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
@@ -46,6 +47,7 @@ _HOMES = {
         "boundary.decoding": "RecordFailed WorkerDied",
         "data.sources": "DatasetUnavailable",
         "federated.client": "RoundFailed RoundsOver",
+        "estimators.steps": "UncountedUse",
         "gradients": "ModelWritten RefusedModel",
         "ledger.errors": (
             "BrokenChain BudgetExceeded BudgetFixed KeyEnded KeyReused LedgerError Locked LookAlike Misremembered "
@@ -63,9 +65,9 @@ _HOMES = {
 __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
     "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
-    "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger",
-    "NotALedger", "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
-    "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "UnknownEvent", "Unreadable", "WorkerDied",
+    "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
+    "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver", "SearchFailed",
+    "SearchStopped", "StaleCopy", "StopTraining", "UncountedUse", "UnknownEvent", "Unreadable", "WorkerDied",
 ]  # fmt: skip
 
 

@@ -1,0 +1,194 @@
+"""What `PrivateClassifier` and `PrivateRegressor` share: arguments, one private training or search, and its statement."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from honestdp import checks
+from honestdp.budget import NOT_STATED, Budget, Statement
+from honestdp.checks import InvalidArgument
+from honestdp.estimators.callers import refuse_many_fits, steps_before
+from honestdp.estimators.inputs import Array, bounds_of
+from honestdp.estimators.steps import checked_public
+from honestdp.optimizers.rule import Rule, rule_class, rule_of
+from honestdp.planner.shapes import chosen_shape
+from honestdp.run import Run
+from honestdp.search.result import TuneResult
+from honestdp.search.tune import tune
+from honestdp.training.history import recall, remember
+from honestdp.training.models import fresh
+from honestdp.training.result import Result
+from honestdp.training.train import train
+
+_BATCH = 65536  # rows that are predicted at once
+_OF_A_SEARCH = ("selection", "validation", "metric", "max_runs", "candidates", "published", "out")
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """The common part: checked arguments, one training or one search, and what it guarantees."""
+
+    epsilon: Any
+    delta: Any
+    table: Any
+    bounds: Any
+    width: Any
+    model: Any
+    optimizer: Any
+    space: Any
+    lot: Any
+    steps: Any
+    epochs: Any
+    ledger: Any
+    dataset: Any
+    preprocessing: Any
+    public_steps: Any
+    random_state: Any
+    result_: Result | TuneResult
+    model_: nn.Module
+    statement_: Statement
+
+    def _keep(self, arguments: Mapping[str, Any]) -> None:
+        """The arguments of a constructor, each as an attribute of its name, unchanged and unchecked as scikit-learn asks."""
+        for name in type(self)._get_param_names():
+            setattr(self, name, arguments[name])
+
+    def __sklearn_clone__(self) -> Self:
+        """A clone without what was fitted; refused to whatever would fit clones many times."""
+        refuse_many_fits(self)
+        clone: Self = super().__sklearn_clone__()
+        return clone
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = self.table is None
+        return tags
+
+    # ---- Fitting
+
+    def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
+        """Of one estimator: labels as a model's loss reads them, the outputs of the model, and what is said of them."""
+        raise NotImplementedError
+
+    def _settings(self) -> dict[str, Any]:
+        """Of one estimator: arguments of `train` and `tune` besides those that both estimators have."""
+        return {}
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        refuse_many_fits(self)
+        before = steps_before(checked_public(self.public_steps))
+        x, labels, outputs, described = self._encoded(X, y)
+        budget = self._budget(len(labels))
+        words = "; ".join([self.preprocessing or NOT_STATED, *before, *described])
+        copied = not np.may_share_memory(x, X) if isinstance(X, np.ndarray) else True
+        past = recall(X, books=None, where=None, resumed=False, start=set())
+        result = self._trained((x, labels), self._network(x.shape[1], outputs), budget, words)
+        if copied:  # training remembers where its own arrays lie, which nobody has but this fit
+            remember(past)
+            result = _with_notes(result, [note for note in past.notes if self.dataset is None])
+        self.result_, self.model_, self.statement_ = result, result.model.eval(), result.statement
+        return self
+
+    def _encoded(self, X: Any, y: Any) -> tuple[Array, Array, int, list[str]]:
+        """Inputs, labels, the outputs that a model needs, and what was done to the rows, in words."""
+        if y is None:
+            wanted = (
+                "given: a private estimator learns from labels, and requires y to be passed, but the target y is None"
+            )
+            raise InvalidArgument("y", None, wanted)
+        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=False, y_numeric=False, dtype="numeric")
+        if len(y) < 2:
+            raise InvalidArgument("X", "n_samples = 1", "at least 2 rows: one row cannot hide")
+        labels, outputs, said = self._labels(y)
+        names = getattr(self, "feature_names_in_", None)
+        self._inputs = bounds_of(self.bounds, columns=X.shape[1], names=names)
+        return self._inputs.encode(X), labels, outputs, [*self._inputs.describe(), *said]
+
+    def _budget(self, records: int) -> Budget:
+        if self.epsilon is None:
+            wanted = "given: how much may be told of one row, such as 1 or 3; nobody can choose it for you"
+            raise InvalidArgument("epsilon", None, wanted)
+        return Budget(self.epsilon, default_delta(records) if self.delta is None else self.delta)
+
+    def _network(self, inputs: int, outputs: int) -> Callable[..., nn.Module]:
+        if self.model is None:
+            checks.whole(least=0, width=self.width)
+            return partial(network, inputs, outputs, width=self.width)
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            wanted = "a function of (inputs, outputs) that makes a torch.nn.Module, such as torch.nn.Linear"
+            raise InvalidArgument("model", type(self.model).__name__, wanted)
+        return partial(self.model, inputs, outputs)
+
+    def _trained(self, data: Any, model: Callable[..., nn.Module], budget: Budget, words: str) -> Result | TuneResult:
+        """One training, or a search where there is something to search. Both pay for themselves out of the budget alone."""
+        seed = self.random_state
+        if seed is not None:
+            checks.whole(least=0, random_state=seed)
+        names = ("ledger", "dataset", "note", "strict", "secure", "compute")
+        how = {name: getattr(self, name) for name in names} | self._settings()
+        how |= {"budget": budget, "noise_seed": seed, "preprocessing": words}
+        if self._searches():
+            how |= {
+                name: getattr(self, name) for name in (*_OF_A_SEARCH, "optimizer", "space", "lot", "steps", "epochs")
+            }
+            return tune(model, data, **how)
+        shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
+        run = None
+        if any(value is not None for value in shape.values()):
+            chosen = chosen_shape(budget, records=len(data[1]), **shape)
+            run = Run(records=len(data[1]), lot=chosen.lot, steps=chosen.steps, noise=0.0)
+        start = secrets.randbits(63) if seed is None else seed
+        return train(fresh(model, start=start), data, run=run, optimizer=rule_of(self.optimizer), **how)
+
+    def _searches(self) -> bool:
+        if self.space is not None or isinstance(self.optimizer, list | tuple):
+            return True
+        return not isinstance(self.optimizer, Rule) and bool(rule_class(self.optimizer).grid)
+
+    # ---- Predicting
+
+    def _outputs(self, X: Any) -> Array:
+        """float64 `[rows, outputs]`: what the model gives for rows. Free: it is what left under the guarantee."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
+        self.model_.eval()
+        device = next(self.model_.parameters()).device
+        with torch.no_grad():
+            parts = [
+                self.model_(torch.from_numpy(self._inputs.encode(X[first : first + _BATCH])).to(device)).double().cpu()
+                for first in range(0, X.shape[0], _BATCH)
+            ]
+        return torch.cat(parts).numpy()
+
+
+def network(inputs: int, outputs: int, width: int = 0) -> nn.Module:
+    """A linear model, or one with a hidden layer of so many units."""
+    if width == 0:
+        return nn.Linear(inputs, outputs)
+    return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, outputs))
+
+
+def default_delta(records: int) -> float:
+    """The largest power of ten below 1/N.
+
+    >>> default_delta(45222), default_delta(1000)
+    (1e-05, 0.0001)
+    """
+    return float(f"1e-{math.floor(math.log10(records)) + 1}")
+
+
+def _with_notes(result: Result | TuneResult, notes: list[str]) -> Result | TuneResult:
+    if isinstance(result, Result):
+        return replace(result, notes=(*result.notes, *notes))
+    return replace(result, statement=replace(result.statement, notes=(*result.statement.notes, *notes)))

@@ -1,0 +1,134 @@
+"""`PrivateClassifier`: a classifier of scikit-learn whose epsilon covers everything that its `fit` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+
+from honestdp.checks import InvalidArgument
+from honestdp.estimators.base import PrivateEstimator
+from honestdp.estimators.inputs import Array
+from honestdp.logs import logger
+
+_log = logger("honestdp")
+_DECLARED = "the class labels were declared"
+_READ_OFF = (
+    "which class labels occur was read off these rows, not declared, and is told without noise: right only where it is public "
+    "anyway"
+)
+
+
+class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
+    """A classifier for scikit-learn, trained with differential privacy: one `fit` is one private training, or one search.
+
+    epsilon: of everything that `fit` does. delta: left out, the largest power of ten below one over the number of rows.
+    bounds: of the inputs, public: (low, high) for all columns, one pair for each, or a dictionary by their names. Inputs are then
+        scaled from -1 to 1 and clipped; without bounds they are taken as they come.
+    classes: the labels that there are, declared; left out, they are read off y, and the statement says so.
+    prevalence: the part of each class, DECLARED and never counted: a list in the order of classes, or a dictionary by label.
+    class_weights: a list or a dictionary of numbers by which losses are multiplied, or "balanced" with prevalence.
+    width: units of a hidden layer, 0 for a linear model. model: in its place a function of (inputs, outputs) that makes a module.
+    optimizer, space: with the default there is one run on all rows. With a space, or an optimizer that needs one, `fit` is a
+        search as by `honestdp.tune`, which selection, validation, metric, max_runs, candidates, published and out are for.
+    lot, steps, epochs, ledger, dataset, note, strict, secure, compute: see `honestdp.tune`.
+    preprocessing: what was done to the rows beforehand, in words, for the statement. public_steps: of a Pipeline before this
+        estimator, those that learnt from public rows alone, with where those are from; see docs/scikit-learn.md.
+    random_state: a whole number makes the same fit twice, which is then NOT PRIVATE.
+
+    After `fit`: `classes_`, `statement_` (what is guaranteed), `result_` (what `train` or `tune` returned) and `model_`.
+    `score` is the exact accuracy on the rows that it is given: of private rows it is no private number, and not for publishing.
+
+    Raises InvalidArgument for an argument that nothing can be trained with, and UncountedUse inside of GridSearchCV,
+    cross_val_score and others that fit many times, and behind a step of a Pipeline that learns from the rows.
+
+    >>> import honestdp
+    >>> x, y = honestdp.load_dataset("digits").train
+    >>> classifier = honestdp.PrivateClassifier(epsilon=3, delta=1e-5, bounds=(0, 1), classes=range(10), steps=20, lot=64)
+    >>> classifier.fit(x, y).predict(x[:2]).shape, round(classifier.statement_.epsilon, 2) <= 3
+    ((2,), True)
+    """
+
+    def __init__(
+        self, *, epsilon: Any = None, delta: Any = None, table: Any = None, bounds: Any = None, classes: Any = None,
+        prevalence: Any = None, class_weights: Any = None, width: int = 0, model: Any = None, optimizer: Any = "horizon",
+        space: Any = None, selection: Any = "auto", validation: float = 0.2, metric: Any = None, max_runs: Any = None,
+        candidates: Any = None, published: bool = False, lot: Any = None, steps: Any = None, epochs: Any = None,
+        ledger: Any = None, dataset: Any = None, note: str = "", out: Any = None, preprocessing: Any = None,
+        public_steps: Any = None, strict: bool = False, secure: bool = False, compute: Any = None,
+        random_state: Any = None,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
+
+    classes: Any
+    prevalence: Any
+    class_weights: Any
+    classes_: Array
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of labels. Returns the estimator."""
+        return self._fit(X, y)
+
+    def predict(self, X: Any) -> Array:
+        """The likeliest label of each row."""
+        outputs = self._outputs(X)
+        labels: Array = self.classes_[outputs.argmax(1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> Array:
+        """The model's probability of each label, in the order of `classes_`: `[rows, classes]`."""
+        probabilities: Array = torch.from_numpy(self._outputs(X)).softmax(1).numpy()
+        return probabilities
+
+    # ---- Declared classes
+
+    def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
+        check_classification_targets(y)
+        declared = self._declared()
+        self.classes_ = unique_labels(y) if declared is None else np.unique(declared)
+        if len(self.classes_) < 2:
+            raise InvalidArgument(
+                "y", f"{len(self.classes_)} class", "of two classes at least; declare them in classes="
+            )
+        if declared is None:
+            _log.warning("%s; declare them in classes=", _READ_OFF)
+        numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if not (self.classes_[numbers] == y).all():
+            raise InvalidArgument(
+                "y", "labels that are none of them", f"of the declared classes {self.classes_.tolist()}"
+            )
+        return numbers.astype(np.int64), len(self.classes_), [_READ_OFF if declared is None else _DECLARED]
+
+    def _declared(self) -> list[Any] | None:
+        """Labels that were declared, as classes or as keys of a dictionary that is about them."""
+        if self.classes is None:
+            named = next((d for d in (self.prevalence, self.class_weights) if isinstance(d, Mapping)), None)
+            return None if named is None else list(named)
+        labels = list(self.classes)
+        if len(set(labels)) < max(2, len(labels)):
+            raise InvalidArgument("classes", labels, "a list of two different labels at least")
+        return labels
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: self._in_order(name) for name in ("prevalence", "class_weights")}
+
+    def _in_order(self, name: str) -> Any:
+        """A number for each class in the order of `classes_`, of a dictionary by label or a list in the order of classes."""
+        numbers, labels = getattr(self, name), self._declared()
+        if numbers is None or isinstance(numbers, str):
+            return numbers
+        if isinstance(numbers, Mapping):
+            by_label = dict(numbers)
+        elif labels is None:
+            raise InvalidArgument(name, numbers, "a dictionary by label, or a list together with classes= in its order")
+        elif len(labels) != len(numbers):
+            raise InvalidArgument(name, numbers, f"one number for each of {len(labels)} classes")
+        else:
+            by_label = dict(zip(labels, numbers, strict=True))
+        if set(by_label) != set(self.classes_.tolist()):
+            raise InvalidArgument(name, numbers, f"of the classes {self.classes_.tolist()}")
+        return [float(by_label[label]) for label in self.classes_.tolist()]

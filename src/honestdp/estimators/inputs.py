@@ -1,0 +1,104 @@
+"""Inputs of an estimator as its model reads them: by declared bounds, or as they are. Nothing is learnt from a row.
+
+The guarantee needs no bounds: a row's gradient is clipped whatever its inputs are. They are for the model, which learns little
+from columns of very different sizes; a scale that is read off the rows would tell of them, so it is declared or there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from honestdp.checks import InvalidArgument
+
+Array = np.ndarray[Any, Any]
+_WANTED = (
+    "(low, high) for every column, a list of such pairs, one for each column, or a dictionary of them by the columns' names: "
+    "public numbers, not read off these rows"
+)
+_BLOCK = 65536
+_MOST_DENSE = 8 << 30  # bytes of a sparse matrix once it is dense
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Declared bounds of each column, `[columns]`; None where there are none and inputs are taken as they are."""
+
+    low: Array | None
+    high: Array | None
+
+    def encode(self, x: Any) -> Array:
+        """float32 `[rows, columns]`: from -1 at the lower bound to 1 at the upper, and clipped to them."""
+        x = dense(x)
+        if self.low is None or self.high is None:
+            return np.ascontiguousarray(x, dtype=np.float32)
+        middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        scaled = np.empty(x.shape, np.float32)
+        for first in range(0, len(x), _BLOCK):  # so that no second copy of all rows is made on the way
+            scaled[first : first + _BLOCK] = np.clip((x[first : first + _BLOCK] - middle) / half, -1, 1)
+        return scaled
+
+    def describe(self) -> list[str]:
+        if self.low is None:
+            return ["inputs were taken as they came; nothing was scaled here"]
+        return [f"{len(self.low)} columns by declared bounds as -1 to 1, clipped"]
+
+
+def bounds_of(bounds: Any, *, columns: int, names: Any) -> Bounds:
+    """What a user declared, for so many columns. names: of them, where they have any."""
+    if bounds is None:
+        return Bounds(None, None)
+    if isinstance(bounds, Mapping):
+        if names is None:
+            raise InvalidArgument("bounds", sorted(map(str, bounds)), "pairs in a list where columns have no names")
+        missing = [name for name in names if name not in bounds]
+        if missing:
+            raise InvalidArgument("bounds", sorted(map(str, bounds)), f"with every column; {missing[0]!r} is not there")
+        bounds = [bounds[name] for name in names]
+    pairs = _pairs(bounds)
+    if pairs.ndim == 1:
+        pairs = np.tile(pairs, (columns, 1))
+    if pairs.shape != (columns, 2):
+        raise InvalidArgument("bounds", f"{len(pairs)} pairs", f"{_WANTED}; there are {columns} columns")
+    return Bounds(pairs[:, 0], pairs[:, 1])
+
+
+def target_bounds_of(target_bounds: Any) -> tuple[float, float] | None:
+    """(low, high) of what is predicted, declared; None where it is not."""
+    if target_bounds is None:
+        return None
+    try:
+        low, high = (float(end) for end in target_bounds)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise InvalidArgument(
+            "target_bounds", target_bounds, "(low, high), two public numbers, not read off these rows"
+        )
+    return low, high
+
+
+def _pairs(bounds: Any) -> Array:
+    try:
+        pairs = np.asarray(bounds, dtype=float)
+    except (TypeError, ValueError):
+        pairs = np.zeros(0)
+    shaped = pairs.shape == (2,) or (pairs.ndim == 2 and pairs.shape[1] == 2)
+    if not shaped or not np.isfinite(pairs).all() or not (pairs[..., 0] < pairs[..., 1]).all():
+        raise InvalidArgument("bounds", bounds, _WANTED)
+    return pairs
+
+
+def dense(x: Any) -> Any:
+    """A sparse matrix as an array: gradients of all its columns are clipped and noised, also where it is 0."""
+    if not bool(sparse.issparse(x)):
+        return x
+    if x.shape[0] * x.shape[1] * 4 > _MOST_DENSE:
+        size = f"a sparse matrix of {x.shape[0]} x {x.shape[1]}"
+        wanted = "small enough to be dense: noise is added to the weights of all columns; hash to fewer columns"
+        raise InvalidArgument("X", size, wanted)
+    return x.astype(np.float32).toarray()

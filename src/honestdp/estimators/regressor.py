@@ -1,0 +1,63 @@
+"""`PrivateRegressor`: a regressor of scikit-learn whose epsilon covers everything that its `fit` does."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from honestdp.estimators.base import PrivateEstimator
+from honestdp.estimators.inputs import Array, target_bounds_of
+
+
+class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
+    """A regressor for scikit-learn, trained with differential privacy: one `fit` is one private training, or one search.
+
+    target_bounds: (low, high) of what is predicted, public: it is then scaled from -1 to 1 and clipped, and so are predictions.
+        Without them y is taken as it comes, which learns slowly where it is large.
+    epsilon, delta, bounds, width, model, optimizer, space and all others: those of `PrivateClassifier`. A search needs
+        metric=honestdp.ClippedLoss(bound), the most that a row's squared error, of y scaled, may count.
+
+    After `fit`: `statement_`, `result_` and `model_`. `score` is the exact R2 on the rows that it is given: of private rows it
+    is no private number, and not for publishing. Raises what `PrivateClassifier` raises.
+
+    >>> import numpy as np, honestdp
+    >>> x = np.random.default_rng(0).uniform(0, 10, (500, 2))
+    >>> regressor = honestdp.PrivateRegressor(epsilon=3, bounds=(0, 10), target_bounds=(0, 20), steps=20, lot=100)
+    >>> regressor.fit(x, x.sum(axis=1)).predict(x).max() <= 20
+    np.True_
+    """
+
+    def __init__(
+        self, *, epsilon: Any = None, delta: Any = None, table: Any = None, bounds: Any = None, target_bounds: Any = None,
+        width: int = 0, model: Any = None, optimizer: Any = "horizon", space: Any = None, selection: Any = "auto",
+        validation: float = 0.2, metric: Any = None, max_runs: Any = None, candidates: Any = None,
+        published: bool = False, lot: Any = None, steps: Any = None, epochs: Any = None, ledger: Any = None,
+        dataset: Any = None, note: str = "", out: Any = None, preprocessing: Any = None, public_steps: Any = None,
+        strict: bool = False, secure: bool = False, compute: Any = None, random_state: Any = None,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
+
+    target_bounds: Any
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of numbers. Returns the estimator."""
+        return self._fit(X, y)
+
+    def predict(self, X: Any) -> Array:
+        """A number for each row, in the units of y."""
+        outputs = self._outputs(X)[:, 0]
+        if self._target is None:
+            return outputs
+        low, high = self._target
+        return low + (high - low) * (np.clip(outputs, -1, 1) + 1) / 2
+
+    def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
+        y = np.asarray(y, dtype=np.float64)
+        self._target = target_bounds_of(self.target_bounds)
+        if self._target is None:
+            return y.astype(np.float32), 1, ["what is predicted was taken as it came"]
+        low, high = self._target
+        scaled = np.clip(2 * (y - low) / (high - low) - 1, -1, 1).astype(np.float32)
+        return scaled, 1, ["what is predicted by declared bounds as -1 to 1, clipped"]
