@@ -18,7 +18,9 @@ from torch import nn
 from honestdp import checks
 from honestdp.budget import NOT_STATED, Budget, Statement
 from honestdp.checks import InvalidArgument
+from honestdp.data.tables.table import Table
 from honestdp.estimators.callers import refuse_many_fits, steps_before
+from honestdp.estimators.declared import rows_of, table_of
 from honestdp.estimators.inputs import Array, bounds_of
 from honestdp.estimators.steps import checked_public
 from honestdp.optimizers.rule import Rule, rule_class, rule_of
@@ -29,6 +31,7 @@ from honestdp.search.tune import tune
 from honestdp.training.history import recall, remember
 from honestdp.training.models import fresh
 from honestdp.training.result import Result
+from honestdp.training.shape import not_declared
 from honestdp.training.train import train
 
 _BATCH = 65536  # rows that are predicted at once
@@ -54,6 +57,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     preprocessing: Any
     public_steps: Any
     random_state: Any
+    _task: str
     result_: Result | TuneResult
     model_: nn.Module
     statement_: Statement
@@ -81,6 +85,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Of one estimator: labels as a model's loss reads them, the outputs of the model, and what is said of them."""
         raise NotImplementedError
 
+    def _declare(self, table: Table) -> None:
+        """Of one estimator: what it knows from a table."""
+
     def _settings(self) -> dict[str, Any]:
         """Of one estimator: arguments of `train` and `tune` besides those that both estimators have."""
         return {}
@@ -88,32 +95,38 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any) -> Self:
         refuse_many_fits(self)
         before = steps_before(checked_public(self.public_steps))
-        x, labels, outputs, described = self._encoded(X, y)
-        budget = self._budget(len(labels))
+        data, inputs, outputs, described = self._read(X, y) if self.table is None else self._read_table(X, y)
+        records = len(data[1] if isinstance(data, tuple) else data)
+        if records < 2:
+            raise InvalidArgument("X", f"n_samples = {records}", "at least 2 rows: one row alone cannot hide")
         words = "; ".join([self.preprocessing or NOT_STATED, *before, *described])
-        copied = not np.may_share_memory(x, X) if isinstance(X, np.ndarray) else True
         past = recall(X, books=None, where=None, resumed=False, start=set())
-        result = self._trained((x, labels), self._network(x.shape[1], outputs), budget, words)
-        if copied:  # training remembers where its own arrays lie, which nobody has but this fit
-            remember(past)
-            result = _with_notes(result, [note for note in past.notes if self.dataset is None])
+        result = self._trained(data, self._network(inputs, outputs), self._budget(records), records, words)
+        if not (isinstance(data, tuple) and isinstance(X, np.ndarray) and np.may_share_memory(data[0], X)):
+            remember(past)  # training itself remembers where its own arrays lie, which are gone after this fit
+            result = _with_notes(result, past.notes if self.dataset is None else ())
         self.result_, self.model_, self.statement_ = result, result.model.eval(), result.statement
         return self
 
-    def _encoded(self, X: Any, y: Any) -> tuple[Array, Array, int, list[str]]:
-        """Inputs, labels, the outputs that a model needs, and what was done to the rows, in words."""
+    def _read(self, X: Any, y: Any) -> tuple[Any, int, int, list[str]]:
+        """Data to train with, how many inputs and outputs a model needs, and what was done to the rows, in words."""
         if y is None:
             wanted = (
                 "given: a private estimator learns from labels, and requires y to be passed, but the target y is None"
             )
             raise InvalidArgument("y", None, wanted)
-        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=False, y_numeric=False, dtype="numeric")
-        if len(y) < 2:
-            raise InvalidArgument("X", "n_samples = 1", "at least 2 rows: one row cannot hide")
-        labels, outputs, said = self._labels(y)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
+        labels, outputs, described = self._labels(y)
         names = getattr(self, "feature_names_in_", None)
-        self._inputs = bounds_of(self.bounds, columns=X.shape[1], names=names)
-        return self._inputs.encode(X), labels, outputs, [*self._inputs.describe(), *said]
+        self._inputs: Any = bounds_of(self.bounds, columns=X.shape[1], names=names)
+        return (self._inputs.encode(X), labels), X.shape[1], outputs, [*self._inputs.describe(), *described]
+
+    def _read_table(self, X: Any, y: Any) -> tuple[Any, int, int, list[str]]:
+        """The same of rows that a table declares."""
+        self._inputs = table = table_of(self.table, task=self._task, bounds=self.bounds)
+        self._declare(table)
+        self.n_features_in_, self.feature_names_in_ = len(table.inputs), np.array(list(table.inputs), dtype=object)
+        return table.data(rows_of(table, X, y)), table.width, table.outputs, table.describe()
 
     def _budget(self, records: int) -> Budget:
         if self.epsilon is None:
@@ -130,7 +143,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("model", type(self.model).__name__, wanted)
         return partial(self.model, inputs, outputs)
 
-    def _trained(self, data: Any, model: Callable[..., nn.Module], budget: Budget, words: str) -> Result | TuneResult:
+    def _trained(
+        self, data: Any, model: Callable[..., nn.Module], budget: Budget, records: int, words: str
+    ) -> Result | TuneResult:
         """One training, or a search where there is something to search. Both pay for themselves out of the budget alone."""
         seed = self.random_state
         if seed is not None:
@@ -144,12 +159,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             }
             return tune(model, data, **how)
         shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
-        run = None
+        run: Run | None = None
+        notes: tuple[str, ...] = ()
         if any(value is not None for value in shape.values()):
-            chosen = chosen_shape(budget, records=len(data[1]), **shape)
-            run = Run(records=len(data[1]), lot=chosen.lot, steps=chosen.steps, noise=0.0)
+            chosen = chosen_shape(budget, records=records, **shape)
+            run = Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0)
+            notes = (*([chosen.how] if chosen.how else []), not_declared(records))
         start = secrets.randbits(63) if seed is None else seed
-        return train(fresh(model, start=start), data, run=run, optimizer=rule_of(self.optimizer), **how)
+        result = train(fresh(model, start=start), data, run=run, optimizer=rule_of(self.optimizer), **how)
+        return _with_notes(result, notes)
 
     def _searches(self) -> bool:
         if self.space is not None or isinstance(self.optimizer, list | tuple):
@@ -161,14 +179,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any) -> Array:
         """float64 `[rows, outputs]`: what the model gives for rows. Free: it is what left under the guarantee."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
-        self.model_.eval()
-        device = next(self.model_.parameters()).device
+        if self.table is None:
+            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
+        x, model = torch.from_numpy(self._inputs.encode(X)), self.model_.eval()
+        device = next(model.parameters()).device
         with torch.no_grad():
-            parts = [
-                self.model_(torch.from_numpy(self._inputs.encode(X[first : first + _BATCH])).to(device)).double().cpu()
-                for first in range(0, X.shape[0], _BATCH)
-            ]
+            parts = [model(part.to(device)).double().cpu() for part in torch.split(x, _BATCH)]
         return torch.cat(parts).numpy()
 
 
@@ -180,15 +196,15 @@ def network(inputs: int, outputs: int, width: int = 0) -> nn.Module:
 
 
 def default_delta(records: int) -> float:
-    """The largest power of ten below 1/N.
+    """The largest power of ten that is at most a tenth of 1/N.
 
     >>> default_delta(45222), default_delta(1000)
-    (1e-05, 0.0001)
+    (1e-06, 0.0001)
     """
-    return float(f"1e-{math.floor(math.log10(records)) + 1}")
+    return float(f"1e-{math.ceil(math.log10(records)) + 1}")
 
 
-def _with_notes(result: Result | TuneResult, notes: list[str]) -> Result | TuneResult:
+def _with_notes(result: Result | TuneResult, notes: tuple[str, ...]) -> Result | TuneResult:
     if isinstance(result, Result):
         return replace(result, notes=(*result.notes, *notes))
     return replace(result, statement=replace(result.statement, notes=(*result.statement.notes, *notes)))

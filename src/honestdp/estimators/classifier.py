@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,9 +11,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from honestdp.checks import InvalidArgument
+from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator
+from honestdp.estimators.declared import classes_of
 from honestdp.estimators.inputs import Array
 from honestdp.logs import logger
+from honestdp.losses.class_weights import BALANCED, checked_prevalence
 
 _log = logger("honestdp")
 _DECLARED = "the class labels were declared"
@@ -27,11 +30,14 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     """A classifier for scikit-learn, trained with differential privacy: one `fit` is one private training, or one search.
 
     epsilon: of everything that `fit` does. delta: left out, the largest power of ten below one over the number of rows.
-    bounds: of the inputs, public: (low, high) for all columns, one pair for each, or a dictionary by their names. Inputs are then
-        scaled from -1 to 1 and clipped; without bounds they are taken as they come.
+    table: a honestdp.Table, which declares columns, their bounds and categories, and the target's classes. X is then rows in the
+        units that it declares, a pandas DataFrame for one, or the path of a file.
+    bounds: without a table, of the inputs, public: (low, high) for all columns, one pair for each, or a dictionary by
+        their names. Inputs are then scaled from -1 to 1 and clipped; without bounds they are taken as they come.
     classes: the labels that there are, declared; left out, they are read off y, and the statement says so.
     prevalence: the part of each class, DECLARED and never counted: a list in the order of classes, or a dictionary by label.
-    class_weights: a list or a dictionary of numbers by which losses are multiplied, or "balanced" with prevalence.
+    class_weights: a list or a dictionary of numbers by which losses are multiplied, or "balanced" with prevalence: 1 for the
+        rarest class and less for the others, since the clip would cut larger ones.
     width: units of a hidden layer, 0 for a linear model. model: in its place a function of (inputs, outputs) that makes a module.
     optimizer, space: with the default there is one run on all rows. With a space, or an optimizer that needs one, `fit` is a
         search as by `honestdp.tune`, which selection, validation, metric, max_runs, candidates, published and out are for.
@@ -64,13 +70,18 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     ) -> None:  # fmt: skip
         self._keep(locals())
 
+    _task = "classification"
     classes: Any
     prevalence: Any
     class_weights: Any
     classes_: Array
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of labels. Returns the estimator."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of labels. Returns the estimator.
+
+        With a table X is rows in the units that it declares, or the path of a CSV or Parquet file; y is left out where X has the
+        target's column.
+        """
         return self._fit(X, y)
 
     def predict(self, X: Any) -> Array:
@@ -85,6 +96,11 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         return probabilities
 
     # ---- Declared classes
+
+    def _declare(self, table: Table) -> None:
+        if self.classes is not None:
+            raise InvalidArgument("classes", self.classes, "left out where there is a table, which declares them")
+        self.classes_ = classes_of(table)
 
     def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
         check_classification_targets(y)
@@ -105,6 +121,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
 
     def _declared(self) -> list[Any] | None:
         """Labels that were declared, as classes or as keys of a dictionary that is about them."""
+        if self.table is not None:
+            return list(self.table.classes)
         if self.classes is None:
             named = next((d for d in (self.prevalence, self.class_weights) if isinstance(d, Mapping)), None)
             return None if named is None else list(named)
@@ -114,7 +132,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         return labels
 
     def _settings(self) -> dict[str, Any]:
-        return {name: self._in_order(name) for name in ("prevalence", "class_weights")}
+        numbers = {name: self._in_order(name) for name in ("prevalence", "class_weights")}
+        if numbers["class_weights"] == BALANCED and numbers["prevalence"] is not None:
+            numbers["class_weights"] = below_the_clip(checked_prevalence(numbers["prevalence"]))
+        return numbers
 
     def _in_order(self, name: str) -> Any:
         """A number for each class in the order of `classes_`, of a dictionary by label or a list in the order of classes."""
@@ -132,3 +153,15 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         if set(by_label) != set(self.classes_.tolist()):
             raise InvalidArgument(name, numbers, f"of the classes {self.classes_.tolist()}")
         return [float(by_label[label]) for label in self.classes_.tolist()]
+
+
+def below_the_clip(prevalence: Sequence[float]) -> list[float]:
+    """Weights that balance classes of these declared parts, the rarest's 1 and the others' less.
+
+    Weights with a mean of 1 would give the rarest class far more than 1, and clipping would cut its gradients back to those of
+    any other class, so that little was balanced.
+
+    >>> below_the_clip([0.9, 0.1])
+    [0.11111111111111112, 1.0]
+    """
+    return [min(prevalence) / part for part in prevalence]

@@ -7,6 +7,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from honestdp.checks import InvalidArgument
+from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator
 from honestdp.estimators.inputs import Array, target_bounds_of
 
@@ -16,7 +18,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
 
     target_bounds: (low, high) of what is predicted, public: it is then scaled from -1 to 1 and clipped, and so are predictions.
         Without them y is taken as it comes, which learns slowly where it is large.
-    epsilon, delta, bounds, width, model, optimizer, space and all others: those of `PrivateClassifier`. A search needs
+    epsilon, delta, table, bounds, width, model, optimizer, space and all others: those of `PrivateClassifier`. A search needs
         metric=honestdp.ClippedLoss(bound), the most that a row's squared error, of y scaled, may count.
 
     After `fit`: `statement_`, `result_` and `model_`. `score` is the exact R2 on the rows that it is given: of private rows it
@@ -39,19 +41,30 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         self._keep(locals())
 
+    _task = "regression"
     target_bounds: Any
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of numbers. Returns the estimator."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of numbers. Returns the estimator.
+
+        With a table as for `PrivateClassifier.fit`.
+        """
         return self._fit(X, y)
 
     def predict(self, X: Any) -> Array:
         """A number for each row, in the units of y."""
         outputs = self._outputs(X)[:, 0]
+        if self.table is not None:
+            return self.table.decode(outputs)  # type: ignore[no-any-return]
         if self._target is None:
             return outputs
         low, high = self._target
         return low + (high - low) * (np.clip(outputs, -1, 1) + 1) / 2
+
+    def _declare(self, table: Table) -> None:
+        if self.target_bounds is not None:
+            wanted = "left out where there is a table, which declares them"
+            raise InvalidArgument("target_bounds", self.target_bounds, wanted)
 
     def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
         y = np.asarray(y, dtype=np.float64)

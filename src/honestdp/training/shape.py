@@ -30,8 +30,12 @@ def shaped(run: Runs | None, data: Sized, *, declared: bool, budget: Any, runs: 
     if records == 0:
         raise InvalidArgument("data", "no records", "at least one record")
     chosen = chosen_shape(budget, records=records, candidates=runs)
-    counted = (
+    notes = (chosen.how,) if declared else (chosen.how, not_declared(records))
+    return Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0), notes
+
+
+def not_declared(records: int) -> str:
+    """The note on a number of records that nobody declared."""
+    return (
         f"the number of records, {records}, was not declared but taken to be that of the data; it is taken to be public"
     )
-    notes = (chosen.how,) if declared else (chosen.how, counted)
-    return Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0), notes

@@ -1,0 +1,41 @@
+"""`PrivateRegressor`: numbers in the user's units, by declared bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import honestdp
+from honestdp.errors import InvalidArgument
+from tests.estimators.made_up import regressor, rows
+
+
+def test_it_learns_in_the_units_of_y() -> None:
+    x, _ = rows(3000)
+    y = 1000 + 50 * x[:, 0] - 20 * x[:, 1]
+    fitted = regressor(target_bounds=(500, 2000), steps=200, lot=300).fit(x, y)
+    assert fitted.score(x, y) > 0.7
+    assert fitted.statement_.epsilon <= 3
+
+
+def test_predictions_stay_within_the_declared_bounds() -> None:
+    x, _ = rows()
+    predicted = regressor(target_bounds=(4, 5)).fit(x, x[:, 0]).predict(x * 1e6)
+    assert predicted.min() >= 4
+    assert predicted.max() <= 5
+
+
+@pytest.mark.parametrize("bounds", [(1, 0), (0, np.nan), 3, "high", (1, 2, 3)])
+def test_target_bounds_that_are_none_are_refused(bounds: Any) -> None:
+    x, _ = rows()
+    with pytest.raises(InvalidArgument, match="target_bounds must be"):
+        regressor(target_bounds=bounds).fit(x, x[:, 0])
+
+
+def test_a_search_is_scored_by_a_clipped_loss() -> None:
+    x, _ = rows()
+    space = {"lr": [0.1, 1.0], "clip": 1.0}
+    fitted = regressor(optimizer="sgd", space=space, metric=honestdp.ClippedLoss(1.0)).fit(x, x[:, 0])
+    assert fitted.result_.score.name == "loss"
