@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from honestdp.data.tables.quantities import Date, Flag, Number, Range
     from honestdp.data.tables.schema import read_schema, template
     from honestdp.data.tables.table import Table
-    from honestdp.gradients.draws import GaussianDraw
     from honestdp.estimators.classifier import PrivateClassifier
     from honestdp.estimators.regressor import PrivateRegressor
+    from honestdp.gradients.draws import GaussianDraw
     from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
     from honestdp.planner.comparison import plan

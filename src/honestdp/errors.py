@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from honestdp.accounting.rdp import AccountingWarning, FallBack
     from honestdp.boundary.decoding import RecordFailed, WorkerDied
     from honestdp.data.sources import DatasetUnavailable
-    from honestdp.federated.client import RoundFailed, RoundsOver
     from honestdp.estimators.steps import UncountedUse
+    from honestdp.federated.client import RoundFailed, RoundsOver
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.errors import (  # isort: skip
         BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
