@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     class Untrained:
         model = torch.nn.Linear(3, 2)
-        statement = None
+        statement, notes = None, ()
 
     def ask(model: Any, data: Any, **arguments: Any) -> Any:
         calls.append({"model": model, "data": data, **arguments})
@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     for name in ("train", "tune"):
         monkeypatch.setattr(base, name, ask)
-    monkeypatch.setattr(base, "_with_notes", lambda result, _: result)
+    monkeypatch.setattr(base, "replace", lambda result, **_: result)
     return calls
 
 
@@ -202,7 +202,7 @@ def test_a_second_fit_on_the_same_rows_is_noted_though_its_arrays_are_new() -> N
 def test_inputs_are_scaled_by_declared_bounds_and_clipped(bounds: Any, asked: Any) -> None:
     frame = pd.DataFrame([[0.0, 5.0, 10.0], [-99.0, 7.5, 1e9]], columns=["a", "b", "c"])
     classifier(bounds=bounds, lot=2).fit(frame, ["no", "yes"])
-    np.testing.assert_allclose(asked[0]["data"][0], [[-1, 0, 1], [-1, 0.5, 1]])
+    np.testing.assert_allclose(asked[0]["data"].read()[0], [[-1, 0, 1], [-1, 0.5, 1]])
 
 
 @pytest.mark.parametrize(

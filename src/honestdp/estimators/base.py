@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,19 +17,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from honestdp import checks
+from honestdp.boundary.unread import Unread
 from honestdp.budget import NOT_STATED, Budget, Statement
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.callers import refuse_many_fits, steps_before
 from honestdp.estimators.declared import rows_of, table_of
-from honestdp.estimators.inputs import Array, bounds_of
+from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, refuse_too_wide
 from honestdp.estimators.steps import checked_public
 from honestdp.optimizers.rule import Rule, rule_class, rule_of
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import Run
 from honestdp.search.result import TuneResult
 from honestdp.search.tune import tune
-from honestdp.training.history import recall, remember
 from honestdp.training.models import fresh
 from honestdp.training.result import Result
 from honestdp.training.shape import not_declared
@@ -95,38 +96,38 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any) -> Self:
         refuse_many_fits(self)
         before = steps_before(checked_public(self.public_steps))
-        data, inputs, outputs, described = self._read(X, y) if self.table is None else self._read_table(X, y)
-        records = len(data[1] if isinstance(data, tuple) else data)
-        if records < 2:
-            raise InvalidArgument("X", f"n_samples = {records}", "at least 2 rows: one row alone cannot hide")
-        words = "; ".join([self.preprocessing or NOT_STATED, *before, *described])
-        past = recall(X, books=None, where=None, resumed=False, start=set())
-        result = self._trained(data, self._network(inputs, outputs), self._budget(records), records, words)
-        if not (isinstance(data, tuple) and isinstance(X, np.ndarray) and np.may_share_memory(data[0], X)):
-            remember(past)  # training itself remembers where its own arrays lie, which are gone after this fit
-            result = _with_notes(result, past.notes if self.dataset is None else ())
-        self.result_, self.model_, self.statement_ = result, result.model.eval(), result.statement
+        data = self._read(X, y) if self.table is None else self._read_table(X, y)
+        if len(data) < 2:
+            raise InvalidArgument("X", f"n_samples = {len(data)}", "at least 2 rows: one row alone cannot hide")
+        stated = self.preprocessing or (None if isinstance(X, str | Path) and not before else NOT_STATED)
+        words = None if stated is None else "; ".join([stated, *before])
+        self.result_ = self._trained(data, self._network(data.none[0].shape[1], self._count), words)
+        self.model_, self.statement_ = self.result_.model.eval(), self.result_.statement
         return self
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, int, int, list[str]]:
-        """Data to train with, how many inputs and outputs a model needs, and what was done to the rows, in words."""
+    def _read(self, X: Any, y: Any) -> Unread:
+        """Rows in arrays, as `train` and `tune` take data."""
         if y is None:
             wanted = (
                 "given: a private estimator learns from labels, and requires y to be passed, but the target y is None"
             )
             raise InvalidArgument("y", None, wanted)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
-        labels, outputs, described = self._labels(y)
+        x, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
+        refuse_too_wide(x)
+        labels, self._count, described = self._labels(y)
         names = getattr(self, "feature_names_in_", None)
-        self._inputs: Any = bounds_of(self.bounds, columns=X.shape[1], names=names)
-        return (self._inputs.encode(X), labels), X.shape[1], outputs, [*self._inputs.describe(), *described]
+        self._inputs: Any = bounds_of(self.bounds, columns=x.shape[1], names=names)
+        return EncodedRows(x, labels, self._inputs, words=[*self._inputs.describe(), *described], where=X)
 
-    def _read_table(self, X: Any, y: Any) -> tuple[Any, int, int, list[str]]:
+    def _read_table(self, X: Any, y: Any) -> Unread:
         """The same of rows that a table declares."""
         self._inputs = table = table_of(self.table, task=self._task, bounds=self.bounds)
         self._declare(table)
+        self._count = table.outputs
         self.n_features_in_, self.feature_names_in_ = len(table.inputs), np.array(list(table.inputs), dtype=object)
-        return table.data(rows_of(table, X, y)), table.width, table.outputs, table.describe()
+        data = table.data(rows_of(table, X, y))
+        data.where = Path(X) if isinstance(X, str) else X  # not the columns as they were put together here
+        return data
 
     def _budget(self, records: int) -> Budget:
         if self.epsilon is None:
@@ -143,31 +144,29 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("model", type(self.model).__name__, wanted)
         return partial(self.model, inputs, outputs)
 
-    def _trained(
-        self, data: Any, model: Callable[..., nn.Module], budget: Budget, records: int, words: str
-    ) -> Result | TuneResult:
+    def _trained(self, data: Unread, model: Callable[..., nn.Module], words: str | None) -> Result | TuneResult:
         """One training, or a search where there is something to search. Both pay for themselves out of the budget alone."""
-        seed = self.random_state
+        seed, records = self.random_state, len(data)
         if seed is not None:
             checks.whole(least=0, random_state=seed)
         names = ("ledger", "dataset", "note", "strict", "secure", "compute")
         how = {name: getattr(self, name) for name in names} | self._settings()
-        how |= {"budget": budget, "noise_seed": seed, "preprocessing": words}
+        how |= {"budget": self._budget(records), "noise_seed": seed, "preprocessing": words}
         if self._searches():
             how |= {
                 name: getattr(self, name) for name in (*_OF_A_SEARCH, "optimizer", "space", "lot", "steps", "epochs")
             }
             return tune(model, data, **how)
-        shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
-        run: Run | None = None
-        notes: tuple[str, ...] = ()
-        if any(value is not None for value in shape.values()):
-            chosen = chosen_shape(budget, records=records, **shape)
-            run = Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0)
-            notes = (*([chosen.how] if chosen.how else []), not_declared(records))
         start = secrets.randbits(63) if seed is None else seed
-        result = train(fresh(model, start=start), data, run=run, optimizer=rule_of(self.optimizer), **how)
-        return _with_notes(result, notes)
+        module, rule = fresh(model, start=start), rule_of(self.optimizer)
+        shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
+        if all(value is None for value in shape.values()):
+            return train(module, data, optimizer=rule, **how)
+        chosen = chosen_shape(how["budget"], records=records, **shape)
+        run = Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0)
+        notes = [*([chosen.how] if chosen.how else []), *([] if data.known.declared else [not_declared(records)])]
+        result = train(module, data, run=run, optimizer=rule, **how)
+        return replace(result, notes=(*result.notes, *notes))
 
     def _searches(self) -> bool:
         if self.space is not None or isinstance(self.optimizer, list | tuple):
@@ -202,9 +201,3 @@ def default_delta(records: int) -> float:
     (1e-06, 0.0001)
     """
     return float(f"1e-{math.ceil(math.log10(records)) + 1}")
-
-
-def _with_notes(result: Result | TuneResult, notes: tuple[str, ...]) -> Result | TuneResult:
-    if isinstance(result, Result):
-        return replace(result, notes=(*result.notes, *notes))
-    return replace(result, statement=replace(result.statement, notes=(*result.statement.notes, *notes)))

@@ -6,13 +6,17 @@ from columns of very different sizes; a scale that is read off the rows would te
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import sparse
+from torch import Tensor
 
+from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
 
 Array = np.ndarray[Any, Any]
@@ -32,20 +36,48 @@ class Bounds:
     high: Array | None
 
     def encode(self, x: Any) -> Array:
-        """float32 `[rows, columns]`: from -1 at the lower bound to 1 at the upper, and clipped to them."""
+        """float32 `[rows, columns]`, a copy: from -1 at the lower bound to 1 at the upper, and clipped to them."""
         x = dense(x)
         if self.low is None or self.high is None:
-            return np.ascontiguousarray(x, dtype=np.float32)
+            return np.array(x, dtype=np.float32, order="C")
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         scaled = np.empty(x.shape, np.float32)
         for first in range(0, len(x), _BLOCK):  # so that no second copy of all rows is made on the way
             scaled[first : first + _BLOCK] = np.clip((x[first : first + _BLOCK] - middle) / half, -1, 1)
         return scaled
 
+    @property
+    def digest(self) -> str:
+        """Equal for equal bounds alone."""
+        ends = b"" if self.low is None or self.high is None else self.low.tobytes() + self.high.tobytes()
+        return hashlib.sha256(ends).hexdigest()[:16]
+
     def describe(self) -> list[str]:
         if self.low is None:
             return ["inputs were taken as they came; nothing was scaled here"]
         return [f"{len(self.low)} columns by declared bounds as -1 to 1, clipped"]
+
+
+class EncodedRows(Unread):
+    """Rows in memory, encoded after the charge. labels: as a loss reads them. words: on what was done to them, for a statement.
+    where: the user's own object, by which a second fit on the same rows is known.
+    """
+
+    def __init__(self, x: Any, labels: Array, bounds: Bounds, *, words: list[str], where: Any) -> None:
+        self._x, self._labels, self._bounds, self.where = x, labels, bounds, where
+        self.known = Known(
+            declared=False, preprocessing="; ".join(words), spent=0.0, words=f"by bounds {bounds.digest}"
+        )
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @property
+    def none(self) -> tuple[Tensor, Tensor]:
+        return torch.empty(0, self._x.shape[1]), torch.from_numpy(self._labels[:0].copy())
+
+    def read(self) -> tuple[Array, Array]:
+        return self._bounds.encode(self._x), self._labels.copy()
 
 
 def bounds_of(bounds: Any, *, columns: int, names: Any) -> Bounds:
@@ -93,12 +125,14 @@ def _pairs(bounds: Any) -> Array:
     return pairs
 
 
-def dense(x: Any) -> Any:
-    """A sparse matrix as an array: gradients of all its columns are clipped and noised, also where it is 0."""
-    if not bool(sparse.issparse(x)):
-        return x
-    if x.shape[0] * x.shape[1] * 4 > _MOST_DENSE:
+def refuse_too_wide(x: Any) -> None:
+    """A sparse matrix becomes an array: gradients of all its columns are clipped and noised, also where it is 0."""
+    if bool(sparse.issparse(x)) and x.shape[0] * x.shape[1] * 4 > _MOST_DENSE:
         size = f"a sparse matrix of {x.shape[0]} x {x.shape[1]}"
         wanted = "small enough to be dense: noise is added to the weights of all columns; hash to fewer columns"
         raise InvalidArgument("X", size, wanted)
-    return x.astype(np.float32).toarray()
+
+
+def dense(x: Any) -> Any:
+    """A sparse matrix as an array."""
+    return x.astype(np.float32).toarray() if bool(sparse.issparse(x)) else x
