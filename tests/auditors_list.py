@@ -20,8 +20,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/rounds.py",
     ),
     "What comes in": (
-        "boundary/data.py", "boundary/unread.py", "boundary/layouts.py", "boundary/records.py", "boundary/decoding.py",
-        "boundary/intake.py", "boundary/whereabouts.py", "boundary/augmenting.py", "augment/__init__.py",
+        "boundary/data.py", "boundary/arrays.py", "boundary/people.py", "boundary/unread.py", "boundary/layouts.py",
+        "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/whereabouts.py", "boundary/augmenting.py",
+        "augment/__init__.py",
     ),
     "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/scores.py"),
     "Secrecy of a search": ("search/secret.py", "search/vault.py"),

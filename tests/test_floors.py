@@ -15,7 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logs": set(),
     "run": {"checks"},
     "notebook": set(),
-    "budget": {"checks", "notebook"},
+    "budget": {"checks", "notebook", "run"},
     "losses": {"checks"},
     "kernels": {"logs"},
     "gradients": {"checks", "kernels", "logs", "losses"},

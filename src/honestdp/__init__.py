@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LogLikelihood,
         LogLoss,
     )
+    from honestdp.boundary.people import by_person
     from honestdp.data.named import load_dataset
     from honestdp.data.tables.categories import Categories
     from honestdp.data.tables.column import Ignore
@@ -49,6 +50,7 @@ _HOMES = {
     name: home
     for home, names in {
         "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLikelihood LogLoss",
+        "boundary.people": "by_person",
         "data.named": "load_dataset",
         "data.tables.categories": "Categories",
         "data.tables.column": "Ignore",
@@ -77,8 +79,8 @@ __all__ = [
     "Accuracy", "BalancedAccuracy", "Budget", "Categories", "Choice", "ClippedLoss", "Compute", "Date",
     "DeclaredMetric", "DryRun", "Flag", "GaussianDraw", "Ignore", "JsonLines", "Ledger", "LogLikelihood", "LogLoss",
     "LogUniform", "Number", "PrivateClassifier", "PrivateRegressor", "Range", "Result", "Run", "Statement", "Table",
-    "TensorBoard", "TuneResult", "Uniform", "accounting", "augment", "dry_run", "epsilon", "errors", "federated", "fix",
-    "gradients", "least_noise", "load_dataset", "optimizers", "plan", "read_schema", "selection", "template", "train",
+    "TensorBoard", "TuneResult", "Uniform", "accounting", "augment", "by_person", "dry_run", "epsilon", "errors", "federated",
+    "fix", "gradients", "least_noise", "load_dataset", "optimizers", "plan", "read_schema", "selection", "template", "train",
     "train_population", "tune",
 ]  # fmt: skip
 

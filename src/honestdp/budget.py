@@ -14,8 +14,9 @@ from typing import Any
 
 from honestdp import checks
 from honestdp.notebook import preformatted
+from honestdp.run import PERSON, ROW, Unit
 
-RELATION = "add or remove one record"
+RELATION = ROW.relation
 LEDGER_VARIABLE = "HONESTDP_LEDGER"
 """Of the environment: the ledger where none is named."""
 ASSUMPTIONS = (
@@ -24,10 +25,7 @@ ASSUMPTIONS = (
     "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
 )
 
-PROTECTS = (
-    "one row of the data: a person only if nobody has more than one row (with k rows of theirs, epsilon is up to k times as "
-    "large, and delta grows by more)"
-)
+PROTECTS = ROW.protects
 NOT_STATED = (
     "not stated; what was computed from the data beforehand (scaling, vocabularies, cleaning) is not in this number"
 )
@@ -84,14 +82,25 @@ def large_delta(delta: float, records: int) -> tuple[str, ...]:
     return ()
 
 
-def in_words(epsilon: float, delta: float) -> tuple[str, str]:
-    """What epsilon and delta mean, in two sentences for people who have never met them."""
+def assumptions(unit: Unit) -> tuple[str, ...]:
+    """What a statement of so-and-so's records rests on."""
+    usual = tuple(text.replace("the number of records", f"the number of {unit.plural}") for text in ASSUMPTIONS)
+    return (
+        (*usual, f"{unit.person} tells people apart, and the cap of {unit.rows} on rows was declared")
+        if unit.person
+        else usual
+    )
+
+
+def in_words(epsilon: float, delta: float, who: str = "record") -> tuple[str, str]:
+    """What epsilon and delta mean, in two sentences for people who have never met them. who: is protected."""
+    it = "them" if who == "person" else "it"
     share = f"{delta:g}".replace("e-0", "e-") + (f" ({chance(delta)})" if chance(delta) else "")
     return (
-        "Take any one record of the data, and imagine that everything was done without it. Whatever somebody might conclude from "
-        f"what left is at most {likelihood(epsilon)} times as likely with the record as without it, plus a probability of "
+        f"Take any one {who} of the data, and imagine that everything was done without {it}. Whatever somebody might conclude "
+        f"from what left is at most {likelihood(epsilon)} times as likely with the {who} as without {it}, plus a probability of "
         f"{share}; and the other way round.",
-        "Somebody who holds it for as likely as not that the record is in the data, and who knows everything else, guesses right "
+        f"Somebody who holds it for as likely as not that the {who} is in the data, and who knows everything else, guesses right "
         f"with a probability of at most {surest_guess(epsilon, delta)} after seeing what left. Without seeing anything it is "
         "50\u202f%.",
     )
@@ -217,7 +226,9 @@ class Statement:
     @property
     def words(self) -> tuple[str, ...]:
         """What is guaranteed in two plain sentences; none where nothing is."""
-        return () if self.not_private or not math.isfinite(self.epsilon) else in_words(self.epsilon, self.delta)
+        if self.not_private or not math.isfinite(self.epsilon):
+            return ()
+        return in_words(self.epsilon, self.delta, "person" if self.relation == PERSON else "record")
 
     def as_dict(self) -> dict[str, object]:
         """The statement for JSON. An infinite epsilon is the string "Infinity", for JSON has no such number."""

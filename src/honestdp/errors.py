@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.errors import (  # isort: skip
         BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
-        Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, ReadOnly, StaleCopy,
+        Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
     )  # fmt: skip
     from honestdp.losses import LabelsUnfit
     from honestdp.search.errors import MachineStopped, SearchFailed
@@ -51,7 +51,7 @@ _HOMES = {
         "gradients": "ModelWritten RefusedModel",
         "ledger.errors": (
             "BrokenChain BudgetExceeded BudgetFixed KeyEnded KeyReused LedgerError Locked LookAlike Misremembered "
-            "NoBudget NoCharge NoLedger NotALedger NotPrivate ReadOnly StaleCopy"
+            "NoBudget NoCharge NoLedger NotALedger NotPrivate OtherUnit ReadOnly StaleCopy"
         ),
         "losses": "LabelsUnfit",
         "search.errors": "MachineStopped SearchFailed",
@@ -66,8 +66,8 @@ __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
     "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
     "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
-    "NotPrivate", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver", "SearchFailed",
-    "SearchStopped", "StaleCopy", "StopTraining", "UncountedUse", "UnknownEvent", "Unreadable", "WorkerDied",
+    "NotPrivate", "OtherUnit", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
+    "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "UncountedUse", "UnknownEvent", "Unreadable", "WorkerDied",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A run: the public constants of one training, the only source of what is executed and of what is accounted.
+"""A run: the public constants of one training, the only source of what is executed and accounted; and whose record it is.
 
 A run of T steps draws in each step a Poisson lot of rate q = L/N from N records, sums the clipped per-example gradients,
 adds Gaussian noise of sigma times the clip and divides by L. Its privacy depends on (q, sigma, T) alone. Those numbers
@@ -98,3 +98,45 @@ class Run:
 
     def with_steps(self, steps: int) -> Run:
         return replace(self, steps=steps)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Whose record is protected: one row, or a person with up to so many rows. Public.
+
+    person: what tells people apart, such as a column's name; empty where every row is a record of its own. rows: the cap.
+    """
+
+    person: str = ""
+    rows: int = 1
+
+    @property
+    def noun(self) -> str:
+        return "person" if self.person else "record"
+
+    @property
+    def plural(self) -> str:
+        return "people" if self.person else "records"
+
+    @property
+    def relation(self) -> str:
+        """What two neighbouring data differ in."""
+        return PERSON if self.person else RECORD
+
+    @property
+    def protects(self) -> str:
+        """For a statement."""
+        if not self.person:
+            return (
+                "one row of the data: a person only if nobody has more than one row (with k rows of theirs, epsilon is up to k "
+                "times as large, and delta grows by more)"
+            )
+        some = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        return (
+            f"one person, with all of their rows: those that share one value of {self.person}. At most {some} of a person were "
+            "used, and of whoever has more, those were chosen by a coin. Somebody with several ids is as many people"
+        )
+
+
+RECORD, PERSON = "add or remove one record", "add or remove one person, with all of their rows"
+ROW = Unit()

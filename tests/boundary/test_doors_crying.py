@@ -281,20 +281,20 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
     }
     assert public == {
         "PrivateData": {
-            *(
-                "augmented",
-                "check_labels",
-                "decoders",
-                "exact",
-                "fingerprint",
-                "guarded",
-                "known",
-                "read",
-                "shapes",
-                "split",
-            ),
+            "augmented",
+            "check_labels",
+            "decoders",
+            "drawn",
+            "exact",
+            "fingerprint",
+            "guarded",
+            "known",
+            "read",
+            "shapes",
+            "split",
+            "unit",
         },
-        "Intake": {"bytes_per_run", "decoding", "fingerprint", "mechanism", "rehearsal"},
+        "Intake": {"augment", "bytes_per_run", "decoding", "fingerprint", "mechanism", "rehearsal", "rounds", "unit"},
         "Mechanism": {"between_blocks", "random_state", "restore", "settle", "steps"},
         "ScoreDoor": {"score"},
         "Captured": {"replay"},
@@ -309,9 +309,9 @@ def test_every_attribute_of_the_doors_is_private_but_what_is_listed() -> None:
         for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kind))))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not node.attr.startswith("_")
     }
-    assert public == {"Mechanism.constants"}
+    assert public == {"Mechanism.constants", "PrivateData.augment"}
     assert {field.name for field in fields(intake.Intake) if not field.name.startswith("_")} == {
-        "question", "layout", "dtype", "fingerprint",
+        "question", "layout", "dtype", "fingerprint", "unit",
     }  # fmt: skip
 
 

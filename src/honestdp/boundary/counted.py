@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,11 @@ class Counted(ABC):
     @abstractmethod
     def best(self) -> float: ...
 
+    def within(self, numbers: Tensor) -> Tensor:
+        """numbers `[n]`, of any size or NaN -> `[n]`, each within the range; the worst in the place of NaN."""
+        low, high = sorted((self.worst, self.best))
+        return numbers.to(torch.float64, copy=True).nan_to_num_(nan=self.worst).clamp_(low, high)
+
     def units(self, numbers: Tensor) -> Tensor:
         """numbers `[n]`, of any size or NaN -> `[n]` whole numbers from -D to D. Each depends on its own number alone."""
         most, scale = self.sensitivity, 2 * self.sensitivity / (self.best - self.worst)
@@ -51,3 +57,36 @@ class Counted(ABC):
         """
         centred = 2 * (value - self.worst) / (self.best - self.worst) - 1
         return (self.best - self.worst) ** 2 / 4 * (1 - fraction * centred**2) / records
+
+
+@dataclass(frozen=True)
+class PersonMean(Counted):
+    """The mean of a metric over the rows of a person, each row's number within its range: one number a person, and so one that
+    moves S by at most D, however many rows they have. It is counted in 1/256 of the range: the mean of rows that are right or
+    wrong is neither.
+
+    rows: the metric of one row.
+    """
+
+    rows: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.rows.name)
+
+    @property
+    def worst(self) -> float:
+        return float(self.rows.worst)
+
+    @property
+    def best(self) -> float:
+        return float(self.rows.best)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        low, high = self.rows.limits
+        return low, high
+
+    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
+        """At most that of single rows: the square of a mean is at most the mean of the squares."""
+        return float(self.rows.sampling_variance(value, records=records, fraction=fraction))

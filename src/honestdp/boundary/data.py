@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -19,9 +18,11 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
 from honestdp.augment import Augmentation
+from honestdp.boundary.arrays import as_numbers, blocks, empty, in_words, is_dataset, native, on_disk, too_large
 from honestdp.boundary.augmenting import check_augment
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
 from honestdp.boundary.layouts import described, in_memory, inputs_of, no_labels
+from honestdp.boundary.people import ByPerson, People, PeopleRecords, RowsOfPeople, by_person
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
 from honestdp.boundary.unread import Known, Unread, in_two
@@ -29,6 +30,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.losses import check_labels
+from honestdp.run import ROW, Unit
 
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -39,9 +41,10 @@ class Shapes:
 
     x: Inputs
     y: Tensor
-    words: tuple[str, str]
-    """Shape and kind of inputs and labels, for people and for comparison."""
+    words: tuple[str, ...]
+    """Shape and kind of inputs and labels, and the cap on rows where a record is a person, to be read and compared."""
     augment: Augmentation | None = None
+    unit: Unit = ROW
 
     def blanks(self, module: nn.Module) -> Pair:
         """Two made-up examples, as the module reads them."""
@@ -51,41 +54,62 @@ class Shapes:
 
     def made_up(self, records: int = 2) -> PrivateData:
         """Records of zeros in these shapes."""
-        x, y = (inputs.each(lambda part: part.new_zeros(records, *part.shape[1:]), parts) for parts in (self.x, self.y))
-        return PrivateData((x, y)).augmented(self.augment)
+        rows, unit = records * self.unit.rows, self.unit
+        x, y = (inputs.each(lambda part: part.new_zeros(rows, *part.shape[1:]), parts) for parts in (self.x, self.y))
+        if not unit.person:
+            return PrivateData((x, y)).augmented(self.augment)
+        whose = np.repeat(np.arange(records), unit.rows)
+        people = PrivateData(by_person((x, y), whose, rows=unit.rows, name=unit.person)).augmented(self.augment)
+        return people.drawn(Seed.fixed(0))  # of nobody a row is too many
 
 
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
     x may also be a tuple or a dict of them, for models of several inputs, and there may be no y (`layouts` says what is
-    understood). augment: how the records of a lot are varied in training; what scores a run is read as it is.
+    understood). augment: how the records of a lot are varied in training; what scores a run is read as it is. Of what
+    `by_person` returns, a record is a person.
     """
+
+    _people: People | None
 
     def __init__(self, data: Any) -> None:
         self.augment: Augmentation | None = None
-        self._own = False
+        self._own, self._people = False, None
         if isinstance(data, PrivateData):
-            self.augment, self._own, data = data.augment, data._own, data._data
+            self.augment, self._own = data.augment, data._own
+        if isinstance(data, PrivateData | ByPerson):
+            self._people, data = data._people, data._data
         data = in_memory(data)
         self._pair: tuple[Any, Any] | None = None
         if isinstance(data, tuple | list) and len(data) == 2:
-            y = None if data[1] is None else _numbers("data[1]", data[1])
-            x = inputs_of(data[0], -1 if y is None else len(y), _numbers)
+            y = None if data[1] is None else as_numbers("data[1]", data[1])
+            x = inputs_of(data[0], -1 if y is None else len(y), as_numbers)
             y = no_labels(x) if y is None else y
             for part in inputs.leaves(x):
                 if len(part) != len(y):
                     raise InvalidArgument("data", f"{len(part)} inputs and {len(y)} labels", "one label for each input")
             data = self._pair = x, y
-        elif not isinstance(data, Unread) and not _is_dataset(data):
+        elif not isinstance(data, Unread) and not is_dataset(data):
             wanted = (
                 "a pair (x, y) of tensors or arrays, x one of them or a tuple or a dict of them, or a map-style Dataset; x "
                 "alone, or (x, None), where there are no labels"
             )
             raise InvalidArgument("data", type(data).__name__, wanted)
         self._data: Any = data
+        if self._people is not None and isinstance(data, Unread):
+            wanted = "rows themselves; of a Table, declare person= and rows_per_person= there"
+            raise InvalidArgument("data", "rows that are read later", wanted)
+        if self._people is not None and self._people.given != self._rows_in_all:
+            given = f"{self._people.given} ids and {self._rows_in_all} rows"
+            raise InvalidArgument("person", given, "one id for each row")
 
     def __len__(self) -> int:
+        """Of people, where they are the records."""
+        return self._rows_in_all if self._people is None else len(self._people)
+
+    @property
+    def _rows_in_all(self) -> int:
         return len(self._data if self._pair is None else self._pair[1])
 
     @property
@@ -107,24 +131,35 @@ class PrivateData:
         return here
 
     @property
+    def unit(self) -> Unit:
+        """Whose record it is."""
+        if isinstance(self._data, Unread):
+            return self._data.known.unit
+        return ROW if self._people is None else self._people.unit
+
+    @property
     def shapes(self) -> Shapes | None:
         """None for a Dataset, of which nothing is known before a record of it is read; unless it has the attribute `made_up`, in
         which its owner put a record of nobody, in the layout of the true ones.
         """
         if self._pair is not None:
             x, y = self._pair
-            return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)), self.augment)
+            return self._shapes(x, y)
         if isinstance(self._data, Unread):
-            x, y = self._data.none
-            return Shapes(x, y, (f"{_words(x)} {self._data.known.words}", _words(y)), self.augment)
+            return self._shapes(*self._data.none, more=f" {self._data.known.words}")
         dataset = self._data
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
         made_up = getattr(dataset, "made_up", None)
         if made_up is None:
             return None
-        x, y = described(made_up)
-        return Shapes(inputs.each(_empty, x), _empty(y), (_words(x), _words(y)), self.augment)
+        return self._shapes(*described(made_up))
+
+    def _shapes(self, x: Any, y: Any, more: str = "") -> Shapes:
+        """Those of x and y. more: what shapes do not tell."""
+        capped = (f"up to {self.unit.rows} rows a person ({self.unit.person})",) if self.unit.person else ()
+        words = (f"{in_words(x)}{more}", in_words(y), *capped)
+        return Shapes(inputs.each(empty, x), empty(y), words, self.augment, self.unit)
 
     def augmented(self, augment: object) -> PrivateData:
         """The same records, varied in training. What cannot be used for them is refused, without reading one."""
@@ -138,25 +173,32 @@ class PrivateData:
 
     def _open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
         """As the mechanism reads them, by number."""
-        records = self._records(device=device, dtype=dtype, workers=workers)
+        records = self._opened(device=device, dtype=dtype, workers=workers)
+        if self._people is not None:
+            records = PeopleRecords(records, self._people, device=device, dtype=dtype)
         records.augment = self.augment
         return records
 
-    def _records(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
+    def _opened(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
         if self._pair is None:
             return DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
-        x, y = (inputs.each(_native, part) for part in self._pair)
-        if _on_disk(x) or _too_large(x, device):
+        x, y = (inputs.each(native, part) for part in self._pair)
+        if on_disk(x) or too_large(x, device):
             return HostRecords(x, y, device=device, dtype=dtype)
         return DeviceRecords(inputs.each(as_tensor, x), as_tensor(y), device=device, dtype=dtype)
 
     def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
-        """All of them as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
-        if self._pair is None:
-            x, y = decoded_once(self._data, workers=workers, seed=seed)
+        """All of them, or all rows of people, as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
+        one_by_one = self if self._people is None else self._taken(self._people.all_rows)
+        if one_by_one._pair is None:
+            x, y = decoded_once(one_by_one._data, workers=workers, seed=seed)
         else:
-            x, y = (inputs.each(lambda part: as_tensor(_native(part)), parts) for parts in self._pair)
+            x, y = (inputs.each(lambda part: as_tensor(native(part)), parts) for parts in one_by_one._pair)
         return as_read(_moved(x, device), _moved(y, device), dtype)
+
+    def _rows_of_people(self, device: torch.device) -> RowsOfPeople | None:
+        """Where in what is gathered each person's rows are."""
+        return None if self._people is None else RowsOfPeople(self._people, device)
 
     def check_labels(self, classes: int) -> None:
         """An error where a label of records in memory is none of the classes. Its words are for the records' owner alone."""
@@ -168,39 +210,58 @@ class PrivateData:
         digest = hashlib.sha256(str(len(self)).encode())
         x, y = self._pair or ((), ())
         if inputs.several(x):
-            digest.update(_words(x).encode())
+            digest.update(in_words(x).encode())
         for part in (*inputs.leaves(x), *inputs.leaves(y)):
             if not isinstance(part, np.memmap):  # on a disk, and too large to read for this
-                for block in _blocks(part):
+                for block in blocks(part):
                     digest.update(block)
+        if self._people is not None:
+            self._people.marked(digest)
         return digest.hexdigest()
 
     def guarded(self) -> PrivateData:
         """The same records; what a Dataset raises on one of them is a `RecordFailed`, which says nothing of it."""
-        return self if self._pair is not None else self._varied_alike(PrivateData(Guarded(self._data)))
+        return self if self._pair is not None else self._over(Guarded(self._data), self._people)
 
-    def _varied_alike(self, other: PrivateData) -> PrivateData:
+    def drawn(self, seed: Seed) -> PrivateData:
+        """The same records once it is drawn, by coins that follow from the seed, which rows of people count: at most the cap."""
+        if self._people is None:
+            return self
+        same = self._over(self._data, self._people.draw(seed))
+        same._own = self._own
+        return same
+
+    def _over(self, data: Any, people: People | None = None) -> PrivateData:
+        """Other records, varied alike."""
+        other = PrivateData(data if people is None else ByPerson(data, people))
         other.augment = self.augment
         return other
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
-        """(training, validation): the records whose coin is false, and those whose coin is true."""
-        if self._own and self._pair is not None:
+        """(training, validation): the records whose coin is false, and those whose coin is true. A person has one coin."""
+        if self._own and self._pair is not None and self._people is None:
             first, second = in_two(*self._pair, held_out)
-            return self._varied_alike(PrivateData(first)), self._varied_alike(PrivateData(second))
+            return self._over(first), self._over(second)
         training, validation = (self._part(np.flatnonzero(side)) for side in (~held_out, held_out))
         return training, validation
 
     def _part(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
-        if self._pair is None or _on_disk(self._pair[0]):
+        """Some of the records: people take their rows with them, whose numbers stay."""
+        if self._people is None:
+            return self._taken(numbers)
+        return self._over(self._data, self._people.part(numbers))
+
+    def _taken(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
+        """Some of the rows, each a record."""
+        if self._pair is None or on_disk(self._pair[0]):
             rows = Subset(self._data if self._pair is None else _Rows(*self._pair), numbers.tolist())
-            return self._varied_alike(PrivateData(rows))
+            return self._over(rows)
 
         def some(part: Any) -> Any:
             return part[torch.from_numpy(numbers).to(part.device) if isinstance(part, Tensor) else numbers]
 
         x, y = (inputs.each(some, part) for part in self._pair)
-        return self._varied_alike(PrivateData((x, y)))
+        return self._over((x, y))
 
 
 def coins(records: int, *, fraction: float, seed: int) -> Coins:
@@ -223,65 +284,6 @@ class _Rows(Dataset[Any]):
 
 def _moved(x: Any, device: torch.device) -> Any:
     return inputs.each(lambda part: part.to(device), x)
-
-
-def _on_disk(x: Any) -> bool:
-    return any(isinstance(part, np.memmap) for part in inputs.leaves(x))
-
-
-def _words(x: Any) -> str:
-    """Shape and kind of what one record has."""
-    if inputs.several(x):
-        named = x.items() if isinstance(x, dict) else enumerate(x)
-        return ", ".join(f"{name!r} {_words(part)}" for name, part in named)
-    return f"{list(x.shape[1:])} {x.dtype}"
-
-
-def _empty(part: Any) -> Tensor:
-    """No record, of the shape and kind of these. A view of none of them would still be a way to their memory."""
-    return as_tensor(_native(part[:0])).new_empty(0, *part.shape[1:])
-
-
-def _is_dataset(data: Any) -> bool:
-    plain = isinstance(data, Tensor | np.ndarray | dict | str | tuple | list) or hasattr(data, "columns")
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not plain
-
-
-def _numbers(name: str, values: Any) -> Any:
-    """A tensor or an array of numbers."""
-    if isinstance(values, Tensor):
-        if values.dtype.is_complex or values.dim() == 0:
-            raise InvalidArgument(name, f"a tensor of {values.dtype}", "an array or a tensor of real numbers")
-        return values
-    array = np.asanyarray(values)
-    if array.ndim == 0 or array.dtype.kind not in "biuf":
-        raise InvalidArgument(name, f"{type(values).__name__} of {array.dtype}", "an array or a tensor of numbers")
-    return array
-
-
-def _native(array: Any) -> Any:
-    """A tensor as it is, an array as torch reads it: in this machine's byte order, of a kind that torch has."""
-    if isinstance(array, Tensor):
-        return array
-    if array.dtype in (np.uint16, np.uint32, np.uint64) and not isinstance(array, np.memmap):
-        return array.astype(np.int64)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _too_large(x: Any, device: torch.device) -> bool:
-    """More than half of a GPU's free memory stays on the host."""
-    bytes_of_all = sum(part.nbytes for part in inputs.leaves(x))
-    return device.type == "cuda" and bytes_of_all > torch.cuda.mem_get_info(device)[0] // 2
-
-
-def _blocks(values: Any) -> Iterator[bytes]:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        unknown = values.is_floating_point() and values.dtype not in (torch.float16, torch.float32, torch.float64)
-        values = (values.contiguous().view(torch.uint8) if unknown else values).numpy()  # numpy has no bfloat16
-    array = np.asarray(values)
-    for first in range(0, len(array), 65536):
-        yield np.ascontiguousarray(array[first : first + 65536]).tobytes()
 
 
 def _decoders(data: Any) -> list[Any]:

@@ -29,7 +29,7 @@ from honestdp.gradients.layout import Layout, layout_of
 from honestdp.gradients.outputs import check_output
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, check_labels, default_loss
-from honestdp.run import Run
+from honestdp.run import ROW, Run, Unit
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,19 @@ class Intake:
     fingerprint: str | None = None
     """A hash of records in memory, for a checkpoint alone; as secret as they are."""
 
+    unit: Unit = ROW
+    """Whose record it is."""
+
     @property
     def augment(self) -> Augmentation | None:
         """How records are varied in training."""
         return self._records.augment
 
-    def mechanism(self, constants: Constants, *, seed: Seed, secure: bool, pause: int | None = None) -> Mechanism:
-        records, classes = self._records, self._classes
+    def mechanism(
+        self, constants: Constants, *, seed: Seed, secure: bool, pause: int | None = None, rows: Seed | None = None
+    ) -> Mechanism:
+        """rows: from which it follows which rows of people count, the same for all runs; by default `seed`."""
+        records, classes = self._records.drawn((rows or seed).child("rows")), self._classes
         return Mechanism(self.question, records, constants, seed=seed, secure=secure, classes=classes, pause=pause)
 
     def rounds(self, constants: Constants, *, seeds: Sequence[Seed], secure: bool) -> MechanismOfRounds:
@@ -71,7 +77,7 @@ class Intake:
         """A rough count of what one run of a population holds: weights, state and noise, and the lot as it passes."""
         x, _ = self._records.blank(self.question.model)
         size = max(part.element_size() for part in inputs.leaves(x))
-        passing = 2 * run.lot * (inputs.numbers(x) + self.layout.total**0.5) * size
+        passing = 2 * run.lot * self.question.rows * (inputs.numbers(x) + self.layout.total**0.5) * size
         return int(10 * self.layout.total * size + 3 * passing) + 1
 
     def rehearsal(self, constants: Constants) -> Mechanism:
@@ -105,21 +111,23 @@ def take_in(
     source = data._open(device=device, dtype=dtype, workers=workers)
     if len(source) != records and not by_coin:
         wanted = (
-            f"{len(source)}, as many as the data has. The number is not taken from the data, because it sets the rate "
-            "and the epsilon and so must be public: declare it in the Run, and pass exactly that many records"
+            f"{len(source)}, as many {data.unit.plural} as the data has. The number is not taken from the data, because it sets "
+            "the rate and the epsilon and so must be public: declare it in the Run, and pass exactly that many "
+            f"{data.unit.plural}"
         )
         raise InvalidArgument("records", records, wanted)
     working = copy.deepcopy(module).to(device)
     x, y = source.blank(working)
     loss = loss or default_loss(y)
-    width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot)
-    classes = try_out(working, loss, x, y, examples=width, strict=strict)
+    rows = data.unit.rows
+    width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot, rows=rows)
+    classes = try_out(working, loss, x, y, examples=width * rows, strict=strict)
     with deaths_named():
         labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
     mark = data.fingerprint() if marked else None
-    return Intake(Question(working, loss, strict), layout, dtype, source, classes, mark)
+    return Intake(Question(working, loss, strict, rows), layout, dtype, source, classes, mark, data.unit)
 
 
 def open_door(
@@ -139,14 +147,15 @@ def open_door(
     """
     parameter = next(module.parameters())
     x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
+    people = side._rows_of_people(parameter.device)
     loss = loss or default_loss(y)
     if len(y) == 0:  # the coins put no record here: every score is its noise
-        return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise)
+        return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, people=people)
     # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
     none = [inputs.each(lambda part: part.new_empty(0, *part.shape[1:]), parts) for parts in (x, y)]
     forward = rehearse(metric, module, loss=loss, x=none[0], y=none[1], strict=strict)
     blank = inputs.blank(module, none[0], 1)
-    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward, blank=blank)
+    return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward, blank=blank, people=people)
 
 
 def try_out(module: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool) -> int | None:

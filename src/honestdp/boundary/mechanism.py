@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,11 +62,14 @@ class Mechanism:
             # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.
             self._block = pause if device.type == "cuda" else _largest_divisor(pause, self._block)
         x, y = records.blank(question.model)
-        self._width = width_of(x, runs=self._runs, records=constants.records, lot=constants.lot)
+        size: dict[str, Any] = {"records": constants.records, "lot": constants.lot, "rows": question.rows}
+        self._width = width_of(x, runs=self._runs, **size)
         question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
         self._variants: Variants | None = None
         if records.augment is not None:
-            self._variants = Variants(records.augment, device, seed.child("augmentation"), width=self._width)
+            self._variants = Variants(
+                records.augment, device, seed.child("augmentation"), width=self._width * question.rows
+            )
 
     @torch.no_grad()
     def steps(
@@ -180,12 +184,12 @@ class Mechanism:
         return rule.update(params, state, self._release(lot, params, query), self.constants)
 
     def _examples(self, indices: Tensor, present: Tensor) -> Examples:
-        x, y, norms = self._records.fetch(indices)
+        x, y, norms, shares = self._records.fetch(indices)
         if self._classes is not None and not self._records.resident and y.numel():
             _check_classes(y, self._classes)
         if self._variants is not None:
-            return Examples(self._variants.of(x), y, present)
-        return Examples(x, y, present, finite=self._records.finite, norms=norms)
+            return Examples(self._variants.of(x), y, present, shares=shares)
+        return Examples(x, y, present, finite=self._records.finite, norms=norms, shares=shares)
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
         question, constants, noise = self._question, self.constants, self._noise

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
-from honestdp.boundary.counted import Counted
+from honestdp.boundary.counted import Counted, PersonMean
 from honestdp.checks import InvalidArgument
 from honestdp.losses.class_weights import balancing_weights, checked_prevalence
 
@@ -203,7 +203,14 @@ class DeclaredMetric(_InARange):
         super().__post_init__()
 
 
-Metric = Accuracy | BalancedAccuracy | ClippedLoss | LogLoss | LogLikelihood | DeclaredMetric
+OfRows = Accuracy | BalancedAccuracy | ClippedLoss | LogLoss | LogLikelihood | DeclaredMetric
+Metric = OfRows | PersonMean
+
+
+def of_rows(metric: Metric) -> OfRows:
+    """What is computed of one row."""
+    row: OfRows = metric.rows if isinstance(metric, PersonMean) else metric
+    return row
 
 
 def check_metric(metric: Any) -> None:

@@ -30,11 +30,15 @@ PIXEL = 1 / 255
 
 
 class Fetched(NamedTuple):
-    """x, y: `[runs, lot, ...]`. norms: `[runs, lot]`, the norm of each x, where it came free with the fetch."""
+    """x, y: `[runs, lot, ...]`. norms: `[runs, lot]`, the norm of each x, where it came free with the fetch.
+
+    shares: `[runs, lot, rows]` where a record is a person; x, y and norms are then of their rows, `[runs, lot * rows]`.
+    """
 
     x: Inputs
     y: Tensor
     norms: Tensor | None = None
+    shares: Tensor | None = None
 
 
 class Records:
@@ -46,12 +50,18 @@ class Records:
     """True where inputs are known to hold finite numbers only."""
     augment: Augmentation | None = None
     """How the records of a lot are to be varied; `fetch` gives them as they are."""
+    rows = 0
+    """Of every record, where it is a person: the cap. 0 where a row is the record."""
 
     def __init__(self, x: Any, y: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         self._x, self._y, self._device, self._dtype = x, y, device, dtype
 
     def __len__(self) -> int:
         return len(self._y)
+
+    def drawn(self, seed: Seed) -> Records:
+        """The same once it is drawn which rows of people count, where that is not so yet."""
+        return self
 
     def fetch(self, indices: Tensor) -> Fetched:
         """indices `[runs, lot]` -> the records, on the device."""
@@ -175,16 +185,19 @@ class BlankRecords(Records):
 
     def __init__(self, like: Records, model: nn.Module, count: int) -> None:
         """count: how many there are to be, the declared number."""
-        self._count, (self._x, self._y), self.finite = count, like.blank(model), like.finite
+        self._count, (self._x, self._y), self.finite, self.rows = count, like.blank(model), like.finite, like.rows
 
     def __len__(self) -> int:
         return self._count
 
     def fetch(self, indices: Tensor) -> Fetched:
-        def alike(part: Tensor) -> Tensor:
-            return part[0].expand(*indices.shape, *part.shape[1:]).contiguous()
+        runs, lot = indices.shape
 
-        return Fetched(inputs.each(alike, self._x), alike(self._y))
+        def alike(part: Tensor) -> Tensor:
+            return part[0].expand(runs, lot * max(1, self.rows), *part.shape[1:]).contiguous()
+
+        shares = torch.full((runs, lot, self.rows), 1 / self.rows, device=self._y.device) if self.rows else None
+        return Fetched(inputs.each(alike, self._x), alike(self._y), shares=shares)
 
     def blank(self, model: nn.Module) -> Pair:
         return self._x, self._y

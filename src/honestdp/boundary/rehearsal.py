@@ -17,7 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.metrics import BATCH, Accuracy, BalancedAccuracy, DeclaredMetric, LogLikelihood, LogLoss, Metric
+from honestdp.boundary.metrics import (
+    BATCH,
+    Accuracy,
+    BalancedAccuracy,
+    DeclaredMetric,
+    LogLikelihood,
+    LogLoss,
+    Metric,
+    of_rows,
+)
 from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, mapped_outputs, vet_forward
@@ -36,6 +45,7 @@ def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Ten
 
     x, y: some records, of which only shapes and kinds are read. strict: each record under a map of its own.
     """
+    metric = of_rows(metric)
     blanks = inputs.blank(module, x, 2), y.new_zeros(2, *y.shape[1:])
     # Warnings and torch's generators stay as before: what is tried here leaves no trace.
     with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []), warnings.catch_warnings(), torch.no_grad():

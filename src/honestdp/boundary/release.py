@@ -54,6 +54,7 @@ class Examples(NamedTuple):
     """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
 
     finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
+    shares: `[runs, width, rows]` where members are people; x, y and norms are then of their rows, `[runs, width * rows]`.
     """
 
     x: Inputs
@@ -61,15 +62,20 @@ class Examples(NamedTuple):
     present: Tensor
     finite: bool = False
     norms: Tensor | None = None
+    shares: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Question:
-    """The function whose per-example gradients are released. strict: each example under a map of its own."""
+    """The function whose per-example gradients are released. strict: each example under a map of its own.
+
+    rows: where a record is a person, how many rows each is fetched with; 1 where a row is the record.
+    """
 
     model: nn.Module
     loss: Loss
     strict: bool = False
+    rows: int = 1
 
     @cached_property
     def gradients(self) -> Prepared:
@@ -85,12 +91,12 @@ class Question:
         return not any(isinstance(module, nn.RNNBase) for module in self.model.modules())
 
     def vet(self, layout: Layout, x: Inputs, y: Tensor, *, runs: int, width: int) -> None:
-        """Try model and loss with `width` examples of each run at once. x, y: made-up examples `[2, ...]`."""
+        """Try model and loss with `width` records of each run at once. x, y: made-up examples `[2, ...]`."""
         dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
         views = layout.views(torch.empty(1, layout.width, dtype=dtype, device=y.device).expand(runs, -1))
         x, y = (inputs.each(lambda part: part.expand(runs, *part.shape), parts) for parts in (x, y))
         with torch.no_grad():
-            self.gradients.vet(views, x, y, examples=runs * width)
+            self.gradients.vet(views, x, y, examples=runs * width * self.rows)
 
 
 @torch.no_grad()
@@ -117,11 +123,16 @@ def release(
     with question.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
         for examples in lot:
-            if any(part.shape[1] > width for part in inputs.leaves(examples.x)):
+            if any(part.shape[1] > width * question.rows for part in inputs.leaves(examples.x)):
                 raise RuntimeError("a piece of a lot is wider than was declared")
             with products("high" if params.is_cuda else "highest", params.device):
                 found = question.gradients(
-                    views, examples.x, examples.y, finite_input=examples.finite, input_norms=examples.norms
+                    views,
+                    examples.x,
+                    examples.y,
+                    finite_input=examples.finite,
+                    input_norms=examples.norms,
+                    shares=examples.shares,
                 )
                 weights = clipping_weights(found.norms, examples.present, query).mul_(share)
                 gradient = _plus(gradient, _sum(found, weights, params, constants, dtype))
@@ -205,10 +216,10 @@ def _within_bounds(query: Query, runs: int) -> Query:
     return Query(clip, query.automatic, query.extra, query.extra_noise)
 
 
-def width_of(x: Inputs, *, runs: int, records: int, lot: float) -> int:
-    """How many examples of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
+def width_of(x: Inputs, *, runs: int, records: int, lot: float, rows: int = 1) -> int:
+    """How many records of each run go through the model at once, by public constants and the shape of x `[2, ...]` alone.
 
-    Model and loss are tried at this width, and no piece of a lot is wider.
+    Model and loss are tried at this width, and no piece of a lot is wider. rows: of every record, each an example.
     """
-    bound = max(1, _EXAMPLES_BYTES // (runs * inputs.bytes_each(x)))
-    return min(bound, PIECE, expected_width(records=records, rate=lot / records, deviations=_USUAL))
+    bound = max(1, _EXAMPLES_BYTES // (runs * rows * inputs.bytes_each(x)))
+    return min(bound, max(1, PIECE // rows), expected_width(records=records, rate=lot / records, deviations=_USUAL))

@@ -32,6 +32,8 @@ class ClientsData(PrivateData):
     """The records of several clients, as many of each, for a population whose run r belongs to the client `owners[r]`."""
 
     def __init__(self, each: Sequence[PrivateData], owners: Sequence[int]) -> None:
+        if any(client.unit.person for client in each):
+            raise InvalidArgument("data", "people of several rows", "single rows, where clients are trained together")
         if any(client._pair is None or not hasattr(client._pair[0], "shape") for client in each):
             wanted = "pairs (x, y) of one array each, where several clients are trained together"
             raise InvalidArgument("data", "a Dataset or several inputs", wanted)

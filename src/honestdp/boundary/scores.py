@@ -8,6 +8,9 @@ comes back, or NaN where something failed, `Metric.units` makes a whole number f
 record more or less moves the sum by at most D if the model gives a record the same row in any company; that the model does is
 tried before the charge (`rehearsal`), or holds by construction where `forward` maps the model over single records.
 
+Where a record is a person, what is said of records up to here is so of rows; a person's number is then the mean over their rows,
+each within the metric's range, and that number is what becomes a whole one.
+
 The model and users' functions get copies of the records. A model that writes to its own weights or buffers, which would carry
 something of a record to the others, stops the search.
 
@@ -35,7 +38,9 @@ from honestdp.boundary.metrics import (
     LogLoss,
     Metric,
     check_metric,
+    of_rows,
 )
+from honestdp.boundary.people import RowsOfPeople
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, outputs
 from honestdp.gradients.inputs import Inputs
@@ -74,11 +79,14 @@ class ScoreDoor:
         forward: Forward = batched,
         width: int = BATCH,
         blank: Inputs | None = None,
+        people: RowsOfPeople | None = None,
     ) -> None:
         """noise: for each run the numbers that are drawn for it, one for each question about it. forward: how a model makes its
         outputs of a batch `[width, ...]`. blank: `[1, ...]`, what a batch is filled up with; zeros where it is not given.
+        people: where a record is a person, whose rows x and y are then.
         """
         check_metric(metric)
+        self._people = people
         self._metric, self._forward, self._width, self._noise = metric, forward, width, dict(enumerate(noise))
         self._numbers = numbers_of(metric, loss)
         self._blank = inputs.each(lambda part: part.new_zeros(1, *part.shape[1:]), x) if blank is None else blank
@@ -100,7 +108,12 @@ class ScoreDoor:
         numbers = [self._one_each(model, x, y) for x, y in self._batches]
         if before.written(tensors_of(model), versions) is not None:
             raise ModelWritten
-        return self._metric.units(torch.cat(numbers)).sum() if numbers else torch.zeros((), dtype=torch.int64)
+        if not numbers:
+            return torch.zeros((), dtype=torch.int64)
+        each = torch.cat(numbers)
+        if self._people is not None:
+            each = self._people.means(self._metric.within(each))  # one number a person, from here on as one a record
+        return self._metric.units(each).sum()
 
     def _one_each(self, model: nn.Module, x: Inputs, y: Tensor) -> Tensor:
         """One number a record, NaN for those that fail. x, y: at most `width` records."""
@@ -138,7 +151,8 @@ def _noisy(total: Tensor, noise: int) -> int:
 
 
 def numbers_of(metric: Metric, loss: Loss) -> Numbers:
-    """What the metric makes of the records of a batch, each by itself."""
+    """What the metric makes of the records, or rows of people, of a batch, each by itself."""
+    metric = of_rows(metric)
     if isinstance(metric, Accuracy):
         return right
     if isinstance(metric, BalancedAccuracy):

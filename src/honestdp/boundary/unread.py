@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from honestdp.run import ROW, Unit
+
 Array = np.ndarray[Any, Any]
 _BLOCK = 1 << 16
 
@@ -22,13 +24,14 @@ _BLOCK = 1 << 16
 @dataclass(frozen=True)
 class Known:
     """What the data say of themselves. declared: whether they declare N. preprocessing: in words. spent: epsilon of what was
-    learnt for it. words: what shapes do not tell, to be compared.
+    learnt for it. words: what shapes do not tell, to be compared. unit: whose record it is.
     """
 
     declared: bool
     preprocessing: str
     spent: float
     words: str
+    unit: Unit = ROW
 
 
 class Unread(ABC):

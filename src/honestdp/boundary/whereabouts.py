@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.people import ByPerson
 from honestdp.boundary.unread import Unread
 
 _FEW = 64  # parts that data may be made of; a longer list is one of records
@@ -60,6 +61,8 @@ def whereabouts(data: Any) -> Whereabouts:
 
 def _parts(data: Any, depth: int = 4) -> Iterator[Any]:
     if isinstance(data, PrivateData):
+        data = data._data
+    if isinstance(data, ByPerson):
         data = data._data
     if isinstance(data, Unread):
         data = data.where

@@ -117,7 +117,10 @@ class AdaptiveClient:
         self._preprocessing = prepared(preprocessing)
         self._fixed = None if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed))
         self._account = _books(ledger, dataset, note, noise_seed)
-        self.member = Member(PrivateData(data), self.run, self.rule)
+        private = PrivateData(data)
+        if private.unit.person:
+            raise InvalidArgument("data", "people of several rows", "single rows: a client's record is a row")
+        self.member = Member(private, self.run, self.rule)
         self.made = 0
         self.balance: Balance | None = None
         self._rounds: Rounds | None = None

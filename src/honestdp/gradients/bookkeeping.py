@@ -32,6 +32,7 @@ from honestdp.gradients.forms import (
     is_counted,
     joint_norms,
 )
+from honestdp.gradients.grouped import grouped
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.ruled import Names, Ruled
 from honestdp.losses import Loss
@@ -112,11 +113,22 @@ def _merged(uses: list[tuple[Names, Form]]) -> dict[Names, Form]:
     return forms | {(name,): Dense(gradients) for name, gradients in summed.items()}
 
 
-def per_example(model: nn.Module, loss: Loss, layers: Layers, params: Params, known: Input, y: Tensor) -> BookKeeping:
-    """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`."""
+def per_example(
+    model: nn.Module,
+    loss: Loss,
+    layers: Layers,
+    params: Params,
+    known: Input,
+    y: Tensor,
+    shares: Tensor | None = None,
+) -> BookKeeping:
+    """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`.
+
+    shares: `[runs, records, rows]` where the examples are rows of records, whose gradients they then are (`grouped`).
+    """
     x, first = known.x, inputs.first(known.x)
     version = first._version
-    runs, lot = y.shape[:2]
+    runs, lot = y.shape[:2] if shares is None else shares.shape[:2]
     labels = y.flatten(0, 1)
     forward: ByAutograd | ByFormula
     if layers.chain is None or not isinstance(x, Tensor):
@@ -124,11 +136,12 @@ def per_example(model: nn.Module, loss: Loss, layers: Layers, params: Params, kn
     else:
         forward = ByFormula(layers.chain, params, x)
     uses: list[tuple[Names, Form]] = []
-    for call, grad in zip(forward.calls, forward.output_gradients(loss, labels), strict=True):
+    for call, grad in zip(forward.calls, forward.output_gradients(loss, labels, shares), strict=True):
         if grad is not None:
             for names, form in call.gradients(grad, runs=runs):
                 # A model that writes into its input has made what is known of it untrue.
-                uses.append((names, known.inform(form) if first._version == version else form))
+                form = known.inform(form) if first._version == version else form
+                uses += [(names, form)] if shares is None else grouped(names, form, shares.shape[2])
     forms = _merged(uses)
     norms = joint_norms(forms.values()) if forms else next(iter(params.values())).new_zeros(runs, lot)
     return BookKeeping(norms, forms, params)

@@ -19,6 +19,7 @@ from honestdp.gradients.forms import Params
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.ruled import Call, Part, Ruled
 from honestdp.gradients.rules import ONE_ROW, Composite, Gradients, Unruled
+from honestdp.gradients.shares import scaled, start_of
 from honestdp.losses import Loss, one_each, slope_of
 
 _STANDING_IN = threading.RLock()
@@ -69,18 +70,19 @@ class ByAutograd:
         self._edges.append(GradientEdge(out.grad_fn, out.output_nr))
         return out
 
-    def output_gradients(self, loss: Loss, labels: Tensor) -> Sequence[Tensor | None]:
+    def output_gradients(self, loss: Loss, labels: Tensor, shares: Tensor | None = None) -> Sequence[Tensor | None]:
         """The gradient of the summed losses for the output of every call; None where they do not depend on it.
 
-        Of the sum, because an example's loss depends on its own outputs alone: row i is the gradient of loss i.
+        Of the sum, because an example's loss depends on its own outputs alone: row i is the gradient of loss i, times its share
+        where there are shares.
         """
         slope = slope_of(loss, self.output)
         if slope is None:
             with torch.enable_grad():
                 result = one_each(loss(self.output, labels), len(labels))
-            start = torch.ones_like(result)
+            start = start_of(result, shares)
         else:
-            result, start = self.output, slope(self.output.detach(), labels)
+            result, start = self.output, scaled(slope(self.output.detach(), labels), shares)
         if not self.calls or not result.requires_grad:
             return [None] * len(self.calls)
         return torch.autograd.grad(result, self._edges, grad_outputs=start, allow_unused=True)

@@ -17,6 +17,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from honestdp.gradients.forms import Params
 from honestdp.gradients.ruled import Call, Ruled
 from honestdp.gradients.rules import Rule
+from honestdp.gradients.shares import scaled, start_of
 from honestdp.losses import Loss, one_each, slope_of
 
 
@@ -97,9 +98,9 @@ class ByFormula:
     def calls(self) -> list[Call]:
         return [step for step, _, _ in self._steps if isinstance(step, Call)]
 
-    def output_gradients(self, loss: Loss, labels: Tensor) -> Sequence[Tensor | None]:
-        """The gradient of the summed losses for the output of every call, each `[runs * lot, ...]`."""
-        grad = _slope(loss, self.output, labels)
+    def output_gradients(self, loss: Loss, labels: Tensor, shares: Tensor | None = None) -> Sequence[Tensor | None]:
+        """The gradient of the summed losses, by their shares, for the output of every call, each `[runs * lot, ...]`."""
+        grad = _slope(loss, self.output, labels, shares)
         calls = len(self.calls)
         gradients: list[Tensor] = []
         for step, x, out in reversed(self._steps):
@@ -113,14 +114,14 @@ class ByFormula:
         return gradients[::-1]
 
 
-def _slope(loss: Loss, output: Tensor, labels: Tensor) -> Tensor:
+def _slope(loss: Loss, output: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
     known = slope_of(loss, output)
     if known is not None:
-        return known(output, labels)
+        return scaled(known(output, labels), shares)
     with torch.enable_grad():
         leaf = output.detach().requires_grad_()
         losses = one_each(loss(leaf, labels), len(labels))
     if not losses.requires_grad:
         return torch.zeros_like(output)
-    (slope,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses), allow_unused=True, materialize_grads=True)
+    (slope,) = torch.autograd.grad(losses, leaf, start_of(losses, shares), allow_unused=True, materialize_grads=True)
     return slope

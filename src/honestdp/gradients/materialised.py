@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from honestdp.gradients import inputs
 from honestdp.gradients.attention_by_hand import MappableAttention
 from honestdp.gradients.forms import Dense, Params, PerExample, check_weights, is_counted, joint_norms
+from honestdp.gradients.grouped import shared
 from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Loss, one_each
 
@@ -89,7 +90,8 @@ def _with_first_state(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 class Batch:
     """What the gradients are of: params name -> `[runs, ...]`, x and y `[runs, lot, ...]`.
 
-    mapped: one of WAYS. strict: every call of the model is made on a copy that is then thrown away.
+    mapped: one of WAYS. strict: every call of the model is made on a copy that is then thrown away. shares: `[runs, lot, rows]`
+    where x and y are rows of records, `[runs, lot * rows, ...]`, whose gradients they then are (`grouped`).
     """
 
     model: nn.Module
@@ -99,13 +101,25 @@ class Batch:
     y: Tensor
     mapped: str = WAYS[0]
     strict: bool = False
+    shares: Tensor | None = None
 
     @property
     def lot(self) -> int:
-        return self.y.shape[1]
+        return self.y.shape[1] if self.shares is None else self.shares.shape[1]
+
+    @property
+    def rows(self) -> int:
+        """Of every record; 1 where an example is the record."""
+        return 1 if self.shares is None else self.shares.shape[2]
 
     def gradients(self, first: int, last: int) -> Gradients:
-        """The gradients `[runs, last - first, ...]` of the examples `first` to `last`."""
+        """The gradients `[runs, last - first, ...]` of the examples, or records, `first` to `last`."""
+        if self.shares is None:
+            return self._gradients(first, last)
+        of_rows = self._gradients(first * self.rows, last * self.rows)
+        return {name: shared(values, self.shares[:, first:last]) for name, values in of_rows.items()}
+
+    def _gradients(self, first: int, last: int) -> Gradients:
         model = throwaway(self.model) if self.strict else self.model
 
         def loss_of(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
@@ -216,5 +230,5 @@ def per_example(batch: Batch, *, bytes_per_example: int, memory: int) -> Materia
 
     bytes_per_example: what the gradient of one example in one run holds while it is made.
     """
-    chunk = max(1, memory // max(1, bytes_per_example * len(batch.y)))
+    chunk = max(1, memory // max(1, bytes_per_example * batch.rows * len(batch.y)))
     return Materialised(batch, min(chunk, batch.lot))

@@ -117,17 +117,30 @@ class Prepared:
         return choice
 
     def __call__(
-        self, params: Params, x: Inputs, y: Tensor, *, finite_input: bool = False, input_norms: Tensor | None = None
+        self,
+        params: Params,
+        x: Inputs,
+        y: Tensor,
+        *,
+        finite_input: bool = False,
+        input_norms: Tensor | None = None,
+        shares: Tensor | None = None,
     ) -> PerExample:
+        """shares: `[runs, lot, rows]` where records have several rows: x and y are then rows, `[runs, lot * rows, ...]`, record
+        by record, and the gradients are those of sum_r share_r loss(row r) for each record.
+        """
+        if shares is not None and (y.shape[0], y.shape[1]) != (shares.shape[0], shares.shape[1] * shares.shape[2]):
+            raise InvalidArgument("shares", tuple(shares.shape), "of shape [runs, lot, rows], a share for every row")
         if not isinstance(x, Tensor):
             _check_lots(x, y)
         choice = self.vet(params, x, y, examples=y.shape[:2].numel())
         if y.shape[1] == 0:
-            return BookKeeping(next(iter(params.values())).new_zeros(y.shape[:2]), {}, params)
+            none = (len(y), 0)
+            return BookKeeping(next(iter(params.values())).new_zeros(none), {}, params)
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
-            return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y)
-        batch = materialised.Batch(self._model, self._loss, params, x, y, choice.mapped, self._strict)
+            return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y, shares)
+        batch = materialised.Batch(self._model, self._loss, params, x, y, choice.mapped, self._strict, shares)
         return materialised.per_example(batch, bytes_per_example=choice.bytes_per_example, memory=self._memory)
 
 

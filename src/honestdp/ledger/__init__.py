@@ -12,11 +12,11 @@ from honestdp.ledger.chain import Entry
 
 from honestdp.ledger.errors import (  # isort: skip
     BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike, Misremembered,
-    NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, ReadOnly, StaleCopy,
+    NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
 )  # fmt: skip
 
 __all__ = [
     "Balance", "BrokenChain", "BudgetExceeded", "BudgetFixed", "Entry", "KeyEnded", "KeyReused", "Ledger",
     "LedgerError", "Locked", "LookAlike", "Misremembered", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
-    "NotPrivate", "ReadOnly", "StaleCopy",
+    "NotPrivate", "OtherUnit", "ReadOnly", "StaleCopy",
 ]  # fmt: skip

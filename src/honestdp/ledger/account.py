@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.ledger.chain import BUDGET, CHARGE, OVER, RESUME, Entry, canonical
-from honestdp.ledger.errors import BrokenChain
+from honestdp.ledger.errors import BrokenChain, OtherUnit
 from honestdp.ledger.names import known_name
 from honestdp.ledger.spending import Spending
 
@@ -52,6 +52,20 @@ class Account:
         for content, count in Counter(charge.entry.content for charge in self.charges[:first]).items():
             counted[_spending(content)] += count  # an equal content is an equal spending: few of them are compared
         return counted
+
+    @property
+    def unit(self) -> str:
+        """What its charges tell people apart by; empty where they are for rows, or there is none."""
+        return self.charges[0].spending.unit if self.charges else ""
+
+    def check_unit(self, spending: Spending) -> None:
+        """That a charge is for whom the others are for: an epsilon of rows and one of people have no sum that means anything."""
+        if self.charges and spending.unit != self.unit:
+            mine, other = (f"people ({unit})" if unit else "single rows" for unit in (self.unit, spending.unit))
+            raise OtherUnit(
+                f"what {self.dataset} has spent is an epsilon of {mine}, and this charge is one of {other}: the two do not add "
+                f"up, and nothing was charged. Set a budget for {other} under a dataset name of its own, and say both numbers"
+            )
 
     def with_key(self, key: str) -> Charge | None:
         return next((charge for charge in self.charges if charge.entry.key == key), None)

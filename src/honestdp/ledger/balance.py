@@ -15,6 +15,7 @@ class Balance:
     charges: how many there are, this one included. entry: the number of this charge in the ledger, which counts every entry of
         every dataset; of the last entry, where there was no charge. None where an earlier version wrote no number.
     head: the hash of that entry, which shows later if the ledger was cut off.
+    unit: what the charges tell people apart by, such as a column; empty where they are for single rows.
     charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
         as it was then.
     """
@@ -27,6 +28,7 @@ class Balance:
     charged: bool
     head: str
     entry: int | None = None
+    unit: str = ""
 
     @property
     def left(self) -> float:
@@ -44,4 +46,5 @@ class Balance:
             "charged": self.charged,
             "head": self.head,
             "entry": self.entry,
+            "unit": self.unit,
         }

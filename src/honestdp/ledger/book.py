@@ -113,8 +113,9 @@ class Ledger:
                     dataset=account.dataset, kind=CHARGE, key=key, what=described, content=content
                 )
             charges = len(current.charges) + 1
+            head, number, unit = entry.hash, entry.number, spending.unit
             return Balance(
-                account.dataset, budget, before, after, charges, charged=True, head=entry.hash, entry=entry.number
+                account.dataset, budget, before, after, charges, charged=True, head=head, entry=number, unit=unit
             )
         raise AssertionError
 
@@ -163,8 +164,10 @@ class Ledger:
         budget = self._budget_of(account)
         spent = counted_epsilon(account.spendings(), delta=budget.delta)
         charges = len(account.charges)
-        last = entries[-1]
-        return Balance(account.dataset, budget, spent, spent, charges, charged=False, head=last.hash, entry=last.number)
+        head, number, unit = entries[-1].hash, entries[-1].number, account.unit
+        return Balance(
+            account.dataset, budget, spent, spent, charges, charged=False, head=head, entry=number, unit=unit
+        )
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The entries of a dataset, or all of them, verified."""
@@ -255,8 +258,8 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
         )
     before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
-    head, number = charge.entry.hash, charge.entry.number
-    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=head, entry=number)
+    head, number, unit = charge.entry.hash, charge.entry.number, account.unit
+    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=head, entry=number, unit=unit)
 
 
 def _check_remembered(account: Account, budget: Budget) -> None:
@@ -273,6 +276,7 @@ def _check_remembered(account: Account, budget: Budget) -> None:
 
 def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float, float]:
     """Epsilon before the charge and after it, or the error that refuses it."""
+    account.check_unit(spending)
     spent = account.spendings()
     before = counted_epsilon(spent, delta=budget.delta)
     after = counted_epsilon(spent + Counter([spending]), delta=budget.delta)

@@ -39,6 +39,10 @@ class ReadOnly(LedgerError):
     """The file, or its folder, may not be written."""
 
 
+class OtherUnit(LedgerError):
+    """A charge for people where rows were charged, or the other way round, or people told apart by something else."""
+
+
 class NoBudget(LedgerError):
     """A dataset that has no budget. `dataset` and `ledger` say which, and where."""
 

@@ -22,7 +22,14 @@ from honestdp.ledger import Balance, Ledger, LedgerError, errors
 from honestdp.ledger.names import check_text
 from honestdp.ledger.spending import Spending
 
-_REFUSED = (errors.BudgetExceeded, errors.KeyReused, errors.LookAlike, errors.NoBudget, errors.NotPrivate)
+_REFUSED = (
+    errors.BudgetExceeded,
+    errors.KeyReused,
+    errors.LookAlike,
+    errors.NoBudget,
+    errors.NotPrivate,
+    errors.OtherUnit,
+)
 """Refusals by the ledger's rules, which are read before anything is written."""
 
 

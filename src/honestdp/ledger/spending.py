@@ -52,6 +52,7 @@ class Spending:
     choice: for compose alone, the epsilon of the one private choice of the winner. With it, `score` is the score of the chosen
         run alone, asked once; without it, of every run.
     sensitivity: of the score, in units of its integers.
+    unit: whose record it is: what tells people apart, empty where it is a row. Charges of different units do not add up.
     """
 
     selection: Selection
@@ -59,6 +60,7 @@ class Spending:
     score: float | None = None
     choice: float | None = None
     sensitivity: int = 1
+    unit: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs", _merged(self.runs))
@@ -135,6 +137,7 @@ class Spending:
             "score": self.score,
             "choice": self.choice,
             "sensitivity": self.sensitivity,
+            **({"unit": self.unit} if self.unit else {}),
         }
 
     @classmethod
@@ -143,10 +146,10 @@ class Spending:
         if type(written.get("version")) is not int or written["version"] != VERSION:
             raise checks.InvalidArgument("version", written.get("version"), f"{VERSION}, the one this honestdp knows")
         known = {"version", "selection", "runs", "score", "choice", "sensitivity"}
-        if set(written) != known:
+        if set(written) - {"unit"} != known or not isinstance(written.get("unit", ""), str):
             raise checks.InvalidArgument("spending", sorted(written), "made of " + ", ".join(sorted(known)))
         runs = tuple(_read_run(run) for run in written["runs"])
-        asked = {name: written[name] for name in ("score", "choice", "sensitivity")}
+        asked = {name: written[name] for name in ("score", "choice", "sensitivity")} | {"unit": written.get("unit", "")}
         return cls(catalogue.read(written["selection"]), runs, **asked)
 
 

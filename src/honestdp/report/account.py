@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from honestdp.budget import RELATION, number, rounded_down, rounded_up
+from honestdp.budget import number, rounded_down, rounded_up
 from honestdp.ledger.account import Charge
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.describe import parts
+from honestdp.run import Unit
 
 SHORT = 8  # characters of a key in a table; `--json` has all of them
 HEADINGS = ("entry", "time", "key", "selection", "candidates", "runs", "alone")
@@ -18,9 +19,11 @@ NUMBERS = ("entry", "candidates", "runs", "alone")
 
 def print_balance(balance: Balance) -> None:
     """What a charge, or a budget just set, has left behind."""
+    unit = Unit(balance.unit)
+    whose = f"{unit.relation} ({unit.person})" if unit.person else unit.relation
     rows = [
         ("dataset", balance.dataset),
-        ("budget", f"epsilon {balance.budget.epsilon:g} at delta {balance.budget.delta:g}, {RELATION}"),
+        ("budget", f"epsilon {balance.budget.epsilon:g} at delta {balance.budget.delta:g}, {whose}"),
         ("spent", _spent(balance)),
         ("left", rounded_down(balance.left)),
         ("head", balance.head),

@@ -16,6 +16,7 @@ from honestdp.budget import rounded_down, rounded_up
 from honestdp.report import meaning, numbers, scale
 from honestdp.report.costs import Cost
 from honestdp.report.view import LedgerView, ScoreView, SearchView
+from honestdp.run import PERSON
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -75,6 +76,7 @@ def render(view: SearchView) -> str:
     return _templates().get_template("report.html.j2").render(
         view=view,
         statement=view.statement,
+        person=PERSON,
         spent=_spent(view),
         needed=needed,
         interval=None if view.score is None else _interval(view.score),

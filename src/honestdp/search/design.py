@@ -33,7 +33,7 @@ from honestdp.ledger.spending import Spending
 from honestdp.planner.comparison import Plan, plan, plan_within
 from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import training_records
-from honestdp.run import Run
+from honestdp.run import ROW, Run, Unit
 from honestdp.search.space import Candidate, Space
 from honestdp.selection import Selection, catalogue
 from honestdp.selection.counts import mean_for_coverage
@@ -47,7 +47,8 @@ class Request:
     """The public arguments that a design is a function of.
 
     fraction: of the records, for validation. drawn: how many draws a random search amounts to. shaped: how lot and steps were
-    chosen, where they were. spent: epsilon that was spent to learn how to encode, besides the budget. The others: see `tune`.
+    chosen, where they were. spent: epsilon that was spent to learn how to encode, besides the budget. unit: whose record it is.
+    The others: see `tune`.
     """
 
     budget: Budget
@@ -63,6 +64,7 @@ class Request:
     metric: Metric | None
     shaped: str = ""
     spent: float = 0.0
+    unit: Unit = ROW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Design:
     candidates: the grid, or the draws of a random search that runs each of them once; empty where every run draws its own.
     count: how many candidates there are, or how many draws a random search amounts to.
     runs: one for each (lot, steps). multiplier: s of the scores. choice: epsilon of the private choice among composed runs.
-    shaped: how lot and steps were chosen, where they were not named. spent: see `Request`.
+    shaped: how lot and steps were chosen, where they were not named. spent, unit: see `Request`.
     """
 
     budget: Budget
@@ -91,6 +93,7 @@ class Design:
     chosen_from: Plan | None = None
     shaped: str = ""
     spent: float = 0.0
+    unit: Unit = ROW
 
     @property
     def whole(self) -> Budget:
@@ -116,7 +119,14 @@ class Design:
             counts[self.run_of(candidate)] += 1
         each = tuple((run, max(1, count)) for run, count in counts.items())
         sensitivity = 1 if self.metric is None else self.metric.sensitivity
-        return Spending(self.selection, each, score=self.multiplier, choice=self.choice, sensitivity=sensitivity)
+        return Spending(
+            self.selection,
+            each,
+            score=self.multiplier,
+            choice=self.choice,
+            sensitivity=sensitivity,
+            unit=self.unit.person,
+        )
 
     def plan(self) -> Plan:
         """What the selection was chosen from; where it was asked for, what would have been, at the noise of the first run."""
@@ -182,6 +192,7 @@ def design(request: Request) -> Design:
         chosen_from=chosen_from,
         shaped=request.shaped,
         spent=request.spent,
+        unit=request.unit,
     )
 
 

@@ -93,9 +93,10 @@ def _together(made: Design, x: Inputs) -> int:
 
     A population that is wider still is tried before its first step.
     """
-    runs = min(BATCH, made.count) if made.selection.each_once else BATCH
+    runs, rows = min(BATCH, made.count) if made.selection.each_once else BATCH, made.unit.rows
     alone, all_runs = (
-        max(some * width_of(x, runs=some, records=run.records, lot=run.lot) for run in made.runs) for some in (1, runs)
+        max(some * rows * width_of(x, runs=some, records=run.records, lot=run.lot, rows=rows) for run in made.runs)
+        for some in (1, runs)
     )
     return max(alone, min(all_runs, WIDELY))
 

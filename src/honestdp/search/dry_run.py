@@ -14,7 +14,8 @@ import torch
 
 from honestdp.accounting.once import once
 from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up
-from honestdp.ledger import Balance, Ledger
+from honestdp.ledger import Balance, Ledger, OtherUnit
+from honestdp.ledger.account import Account
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.run import Run
 from honestdp.search import result as leaving
@@ -202,7 +203,12 @@ def looked_ahead(what: Asked) -> DryRun:
 def _quoted(ledger: Ledger, dataset: str, spending: Spending) -> tuple[Balance, float, str]:
     """The balance, what would be spent after the charge, and why the ledger would refuse it."""
     balance = ledger.balance(dataset)
-    spent = Counter(charge.spending for charge in ledger.charges(dataset))
+    charges = ledger.charges(dataset)
+    try:
+        Account(dataset, charges=list(charges)).check_unit(spending)
+    except OtherUnit as refusal:
+        return balance, balance.spent, str(refusal)
+    spent = Counter(charge.spending for charge in charges)
     after = counted_epsilon(spent + Counter([spending]), delta=balance.budget.delta)
     allowed = spending.private and after <= balance.budget.epsilon
     over = f"over budget: it would have spent {rounded_up(after)}, so that the ledger refuses this search"

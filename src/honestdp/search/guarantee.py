@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
-from honestdp.boundary.metrics import BalancedAccuracy
+from honestdp.boundary.metrics import BalancedAccuracy, of_rows
 from honestdp.boundary.scores import asks_user
 from honestdp.budget import (
-    ASSUMPTIONS,
     DECLARED_CLASSES,
-    PROTECTS,
     Statement,
+    assumptions,
     independence,
     large_delta,
     prepared,
@@ -74,7 +73,8 @@ def guarantee(
         assumptions=_assumptions(design, declared, loss, decoded, strict),
         notes=tuple(notes),
         not_private=(*made.not_private, *seed),
-        protects=PROTECTS,
+        relation=design.unit.relation,
+        protects=design.unit.protects,
         preprocessing=prepared(preprocessing),
     )
 
@@ -100,6 +100,12 @@ def _scores(design: Design) -> str:
         how = f"{choice}, and its {design.metric.name} with {noise}"
     else:
         how = f"{'the' if design.selection.one_run else 'every'} run's {design.metric.name}, with {noise}"
+    if design.unit.person:
+        return (
+            f"{how}, of a person the mean over their rows; asked of the validation side, {design.fraction:g} of all people by a "
+            f"coin for each. A person is on one side with all of their rows: there they pay epsilon {cost}, never more than on "
+            "the training side"
+        )
     return (
         f"{how}; asked of the validation records, {design.fraction:g} of all by a coin for each. A record is on one side: as a "
         f"validation record it pays epsilon {cost}, never more than as a training record"
@@ -108,16 +114,17 @@ def _scores(design: Design) -> str:
 
 def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: bool, strict: bool) -> tuple[str, ...]:
     first = "the lot, the steps, the noise and the split's fraction are public constants"
-    size = f"the number of records, {design.records}, is public"
+    size = f"the number of {design.unit.plural}, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
     trust = []
     if asks_user(design.metric, loss):
-        how = "it was shown one record at a time, and remembers none"
-        trust.append(f"what scores a record is the user's function: {how}")
-    if isinstance(design.metric, BalancedAccuracy) or isinstance(loss, ClassWeighted):
+        one = "row" if design.unit.person else "record"
+        how = f"it was shown one {one} at a time, and remembers none"
+        trust.append(f"what scores a {one} is the user's function: {how}")
+    if (design.metric and isinstance(of_rows(design.metric), BalancedAccuracy)) or isinstance(loss, ClassWeighted):
         trust.append(DECLARED_CLASSES)
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
     errors = "the model and its loss raise an error on no record"
     secret = "nobody has read the search's secret state while it lasted: its draws, its losers, its generators"
-    return (f"{first}; {size}", *ASSUMPTIONS[1:], independence(strict=strict), *trust, errors, secret)
+    return (f"{first}; {size}", *assumptions(design.unit)[1:], independence(strict=strict), *trust, errors, secret)

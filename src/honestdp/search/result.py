@@ -241,7 +241,9 @@ def read_from(content: Callable[[str], bytes], model: Any, space: Space) -> Tune
     if ledger is not None:
         names = ("dataset", "before", "spent", "charges", "charged", "head")
         numbers = {name: ledger[name] for name in names}
-        ledger = Balance(budget=Budget(**ledger["budget"]), **numbers, entry=ledger.get("entry"))
+        ledger = Balance(
+            budget=Budget(**ledger["budget"]), **numbers, entry=ledger.get("entry"), unit=ledger.get("unit", "")
+        )
 
     def trained(hyperparameters: dict[str, Any], name: str) -> nn.Module:
         arguments = space.arguments(hyperparameters) if hyperparameters else first_arguments(space)

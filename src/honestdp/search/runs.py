@@ -93,11 +93,14 @@ class Execution:
 
     @cached_property
     def _sides(self) -> tuple[PrivateData, PrivateData | None]:
-        """(training, validation): two sides of the records, or all of them and None."""
+        """(training, validation): two sides of the records, or all of them and None. Which rows of people count is drawn once:
+        given that, all runs see the same records.
+        """
+        data = self._data.drawn(self._secret.seed.child("rows"))
         if not self._design.fraction:
-            return self._data, None
-        count = self._records if self._data.exact else len(self._data)
-        return self._data.split(self._secret.held_out(count, self._design.fraction))
+            return data, None
+        count = self._records if self._data.exact else len(data)
+        return data.split(self._secret.held_out(count, self._design.fraction))
 
     @property
     def _by_coin(self) -> bool:

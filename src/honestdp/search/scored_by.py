@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from honestdp.boundary.counted import PersonMean
 from honestdp.boundary.data import Shapes
-from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, LogLoss, Metric, check_metric, default_metric
+from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, LogLoss, Metric, check_metric, default_metric, of_rows
 from honestdp.checks import InvalidArgument
+from honestdp.run import ROW, Unit
 
 NAMES = ("accuracy", "balanced accuracy", "log loss")
 _AUC = (
@@ -20,12 +22,22 @@ _AUC = (
 
 
 def metric_of(
-    metric: Any, shapes: Shapes | None, *, validation: float, prevalence: Sequence[float] | None = None
+    metric: Any,
+    shapes: Shapes | None,
+    *,
+    validation: float,
+    prevalence: Sequence[float] | None = None,
+    unit: Unit = ROW,
 ) -> Metric | None:
     """The metric that is meant; None where nothing is scored.
 
-    shapes: of the records, where they are known. prevalence: of the classes, declared.
+    shapes: of the records, where they are known. prevalence: of the classes, declared. unit: whose record it is.
     """
+    found = _meant(metric, shapes, validation, prevalence)
+    return PersonMean(of_rows(found)) if found is not None and unit.person else found
+
+
+def _meant(metric: Any, shapes: Shapes | None, validation: float, prevalence: Sequence[float] | None) -> Metric | None:
     if isinstance(metric, str):
         return _named(metric, prevalence)
     if metric is not None:

@@ -190,7 +190,7 @@ def asked(
     size = len(private := PrivateData(data).augmented(augment))
     checks.whole(least=1, records=size if records is None else records)
     if records is not None and records != size:
-        wanted = f"{size}, as many as the data has. It sets the rates and must be public: pass exactly so many records"
+        wanted = f"{size}, as many {private.unit.plural} as the data has. It sets the rates and is public: pass exactly so many"
         raise InvalidArgument("records", records, wanted)
     books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
     if (out is not None and not isinstance(out, str | Path)) or (resume and out is None and books is None):
@@ -221,7 +221,8 @@ def asked(
         published=published,
         drawn=candidates,
         space_seed=space_seed,
-        metric=metric_of(metric, private.shapes, validation=fraction, prevalence=prevalence),
+        metric=metric_of(metric, private.shapes, validation=fraction, prevalence=prevalence, unit=private.unit),
+        unit=private.unit,
     )
     place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers}
     setting = Setting(model=model, loss=loss, schedule=schedule, secure=secure, strict=strict, **place)

@@ -80,7 +80,7 @@ class Charging:
             )
             raise InvalidArgument("dataset", self.books.dataset, wanted)
         self._try(data, modules, runs, device, look=kept is None)
-        spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs))
+        spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs), unit=data.unit.person)
         self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
         if kept is None and self.place is not None:
             self._account().ledger.balance(self.books.dataset)  # no file for a dataset that has no budget
@@ -129,7 +129,9 @@ class Charging:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
         first, module = runs[0], modules[0].to(device)
         if data.exact and len(data) != first.records:
-            wanted = f"{len(data)}, as many as the data has: pass exactly so many records as the Run declares"
+            wanted = (
+                f"{len(data)}, as many {data.unit.plural} as the data has: pass exactly so many as the Run declares"
+            )
             raise InvalidArgument("records", first.records, wanted)
         noise_source(device, Seed.fresh(), secure=self.secure)
         factors(self.schedule, first)
@@ -138,7 +140,8 @@ class Charging:
             try_rule(rule, run, layout)
         if data.shapes is not None:
             x, y = data.shapes.blanks(module)
-            width = width_of(x, runs=1, records=first.records, lot=first.lot)
+            rows = data.unit.rows
+            width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)
             try_out(module, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
         forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
         if watch is not None and look:

@@ -47,6 +47,7 @@ def results_of(
             preprocessing=preparation.words,
             spent=preparation.spent,
             alone=not past.notes,
+            unit=job.intake.unit,
         )
         for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))
     ]

@@ -162,7 +162,7 @@ class Job:
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""
         seed = self.seed.child("chunk", *chunk)  # named by its runs: a half draws nothing that the whole has drawn
-        mechanism = self.intake.mechanism(self._constants(chunk), seed=seed, secure=self.secure)
+        mechanism = self.intake.mechanism(self._constants(chunk), seed=seed, secure=self.secure, rows=self.seed)
         return Population(mechanism, self._rule(chunk), self.initial[torch.tensor(chunk)])
 
     def _keep(self, todo: checkpoints.Progress, always: bool = False) -> None:

@@ -16,7 +16,7 @@ from honestdp.budget import in_short, number, rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
-from honestdp.run import Run
+from honestdp.run import ROW, Run, Unit
 from honestdp.training.preparation import with_learning
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Result(Outcome):
     stopped: the step at which on_step ended the run, whose weights these are. watched: on_step saw iterates of it.
     balance: the dataset's in the ledger, around this training; key: of the charge there. notes: more for the statement.
     preprocessing: what was done to the data beforehand, as far as it was said.
-    alone: this process knows of no other training or search on these data, nor of a warm start.
+    alone: this process knows of no other training or search on these data, nor of a warm start. unit: whose record it is.
     spent: epsilon of what was learnt of the data before, to encode them; it is in `epsilon`.
 
     An epsilon needs a delta: without one, `epsilon`, `statement`, `as_dict` and `report` raise InvalidArgument.
@@ -125,6 +125,7 @@ class Result(Outcome):
     preprocessing: str = ""
     alone: bool = True
     spent: float = 0.0
+    unit: Unit = ROW
 
     @property
     def score(self) -> None:
@@ -148,15 +149,7 @@ class Result(Outcome):
     @cached_property
     def statement(self) -> Statement:
         """What is guaranteed, in words and numbers."""
-        from honestdp.budget import (
-            ASSUMPTIONS,
-            DECLARED_CLASSES,
-            PROTECTS,
-            Statement,
-            independence,
-            large_delta,
-            prepared,
-        )
+        from honestdp.budget import DECLARED_CLASSES, Statement, assumptions, independence, large_delta, prepared
 
         count = len(self.siblings) + 1
         reasons = []
@@ -180,9 +173,14 @@ class Result(Outcome):
             runs=count,
             leaves=self._leaves(),
             basis="composition of all steps" if count == 1 else "composition of all steps of all runs",
-            assumptions=(*ASSUMPTIONS, independence(strict=self.strict), *([DECLARED_CLASSES] * self.weighted)),
+            assumptions=(
+                *assumptions(self.unit),
+                independence(strict=self.strict),
+                *([DECLARED_CLASSES] * self.weighted),
+            ),
             notes=(*notes, *large_delta(self.delta or 0.0, self.run.records), *self.notes),
-            protects=PROTECTS,
+            relation=self.unit.relation,
+            protects=self.unit.protects,
             preprocessing=prepared(self.preprocessing),
             not_private=tuple(reasons),
         )

@@ -16,11 +16,14 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
+from honestdp.boundary.people import by_person
 from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.files import TableFile
+from honestdp.data.tables.ids import Ids
 from honestdp.data.tables.rows import Named, named
 from honestdp.data.tables.values import Array
+from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
@@ -41,13 +44,15 @@ class TableRows(Unread):
             preprocessing="; ".join(table.describe()),
             spent=table.spent,
             words=f"by the table {table.digest[:16]}",
+            unit=ROW if table.person is None else Unit(table.person, table.rows_per_person or 1),
         )
         self.where = Path(source) if isinstance(source, str | Path) else source
         check_header(table, self._source.header)
 
     def __len__(self) -> int:
+        """Of people, where they are the records. Those of whom no row is left count too: N is public, and no less private."""
         if self._records is None:
-            self._records = self._source.count()
+            self._records = self._source.count() if self.table.person is None else self._people()
             if not self._records:
                 raise InvalidArgument("data", "no rows", "at least one row below the header")
         return self._records
@@ -57,13 +62,28 @@ class TableRows(Unread):
         label = torch.float32 if self.table.classes is None else torch.int64
         return torch.empty(0, self.table.width), torch.empty(0, dtype=label)
 
-    def read(self) -> tuple[Array, Array]:
+    def _people(self) -> int:
+        """How many people there are, a number that is taken to be public where it is not declared."""
+        assert self.table.person is not None
+        ids = Ids(self.table.missing)
+        for batch in self._source.batches([self.table.person]):
+            ids.numbers(batch[self.table.person])
+        return len(ids)
+
+    def read(self) -> Any:
         table, kept, first = self.table, 0, min(len(self), _FIRST)
+        ids, whose = Ids(table.missing), list[Array]()
+        names = [*table.inputs, table.target, *([] if table.person is None else [table.person])]
         x = np.empty((first, table.width), np.float32)
         y = np.empty(first, np.float32 if table.classes is None else np.int64)
-        for batch in self._source.batches([*table.inputs, table.target]):
+        for batch in self._source.batches(names):
             labels = table.encode_labels(batch[table.target])
-            there = np.flatnonzero(~np.isnan(labels) if table.classes is None else labels >= 0)
+            stays = ~np.isnan(labels) if table.classes is None else labels >= 0
+            if table.person is not None:
+                person = ids.numbers(batch[table.person])
+                stays &= person >= 0
+                whose.append(person[stays])
+            there = np.flatnonzero(stays)
             end = kept + len(labels)
             if end > len(y):
                 for array in (x, y):
@@ -75,7 +95,14 @@ class TableRows(Unread):
             kept += len(there)
         for array in (x, y):
             array.resize((kept, *array.shape[1:]), refcheck=False)
-        return x, y
+        if table.person is None:
+            return x, y
+        return by_person(
+            (x, y),
+            np.concatenate(whose) if whose else np.empty(0, np.int64),
+            rows=table.rows_per_person or 1,
+            name=table.person,
+        )
 
 
 class _InMemory:

@@ -176,6 +176,8 @@ class Table:
             lines.append(f"target {self.target}: {target.describe().split(', missing')[0]}")
         else:
             lines.append(f"target {self.target}: {len(self.classes)} declared classes")
+        if self.person is not None:
+            lines.append(f"a row without {self.person} is left out")
         return [*lines, "a row whose target is missing or not declared is left out"]
 
     # ---- Rows
