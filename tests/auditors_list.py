@@ -24,7 +24,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/whereabouts.py", "boundary/augmenting.py",
         "augment/__init__.py",
     ),
-    "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/scores.py"),
+    "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py"),
     "Secrecy of a search": ("search/secret.py", "search/vault.py"),
     "Trials and draws that see no record": ("boundary/rehearsal.py", "boundary/generators.py"),
 }  # fmt: skip

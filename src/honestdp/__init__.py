@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from honestdp.gradients.draws import GaussianDraw
     from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
+    from honestdp.models.folder import load, save
+    from honestdp.models.saved import SavedModel
     from honestdp.planner.comparison import plan
     from honestdp.search.dry_run import DryRun, dry_run
     from honestdp.search.laws import Choice, LogUniform, Uniform
@@ -62,6 +64,8 @@ _HOMES = {
         "estimators.regressor": "PrivateRegressor",
         "gradients.fixing": "fix",
         "ledger": "Ledger",
+        "models.folder": "load save",
+        "models.saved": "SavedModel",
         "planner.comparison": "plan",
         "search.dry_run": "DryRun dry_run",
         "search.laws": "Choice LogUniform Uniform",
@@ -78,10 +82,10 @@ _HOMES = {
 __all__ = [
     "Accuracy", "BalancedAccuracy", "Budget", "Categories", "Choice", "ClippedLoss", "Compute", "Date",
     "DeclaredMetric", "DryRun", "Flag", "GaussianDraw", "Ignore", "JsonLines", "Ledger", "LogLikelihood", "LogLoss",
-    "LogUniform", "Number", "PrivateClassifier", "PrivateRegressor", "Range", "Result", "Run", "Statement", "Table",
-    "TensorBoard", "TuneResult", "Uniform", "accounting", "augment", "by_person", "dry_run", "epsilon", "errors", "federated",
-    "fix", "gradients", "least_noise", "load_dataset", "optimizers", "plan", "read_schema", "selection", "template", "train",
-    "train_population", "tune",
+    "LogUniform", "Number", "PrivateClassifier", "PrivateRegressor", "Range", "Result", "Run", "SavedModel",
+    "Statement", "Table", "TensorBoard", "TuneResult", "Uniform", "accounting", "augment", "by_person", "dry_run",
+    "epsilon", "errors", "federated", "fix", "gradients", "least_noise", "load", "load_dataset", "optimizers", "plan",
+    "read_schema", "save", "selection", "template", "train", "train_population", "tune",
 ]  # fmt: skip
 
 

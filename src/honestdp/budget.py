@@ -92,6 +92,19 @@ def assumptions(unit: Unit) -> tuple[str, ...]:
     )
 
 
+def default_delta(records: int) -> float:
+    """The largest power of ten that is well below one over the declared number of records: at most a tenth of it.
+
+    >>> default_delta(1437), default_delta(32561)
+    (1e-05, 1e-06)
+    """
+    checks.whole(least=1, records=records)
+    power = 1
+    while 10**power < 10 * records:
+        power += 1
+    return float(f"1e-{power}")
+
+
 def in_words(epsilon: float, delta: float, who: str = "record") -> tuple[str, str]:
     """What epsilon and delta mean, in two sentences for people who have never met them. who: is protected."""
     it = "them" if who == "person" else "it"

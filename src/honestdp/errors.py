@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
     )  # fmt: skip
     from honestdp.losses import LabelsUnfit
+    from honestdp.models.digests import TamperedFolder
     from honestdp.search.errors import MachineStopped, SearchFailed
     from honestdp.search.lifecycle import SearchStopped
     from honestdp.search.vault import Unreadable
@@ -54,6 +55,7 @@ _HOMES = {
             "NoBudget NoCharge NoLedger NotALedger NotPrivate OtherUnit ReadOnly StaleCopy"
         ),
         "losses": "LabelsUnfit",
+        "models.digests": "TamperedFolder",
         "search.errors": "MachineStopped SearchFailed",
         "search.lifecycle": "SearchStopped",
         "search.vault": "Unreadable",
@@ -67,7 +69,8 @@ __all__ = [
     "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
     "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
     "NotPrivate", "OtherUnit", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
-    "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "UncountedUse", "UnknownEvent", "Unreadable", "WorkerDied",
+    "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "TamperedFolder", "UncountedUse", "UnknownEvent",
+    "Unreadable", "WorkerDied",
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ WORDS = {
     "counted": {"PersonMean"},
     "people": {"by_person"},
     "noise": {"noise_source"},
+    "questions": {"question_noise", "question_scale"},
     "release": {"width_of"},
     "rehearsal": {"rehearse"},
     "scores": {"asks_user"},
@@ -43,14 +44,14 @@ WORDS = {
 
 DOORS = {
     "data.PrivateData": {
-        "federated.client", "federated.rounds", "search.after_charge",
+        "federated.client", "federated.rounds", "models.evaluation", "search.after_charge",
         "search.configuration", "search.lifecycle", "search.planning", "search.remembering", "search.runs", "search.tune",
         "training.charging", "training.preparation", "training.train",
     },
     "intake.Intake": {"training.loop"},
     "intake.take_in": {"federated.rounds", "training.train"},
     "mechanism.Mechanism": {"training.population"},
-    "intake.open_door": {"search.runs"},
+    "intake.open_door": {"models.evaluation", "search.runs"},
     "rounds.ClientsData": {"federated.rounds"},
     "scores.ScoreDoor": {"search.runs"},
 }  # fmt: skip

@@ -17,14 +17,18 @@ import honestdp
 from honestdp import checks
 from honestdp.budget import rounded_up
 from honestdp.cli import ledger as ledger_cli
+from honestdp.cli import models as models_cli
 from honestdp.cli import options as option
 from honestdp.cli import plan as plan_cli
+from honestdp.cli import schema as schema_cli
 from honestdp.cli import tune as tune_cli
 from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError
 
 app = typer.Typer(
     help=(
         "Differentially private training whose reported epsilon includes the hyperparameter search.\n\n"
+        "A table in, a private model out: **schema** writes what is to be declared of a file, **tune** trains on it, "
+        "**predict**, **evaluate** and **report** use the model folder.\n\n"
         "**tune** searches and trains within one budget. **plan** says beforehand how to: selection, noise, lot, steps; "
         "**epsilon** and **noise** answer for one. **ledger** keeps what a dataset may spend and has spent."
     ),
@@ -34,6 +38,10 @@ app = typer.Typer(
 )
 app.command(cls=Command)(tune_cli.tune)
 app.command(cls=Command)(plan_cli.plan)
+app.command(cls=Command)(schema_cli.schema)
+app.command(cls=Command)(models_cli.predict)
+app.command(cls=Command)(models_cli.evaluate)
+app.command(cls=Command)(models_cli.report)
 app.add_typer(ledger_cli.app, name="ledger")
 for entry in entry_points(group="honestdp.commands"):  # of packages beside this one, such as the papers
     app.add_typer(entry.load(), name=entry.name)

@@ -14,20 +14,30 @@ from typer import Option
 from honestdp import checks
 from honestdp.budget import rounded_up
 from honestdp.cli import options as option
+from honestdp.cli import sources
 from honestdp.cli.terminal import progress
 
 if TYPE_CHECKING:
     from honestdp.planner.comparison import Plan
 
+_FILE = "A CSV or Parquet file with its --schema: rows are counted and no value of one is looked at."
+_RECORDS = "N: how many records there are, of training and validation together; of a FILE they are counted if left out."
 _NOISE = "Compare the methods' epsilons at this noise; or give --epsilon."
 _EPOCHS = "In the place of --steps: how often a run sees every record, on average."
 _CHART = "Draw which lot, steps and epsilon to take into this PNG or SVG file."
 
 
 def plan(
-    records: Annotated[int, option.whole("N: how many records there are, of training and validation together.")],
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="[FILE]", help=_FILE)] = None,
+    records: Annotated[int | None, option.whole(_RECORDS)] = None,
     epsilon: Annotated[float | None, Option(help="What the whole search may spend; or give --noise.")] = None,
-    delta: option.Delta = 1e-5,
+    delta: sources.Delta = None,
+    schema: sources.Schema = None,
+    target: sources.Target = None,
+    person: sources.Person = None,
+    rows_per_person: sources.RowsPerPerson = None,
+    model: Annotated[str, Option(help="Of a FILE: logistic, or hidden:100, as in tune.")] = "logistic",
     candidates: Annotated[int, option.whole("How many candidates the search has.")] = 1,
     lot: option.ChosenLot = None,
     steps: option.ChosenSteps = None,
@@ -47,6 +57,8 @@ def plan(
 
     `honestdp plan --records 60000 --epsilon 1 --candidates 40`
 
+    `honestdp plan patients.csv --schema patients.toml --epsilon 3` for a file, of which no value is read.
+
     Its noise is the very noise of `honestdp tune` with the same numbers. With --table every way to search side by side:
 
     `honestdp plan --records 70000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --table`
@@ -56,6 +68,9 @@ def plan(
     from honestdp.report import chart as charts
     from honestdp.report import console
 
+    source = sources.planned_on(context.params)
+    records, delta = source.counted, source.delta if delta is None else delta
+    parameters = parameters or source.parameters
     if (epsilon is None) == (noise is None):
         got = "neither" if epsilon is None else "both"
         wanted = "the noises that meet an epsilon are compared, or the epsilons at a noise"
@@ -97,10 +112,14 @@ def plan(
             choices.draw(made, file=chart, progress=tick)
     if as_json:
         drawn = {"plot": None if plot is None else str(plot), "chart": None if chart is None else str(chart)}
-        said = console.plan_as_dict(made, crossed, statement) | {"command": _command(made, max_runs, published)} | drawn
+        said = (
+            console.plan_as_dict(made, crossed, statement)
+            | {"command": _command(made, max_runs, published, context)}
+            | drawn
+        )
         typer.echo(json.dumps(said, indent=2))
         return
-    console.print_plan(made, crossed, statement, _command(made, max_runs, published), table=table)
+    console.print_plan(made, crossed, statement, _command(made, max_runs, published, context), table=table)
     for name, file in (("chart", chart), ("plot", plot)):
         if file is not None:
             typer.echo(f"{name:<13}{file}")
@@ -111,12 +130,12 @@ def _exactly(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def _command(made: Plan, max_runs: float | None, published: bool) -> str | None:
+def _command(made: Plan, max_runs: float | None, published: bool, context: typer.Context) -> str | None:
     """What does it: the words in capitals are the reader's to fill in. None where `tune` would refuse."""
     if made.candidates > 1 and made.validation == 0:
         return None
     epsilon = _exactly(made.budget.epsilon) if made.budget else rounded_up(made.recommended.epsilon)
-    words = ["honestdp", "tune", "DATASET", "--epsilon", epsilon, "--delta", _exactly(made.delta)]
+    words = ["honestdp", "tune", *_trained_on(context), "--epsilon", epsilon, "--delta", _exactly(made.delta)]
     words += ["--lot", _exactly(made.run.lot), "--steps", str(made.run.steps)]
     if made.validation != 0.2:
         words += ["--validation", _exactly(made.validation)]
@@ -128,3 +147,17 @@ def _command(made: Plan, max_runs: float | None, published: bool) -> str | None:
             words += ["--max-runs", _exactly(max_runs)]
         words += ["--published"] if published else []
     return shlex.join(words)
+
+
+def _trained_on(context: typer.Context) -> list[str]:
+    """The file, with the options that say what it is; DATASET where none was named."""
+    given = context.params
+    if given["name"] is None:
+        return ["DATASET"]
+    named = [name for name in (*sources.OF_A_FILE, "records") if given[name] is not None]
+    model = [] if given["model"] == "logistic" else ["--model", given["model"]]
+    return [
+        given["name"],
+        *(word for name in named for word in (f"--{name.replace('_', '-')}", str(given[name]))),
+        *model,
+    ]

@@ -70,6 +70,17 @@ class _Catalogues(dict[str, str]):
         return ", ".join(found() if callable(found) else found)
 
 
+def balance_line(balance: Any) -> str:
+    """Where a dataset stands after a charge, or that nothing was charged."""
+    from honestdp.budget import rounded_down
+
+    if balance is None:
+        alone = "this number knows of no other search or training on these data; --ledger keeps count"
+        return f"{'ledger':<12}none: {alone}"
+    left = f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
+    return f"{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}"
+
+
 def _typed(value: object) -> str:
     """A value of the library as a user of the command line would type it, or name it."""
     if isinstance(value, Mapping):

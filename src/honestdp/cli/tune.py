@@ -1,12 +1,10 @@
-"""`honestdp tune`: a whole search on a named dataset, from the ledger's charge to the report."""
+"""`honestdp tune`: a whole search on a file or a named dataset, from the ledger's charge to the report and the model folder."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,25 +13,33 @@ from typer import Option
 
 from honestdp import checks
 from honestdp.cli import options as option
+from honestdp.cli import sources
 from honestdp.cli.spaces import numbers_of, spaces_of
+from honestdp.cli.terminal import balance_line
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from honestdp.search.tune import Asked, TuneResult
 
 _DATASET = typer.Argument(
-    metavar="[DATASET]",
-    help="What to train on: {datasets}. digits and breast-cancer need no files. Required, but for --resume.",
+    metavar="[FILE|DATASET]",
+    help=(
+        "What to train on: a CSV or Parquet file, with --schema; or by name {datasets}. digits and breast-cancer need no files. "
+        "Required, but for --resume."
+    ),
 )
 
 _EPSILON = "**Required**, but for --resume. What the whole search may spend: every run, every score, the choice."
+_MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 100 units."
 _OPTIMIZER = "{optimizers}. The default, horizon, needs no search. May repeat."
 _SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
-_LEDGER = "The file to charge before a record is read. DATASET must have a budget in it: `honestdp ledger set-budget`."
+_LEDGER = (
+    "The file to charge before a record is read. DATASET, or FILE's name without its ending, must have a budget in it: "
+    "`honestdp ledger set-budget`."
+)
 _OUT = (
-    "The folder for model, statement, result and report. The same command again goes on with the search in it, or reads its "
-    "result, and charges nothing. Left out: searches/DATASET-DIGEST, beside the ledger if there is one."
+    "The folder for model, statement, result and report; of a FILE it is a model folder, for predict, evaluate and report. The "
+    "same command again goes on with the search in it, or reads its result, and charges nothing. Left out: "
+    "searches/DATASET-DIGEST, beside the ledger if there is one."
 )
 _AGAIN = "With --out left out: a new search, charged anew, where that of the same command is over."
 _DRY_RUN = (
@@ -48,14 +54,14 @@ _SCHEDULE = (
     "Of the step size: constant, decay, cosine, warmup or warmup-cosine; `warmup:0.05` warms up over that part of the steps, "
     "a tenth if left out."
 )
-_METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss".'
+_METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
 _PREVALENCE = (
     "The part of each class, such as `0.9,0.1`: declared from public knowledge, never counted from the records."
 )
 _WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
-    "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "metric", "max_runs", "published", "candidates",
-    "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
+    "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
+    "ledger", "strict", "noise_seed", "note", "again",
 )  # fmt: skip
 
 _WHERE = ("name", "out", "again", "dry_run", "resume", "as_json")  # options that are not of the search itself
@@ -65,8 +71,14 @@ def tune(
     context: typer.Context,
     name: Annotated[str | None, _DATASET] = None,
     epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
-    delta: option.Delta = 1e-5,
-    model: Annotated[str, Option(help="logistic, or hidden:100 for one hidden layer of 100 units.")] = "logistic",
+    delta: sources.Delta = None,
+    schema: sources.Schema = None,
+    target: sources.Target = None,
+    person: sources.Person = None,
+    rows_per_person: sources.RowsPerPerson = None,
+    records: sources.Records = None,
+    schema_digest: Annotated[str | None, Option(hidden=True)] = None,
+    model: Annotated[str, Option(help=_MODEL)] = "logistic",
     optimizer: Annotated[list[str] | None, Option(help=_OPTIMIZER)] = None,
     space: Annotated[list[str] | None, Option(help=_SPACE)] = None,
     selection: Annotated[str, Option(help=_SELECTION)] = "auto",
@@ -105,6 +117,8 @@ def tune(
 ) -> None:
     """Search for hyperparameters and train, all within one budget, and say what is guaranteed.
 
+    `honestdp tune patients.csv --schema patients.toml --target readmitted --epsilon 3 --out model/`
+
     `honestdp tune digits --epsilon 3 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --lot 64 --steps 300 --out runs/first`
 
     With no optimizer it is horizon: one run, nothing to tune, the whole budget in it.
@@ -115,7 +129,8 @@ def tune(
         _resume(context, resume, as_json=as_json)
         return
     if name is None:
-        raise checks.HonestdpError("a dataset must be named: honestdp tune DATASET, or honestdp tune --resume DIR")
+        wanted = "honestdp tune FILE --schema SCHEMA, honestdp tune DATASET, or honestdp tune --resume DIR"
+        raise checks.HonestdpError(f"a file or a dataset must be named: {wanted}")
     if dataset is not None and ledger is None:
         wanted = "left out without --ledger: it is the dataset's name in that file"
         raise checks.InvalidArgument("dataset", dataset, wanted)
@@ -176,15 +191,10 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
 
 def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     """folders: that of a search to go on with; where there is none, that of this search is put there once it is known."""
-    from honestdp.data import named
     from honestdp.search import dry_run, tune
 
-    if context.params["name"] not in named.names():
-        raise checks.HonestdpError(
-            f"the dataset must be one of {', '.join(named.names())}; got {context.params['name']}"
-        )
-    dataset = named.load_dataset(context.params["name"])
-    what = _asked(context, dataset, folders[0] if folders else None)
+    source = sources.source_of(context.params)
+    what = _asked(context, source, folders[0] if folders else None)
     folders[:] = [] if what.folder is None else [what.folder]
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what)
@@ -193,13 +203,15 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
             raise checks.HonestdpError(ahead.refusal)
         return
     result = tune.carried_out(what)
+    digest = sources.handed_over(source, result)
     if as_json:
-        typer.echo(json.dumps(result.as_dict() | {"folder": str(what.folder)}, indent=2))
+        more = {"folder": str(what.folder)} | ({} if digest is None else {"digest": digest})
+        typer.echo(json.dumps(result.as_dict() | more, indent=2))
         return
-    _print(result, dataset.standin)
+    _print(result, source.standin, digest)
 
 
-def _asked(context: Any, dataset: Any, resumed: Path | None) -> Asked:
+def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
     from honestdp.budget import Budget
     from honestdp.search.tune import asked
     from honestdp.search.tune import tune as search
@@ -208,30 +220,36 @@ def _asked(context: Any, dataset: Any, resumed: Path | None) -> Asked:
     options = context.params
     names = options["optimizer"] or ["horizon"]
     spaces = spaces_of(options["space"], names)
-    if options["model"] == "logistic" and any("width" in space for space in (spaces or {}).values()):
-        raise checks.InvalidArgument("model", "logistic", "hidden, since the space has widths")
+    if not options["model"].startswith("hidden") and any("width" in space for space in (spaces or {}).values()):
+        raise checks.InvalidArgument("model", options["model"], "hidden, since the space has widths")
     bound = inspect.signature(search).bind(
-        _model(options["model"], features=dataset.features, classes=dataset.classes),
-        dataset.train,
-        records=len(dataset.train_rows),
-        budget=Budget(options["epsilon"], options["delta"]),
+        sources.model_of(options["model"], features=source.features, outputs=source.outputs),
+        source.data,
+        records=source.declared,
+        budget=Budget(options["epsilon"], source.delta if options["delta"] is None else options["delta"]),
         optimizer=names,
         space=spaces,
-        dataset=None if options["ledger"] is None else options["dataset"] or options["name"],
+        dataset=None if options["ledger"] is None else options["dataset"] or source.label,
+        metric=options["metric"] or source.metric,
+        preprocessing=source.preprocessing(options["preprocessing"]),
         out=resumed or options["out"],
         resume=resumed is not None,
         **{name: options[name] for name in _HANDED_ON},
         prevalence=numbers_of("prevalence", options["prevalence"]),
         class_weights=numbers_of("class_weights", options["class_weights"]),
         compute=Compute(device=options["device"], progress=True),
-        reproduce=_command(context),
+        reproduce=_command(context, source),
     )
     bound.apply_defaults()
-    return asked(**bound.arguments, label=options["name"])
+    return asked(**bound.arguments, label=source.label)
 
 
-def _command(context: Any) -> str:
-    """The command that makes this search again, without where it is put."""
+def _command(context: Any, source: sources.Source) -> str:
+    """The command that makes this search again, without where it is put. Of a file with a digest of what its schema declares:
+    a search does not go on, nor is its result read, where that is another.
+    """
+    if source.table is not None:
+        context.params["schema_digest"] = source.table.digest[:16]
     words = ["honestdp", "tune", context.params["name"]]
     for parameter in context.command.params:
         value, flag = context.params.get(parameter.name), parameter.opts[0]
@@ -245,9 +263,7 @@ def _command(context: Any) -> str:
     return shlex.join(words)
 
 
-def _print(result: TuneResult, standin: str | None) -> None:
-    from honestdp.budget import rounded_down
-
+def _print(result: TuneResult, standin: str | None, digest: str | None) -> None:
     rows = [("winner", ", ".join(f"{name} {value}" for name, value in result.hyperparameters.items()))]
     if result.score is not None:
         flatters = "" if result.statement.runs == 1 else "; a winner's score flatters it"
@@ -257,30 +273,11 @@ def _print(result: TuneResult, standin: str | None) -> None:
     for label, text in rows:
         typer.echo(f"{label:<12}{text}")
     typer.echo(f"\n{result.statement}")
-    if result.balance is not None:
-        balance, budget = result.balance, result.balance.budget
-        left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
-        typer.echo(f"\n{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}")
-    else:
-        alone = "this number knows of no other search or training on these data; --ledger keeps count"
-        typer.echo(f"\n{'ledger':<12}none: {alone}")
+    typer.echo(f"\n{balance_line(result.balance)}")
     if result.folder is not None:
-        typer.echo(f"{'model':<12}{result.folder / 'model.safetensors'}")
+        typer.echo(f"{'model':<12}{result.folder / ('model.safetensors' if digest is None else '')}")
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")
-
-
-def _model(words: str, *, features: int, classes: int) -> Callable[..., nn.Module]:
-    from torch import nn
-
-    match = re.fullmatch(r"logistic|hidden(?::(\d+))?", words)
-    if match is None or match[1] == "0":
-        raise checks.InvalidArgument("model", words, "logistic, hidden, or hidden:WIDTH")
-    units = int(match[1] or 100)
-
-    def logistic() -> nn.Module:
-        return nn.Linear(features, classes)
-
-    def hidden(width: int = units) -> nn.Module:
-        return nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, classes))
-
-    return logistic if words == "logistic" else hidden
+    if digest is not None:
+        typer.echo(
+            f"{'digest':<12}{digest}, of the model folder: note it elsewhere, and nobody can change the folder unseen"
+        )

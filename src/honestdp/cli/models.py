@@ -1,0 +1,210 @@
+"""The commands on a model folder: `predict`, `evaluate` and `report`."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+from typer import Argument, Option
+
+from honestdp import checks
+from honestdp.cli import options as option
+from honestdp.cli.spaces import numbers_of
+from honestdp.cli.terminal import balance_line
+
+if TYPE_CHECKING:
+    from honestdp.models.saved import SavedModel
+
+_FOLDER = "The folder that `honestdp tune FILE --out` wrote, or `honestdp.save`."
+_DIGEST = "The folder's digest as it was printed when it was saved: then it must be that very folder."
+_EPSILON = (
+    "**Required.** What this score may cost the people in FILE. Its noise is about 1/(epsilon x rows): at 0.1 and 10000 rows "
+    "a tenth of a percentage point."
+)
+_METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
+_LEDGER = "The file to charge before a row is read. --dataset must have a budget in it: `honestdp ledger set-budget`."
+_KEEP = "Copy this column of FILE in front, such as an identifier. May repeat."
+
+Folder = Annotated[Path, Argument(metavar="MODEL", help=_FOLDER)]
+Digest = Annotated[str | None, Option(help=_DIGEST)]
+
+
+def predict(
+    folder: Folder,
+    file: Annotated[Path, Argument(metavar="FILE", help="Rows as CSV or Parquet, with the schema's columns.")],
+    out: Annotated[Path | None, Option(help="Write to this CSV file; standard output if left out.")] = None,
+    probabilities: Annotated[bool, Option("--probabilities", help="A column for each class's probability.")] = False,
+    keep: Annotated[list[str] | None, Option(help=_KEEP)] = None,
+    digest: Digest = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, an object a row, in the place of CSV.")] = False,
+) -> None:
+    """Predict with a saved model: one line for each row of a CSV or Parquet file, in its order.
+
+    `honestdp predict model/ new.csv --out predictions.csv`
+
+    `honestdp predict model/ new.csv --probabilities --keep patient_id --json`
+
+    The target column is not needed, and columns that the schema does not name are passed over. Nothing is charged: what is
+    private about the model was paid for when it was trained. A prediction is still an answer about its own row.
+    """
+    from honestdp.models.folder import load
+
+    if out is not None and as_json:
+        raise checks.InvalidArgument("out", str(out), "left out with --json, which prints")
+    saved = load(folder, digest=digest)
+    if probabilities and saved.table is not None and saved.table.classes is None:
+        raise checks.InvalidArgument("probabilities", None, "left out for a model of numbers, which have none")
+    blocks = _predicted(saved, _batches(saved, file, keep or []), keep or [], probabilities)
+    with _opened(out) as to:
+        if as_json:
+            _write_json(to, blocks)
+        else:
+            lines = csv.writer(to, lineterminator="\n")
+            for place, columns in enumerate(blocks):
+                if place == 0:
+                    lines.writerow(columns)
+                lines.writerows(zip(*columns.values(), strict=True))
+
+
+def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[str, Any]]:
+    """The columns that are needed, some rows at a time, at first none. A column that is missing is found at once."""
+    import pyarrow as pa
+
+    from honestdp.data.tables.files import TableFile
+
+    table = saved.columns
+    source = TableFile(file, table.encoding, table.delimiter)
+    names, header = list(dict.fromkeys([*table.inputs, *keep])), source.header
+    for name in names:
+        if name not in header:
+            what = "a column to keep" if name in keep else "a column that the model was trained on"
+            raise checks.InvalidArgument("file", str(file), f"a file with the column {name!r}, {what}")
+    none = {name: pa.array([], pa.string()) for name in names}
+    return itertools.chain([none], source.batches(names))
+
+
+def _predicted(
+    saved: SavedModel, batches: Iterable[dict[str, Any]], keep: list[str], probabilities: bool
+) -> Iterator[dict[str, list[Any]]]:
+    """Columns of what is written, some rows at a time."""
+    table = saved.columns
+    for batch in batches:
+        given = saved.outputs(batch)
+        columns = {name: batch[name].to_pylist() for name in keep}
+        columns["prediction"] = table.decode(given).tolist()
+        if probabilities:
+            each = saved.probabilities(given)
+            columns |= {f"probability of {label}": each[:, i].tolist() for i, label in enumerate(table.classes or ())}
+        yield columns
+
+
+def _write_json(to: TextIO, blocks: Iterable[dict[str, list[Any]]]) -> None:
+    """One array of an object a row, written as the rows come."""
+    to.write("[")
+    between = "\n"
+    for columns in blocks:
+        for values in zip(*columns.values(), strict=True):
+            to.write(between + json.dumps(dict(zip(columns, values, strict=True)), default=str))
+            between = ",\n"
+    to.write("\n]\n")
+
+
+@contextmanager
+def _opened(out: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears under its name when it is whole."""
+    if out is None:
+        yield sys.stdout
+        return
+    beside = out.with_name(f".{out.name}.new")
+    try:
+        with beside.open("w", newline="", encoding="utf-8") as file:
+            yield file
+        beside.replace(out)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def evaluate(
+    folder: Folder,
+    file: Annotated[Path, Argument(metavar="FILE", help="Held-out rows as CSV or Parquet, with the target.")],
+    epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
+    metric: Annotated[str | None, Option(help=_METRIC)] = None,
+    prevalence: Annotated[str | None, Option(help="For balanced accuracy: the part of each class, declared.")] = None,
+    ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help=_LEDGER)] = None,
+    dataset: Annotated[str | None, Option(help="Its name in the ledger; that of FILE if left out.")] = None,
+    note: Annotated[str, Option(help="For the ledger's entry. It is public.")] = "",
+    digest: Digest = None,
+    as_json: option.Json = False,
+) -> None:
+    """A noisy score of a saved model on held-out rows, charged before a row is read.
+
+    `honestdp evaluate model/ heldout.csv --epsilon 0.1 --ledger ledger.db`
+
+    An exact score of private rows has no guarantee: it is not for publishing, nor for choosing between models. This one has
+    noise for epsilon, and may leave. Every call is a new question and costs epsilon again. For rows that are public, compare
+    the output of `honestdp predict` yourself.
+    """
+    from honestdp.models.evaluation import NOT_FOR_PUBLISHING
+    from honestdp.models.folder import load
+
+    if epsilon is None:
+        wanted = "given: what the score may cost, such as --epsilon 0.1. An exact score of private rows is not for publishing"
+        raise checks.InvalidArgument("epsilon", None, wanted)
+    if dataset is not None and ledger is None:
+        raise checks.InvalidArgument("dataset", dataset, "left out without --ledger: it is the name in that file")
+    saved = load(folder, digest=digest)
+    done = saved.evaluate(
+        file,
+        epsilon=epsilon,
+        metric=metric,
+        prevalence=numbers_of("prevalence", prevalence),  # type: ignore[arg-type]
+        ledger=ledger,
+        dataset=None if ledger is None else dataset or file.stem,
+        note=note,
+    )
+    if as_json:
+        typer.echo(json.dumps(done.as_dict(), indent=2))
+        return
+    typer.echo(f"{done}\n\n{done.statement}\n\n{balance_line(done.balance)}")
+    typer.echo(f"{'note':<12}{NOT_FOR_PUBLISHING}")
+
+
+def report(
+    folder: Folder,
+    out: Annotated[Path | None, Option(help="Also write the page (HTML, one file) here.")] = None,
+    card: Annotated[bool, Option("--card", help="Print the model card (Markdown) in its place.")] = False,
+    digest: Digest = None,
+    as_json: option.Json = False,
+) -> None:
+    """What is guaranteed about a saved model, after every file of it was compared with its digest.
+
+    `honestdp report model/`
+
+    `honestdp report model/ --out page.html` also writes the page for people who answer for the data.
+    """
+    from honestdp.models.folder import CARD, REPORT, load
+
+    saved = load(folder, digest=digest)
+    if out is not None:
+        from honestdp.files import replace_file
+
+        replace_file(out, saved.page.encode(), mode=0o644)
+    if as_json:
+        typer.echo(json.dumps(saved.as_dict() | {"page": None if out is None else str(out)}, indent=2))
+        return
+    if card:
+        typer.echo(saved.card)
+        return
+    typer.echo(f"{saved.statement}\n")
+    if saved.score is not None:
+        typer.echo(f"{'score':<12}{saved.score}, noisy, 95 % interval")
+    rows = [("digest", saved.digest), ("card", str(folder / CARD)), ("report", str(out or folder / REPORT))]
+    for label, text in rows:
+        typer.echo(f"{label:<12}{text}")

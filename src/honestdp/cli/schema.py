@@ -1,0 +1,52 @@
+"""The command `schema`: a file's columns as a schema to fill in, made of its header alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from honestdp import checks
+from honestdp.cli import options as option
+from honestdp.cli.sources import label_of
+
+
+def schema(
+    file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is read.")],
+    out: Annotated[Path | None, Option(help="The schema to write; FILE's name with .toml if left out, here.")] = None,
+    encoding: Annotated[str, Option(help="Of a CSV, such as latin-1.")] = "utf-8",
+    delimiter: Annotated[str, Option(help="Of a CSV: what is between two values.")] = ",",
+    force: Annotated[bool, Option("--force", help="Write over a schema that is there.")] = False,
+    as_json: option.Json = False,
+) -> None:
+    """Write a schema to fill in: the columns of a file, by name, and what may be declared of them.
+
+    `honestdp schema patients.csv` writes patients.toml; fill in what is publicly known of each column, then
+
+    `honestdp tune patients.csv --schema patients.toml --target readmitted --epsilon 3 --out model/`
+
+    No row is read, and no value of the file is in it: what is read off private rows would not be private. What nobody can
+    declare can be learnt privately, out of the budget: bounds = "private".
+    """
+    from honestdp.data.tables.files import TableFile
+    from honestdp.data.tables.schema import template
+
+    out = out or Path(f"{label_of(file)}.toml")
+    if out.exists() and not force:
+        raise checks.InvalidArgument("out", str(out), "a file that is not there yet, or given with --force")
+    if len(delimiter.encode().decode("unicode_escape")) != 1:
+        raise checks.InvalidArgument("delimiter", delimiter, "one character")
+    between = delimiter.encode().decode("unicode_escape")
+    text = template(file, encoding=encoding, delimiter=between)
+    out.write_text(text, encoding="utf-8")
+    columns = list(TableFile(file, encoding, between).header)
+    if as_json:
+        typer.echo(json.dumps({"schema": str(out), "columns": columns}, indent=2))
+        return
+    command = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
+    typer.echo(f"{'schema':<12}{out}, {len(columns)} columns to declare: nothing in it may be read off the rows")
+    typer.echo(f"{'then':<12}{command}")

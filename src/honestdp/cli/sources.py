@@ -1,0 +1,228 @@
+"""What `tune` and `plan` train on, from the words of the command line: a dataset by name, or a file with its schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from honestdp import checks
+from honestdp.cli import options as option
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from honestdp.boundary.metrics import Metric
+    from honestdp.data.tables.table import Table
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz")
+DELTA = 1e-5  # of datasets by name
+
+_SCHEMA = "Of a FILE: what is declared of its columns, in TOML. `honestdp schema FILE` writes one to fill in."
+_PERSON = "Of a FILE: the column that tells whose row it is. A record is then a person, and epsilon a person's."
+_ROWS = "With --person: the most rows of a person that count, declared. More are dropped by a coin."
+_RECORDS = "N, declared: how many records FILE has (people, with --person). Left out, it is counted, and the statement says so."
+_DELTA = "delta, well below 1/N. Left out: of a FILE the largest power of ten that is; 1e-5 by name."
+
+Schema = Annotated[Path | None, Option(help=_SCHEMA)]
+Target = Annotated[str | None, Option(help="Of a FILE: the column to predict; as the schema says, if left out.")]
+Person = Annotated[str | None, Option(help=_PERSON)]
+RowsPerPerson = Annotated[int | None, option.whole(_ROWS)]
+Records = Annotated[int | None, option.whole(_RECORDS)]
+Delta = Annotated[float | None, Option(help=_DELTA)]
+FEWEST = 10  # rows that a file must have
+OF_A_FILE = ("schema", "target", "person", "rows_per_person")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What is trained on, and what is publicly known of it.
+
+    label: its name, for folders and the ledger. declared: N, where it was given; counted: N. standin: words on data that stand in
+    for others. table: of a file.
+    """
+
+    label: str
+    data: Any
+    features: int
+    outputs: int
+    counted: int
+    declared: int | None
+    standin: str | None = None
+    table: Table | None = None
+
+    @property
+    def delta(self) -> float:
+        from honestdp.budget import default_delta
+
+        return DELTA if self.table is None else default_delta(self.counted)
+
+    @property
+    def metric(self) -> Metric | None:
+        from honestdp.models.saved import table_metric
+
+        return None if self.table is None else table_metric(self.table)
+
+    def preprocessing(self, words: str | None) -> str | None:
+        """For the statement: what the table does to a row, after what the user says was done before."""
+        from honestdp.models.saved import prepared_by
+
+        if self.table is None:
+            return words
+        return f"{words.strip().rstrip('.')}; then {prepared_by(self.table)}" if words else prepared_by(self.table)
+
+
+def is_file(name: str) -> bool:
+    """Whether the word names a file and not a dataset. A dataset's name is never taken for a file's."""
+    from honestdp.data import named
+
+    return name not in named.names() and (name.lower().endswith(SUFFIXES) or "/" in name or Path(name).exists())
+
+
+def source_of(options: Mapping[str, Any]) -> Source:
+    """What the options name. Whatever can be wrong without a row of it is found first."""
+    name = options["name"]
+    if is_file(name):
+        return _of_file(Path(name), options)
+    from honestdp.data import named
+
+    others = [f"--{each.replace('_', '-')}" for each in (*OF_A_FILE, "records") if options.get(each) is not None]
+    if name not in named.names():
+        known = ", ".join(named.names())
+        raise checks.HonestdpError(f"what to train on must be a CSV or Parquet file, or one of {known}; got {name}")
+    if others:
+        raise checks.HonestdpError(
+            f"{others[0]} must be left out for the dataset {name}: it is for a CSV or Parquet file"
+        )
+    dataset = named.load_dataset(name)
+    records = len(dataset.train_rows)
+    return Source(
+        label=name,
+        data=dataset.train,
+        features=dataset.features,
+        outputs=dataset.classes,
+        counted=records,
+        declared=records,
+        standin=dataset.standin,
+    )
+
+
+def table_of(options: Mapping[str, Any]) -> Table:
+    """The table that the schema declares, with what the options say besides."""
+    from honestdp.data.tables.schema import read_schema
+    from honestdp.models.folder import schema_text
+
+    if options["schema"] is None:
+        wanted = f"given for a file: what is declared of its columns. honestdp schema {options['name']} writes one to fill in"
+        raise checks.InvalidArgument("schema", None, wanted)
+    given = {each: options[each] for each in (*OF_A_FILE[1:], "records") if options.get(each) is not None}
+    table = replace(read_schema(options["schema"]), **given)
+    known = options.get("schema_digest")
+    if known is not None and known != table.digest[: len(known)]:
+        wanted = "as it was when the search was begun: it declares something else now"
+        raise checks.InvalidArgument("schema", str(options["schema"]), wanted)
+    schema_text(table)  # what cannot be saved is found before the charge
+    return table
+
+
+def handed_over(source: Source, result: Any) -> str | None:
+    """Makes the folder of a search on a file one that `predict` takes. The digest of all that is in it."""
+    if source.table is None or result.folder is None:
+        return None
+    from honestdp.models.folder import save
+
+    return save(result.folder, result, table=source.table, title=f"A private model of {source.label}").digest
+
+
+def _of_file(file: Path, options: Mapping[str, Any]) -> Source:
+    table = table_of(options)
+    data = table.data(file)
+    counted = len(data[1]) if isinstance(data, tuple) else len(data)
+    if counted < FEWEST:
+        few = "no row" if counted == 0 else "one row" if counted == 1 else f"{counted} rows"
+        wanted = f"a file of at least {FEWEST} rows: no private model can be made of fewer; this one has {few}"
+        raise checks.InvalidArgument("name", str(file), wanted)
+    return Source(
+        label=label_of(file),
+        data=data,
+        features=table.width,
+        outputs=table.outputs,
+        counted=counted,
+        declared=table.records,
+        table=table,
+    )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan knows of what will be trained on: N, the default delta, and the model's parameters."""
+
+    counted: int
+    delta: float = DELTA
+    parameters: int | None = None
+
+
+def planned_on(options: Mapping[str, Any]) -> Planned:
+    """Public numbers of the file that is named, of which no value is looked at; or the declared number of records."""
+    from honestdp.budget import default_delta
+
+    if options["name"] is None:
+        given = next((f"--{each.replace('_', '-')}" for each in OF_A_FILE if options[each] is not None), None)
+        if given is not None:
+            raise checks.HonestdpError(f"{given} must be left out without a file: it says what is in it")
+        if options["records"] is None:
+            raise checks.InvalidArgument("records", None, "given, or a file with its --schema to count them in")
+        return Planned(options["records"])
+    table, file = table_of(options), Path(options["name"])
+    counted = table.records or _counted(table, file)
+    checks.whole(least=FEWEST, records=counted)
+    width = re.fullmatch(r"hidden(?::(\d+))?", options["model"])
+    units = 0 if width is None else int(width[1] or 100)
+    inputs, outputs = table.width + 1, table.outputs
+    return Planned(
+        counted, default_delta(counted), inputs * units + (units + 1) * outputs if units else inputs * outputs
+    )
+
+
+def _counted(table: Table, file: Path) -> int:
+    """How many rows the file has, without a look at a value of one."""
+    from honestdp.data.tables.files import TableFile
+
+    if table.person is not None:
+        wanted = f"declared with --person: how many people there are in {file} cannot be told without reading it"
+        raise checks.InvalidArgument("records", None, wanted)
+    source = TableFile(file, table.encoding, table.delimiter)
+    for name in source.header:
+        if name not in table.columns:
+            wanted = f"made for the file {file}, which has a column {name!r} that it does not declare"
+            raise checks.InvalidArgument("schema", str(table.target), wanted)
+    return source.count()
+
+
+def label_of(file: Path) -> str:
+    """The file's name without what says its kind: its dataset's name in a ledger, if nobody says another."""
+    return file.name.split(".")[0] or file.name
+
+
+def model_of(words: str, *, features: int, outputs: int) -> Callable[..., nn.Module]:
+    """What makes the model that the option names."""
+    from torch import nn
+
+    match = re.fullmatch(r"logistic|linear|hidden(?::(\d+))?", words)
+    if match is None or match[1] == "0":
+        raise checks.InvalidArgument(
+            "model", words, "logistic (or linear, the same for numbers), hidden, or hidden:WIDTH"
+        )
+    units = int(match[1] or 100)
+
+    def logistic() -> nn.Module:
+        return nn.Linear(features, outputs)
+
+    def hidden(width: int = units) -> nn.Module:
+        return nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, outputs))
+
+    return hidden if words.startswith("hidden") else logistic
