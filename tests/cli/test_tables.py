@@ -91,7 +91,7 @@ def test_the_search_ends_with_a_model_folder_and_its_guarantee(made_once: Path) 
     said = json.loads((made_once / "said.json").read_text())
     assert said["epsilon"] <= 3
     assert said["delta"] == 1e-4  # the power of ten below a tenth of 1/200
-    assert said["statement"]["preprocessing"].startswith("each row by itself, as declared: age: 17 to 90")
+    assert said["statement"]["preprocessing"].startswith("age: 17 to 90")
     assert said["ledger"]["dataset"] == "patients"
     saved = honestdp.load(made_once / "model", digest=said["digest"])
     assert saved.table == honestdp.read_schema(made_once / "patients.toml")
@@ -258,7 +258,7 @@ def test_bad_input_is_one_line_and_costs_nothing(tmp_path: Path, name: str) -> N
         (("tune", "patients.csv", "--schema", "patients.toml"), "--epsilon"),
         ((*TUNE, "--model", "forest"), "--model"),
         ((*TUNE, "--target", "died"), "--target"),
-        ((*TUNE, "--records", "100"), "--records"),
+        ((*TUNE, "--records", "0"), "--records"),
         ((*TUNE, "--person", "patient"), "person"),
         (("plan", "--schema", "patients.toml", "--epsilon", "3"), "--schema"),
         (("plan", "--epsilon", "3"), "--records"),

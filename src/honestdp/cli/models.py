@@ -137,6 +137,7 @@ def evaluate(
     epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
     metric: Annotated[str | None, Option(help=_METRIC)] = None,
     prevalence: Annotated[str | None, Option(help="For balanced accuracy: the part of each class, declared.")] = None,
+    records: Annotated[int | None, option.whole("N, declared: how many rows there are; counted if left out.")] = None,
     ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help=_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger; that of FILE if left out.")] = None,
     note: Annotated[str, Option(help="For the ledger's entry. It is public.")] = "",
@@ -165,6 +166,7 @@ def evaluate(
         epsilon=epsilon,
         metric=metric,
         prevalence=numbers_of("prevalence", prevalence),  # type: ignore[arg-type]
+        records=records,
         ledger=ledger,
         dataset=None if ledger is None else dataset or file.stem,
         note=note,

@@ -67,14 +67,6 @@ class Source:
 
         return None if self.table is None else table_metric(self.table)
 
-    def preprocessing(self, words: str | None) -> str | None:
-        """For the statement: what the table does to a row, after what the user says was done before."""
-        from honestdp.models.saved import prepared_by
-
-        if self.table is None:
-            return words
-        return f"{words.strip().rstrip('.')}; then {prepared_by(self.table)}" if words else prepared_by(self.table)
-
 
 def is_file(name: str) -> bool:
     """Whether the word names a file and not a dataset. A dataset's name is never taken for a file's."""
@@ -121,10 +113,6 @@ def table_of(options: Mapping[str, Any]) -> Table:
         raise checks.InvalidArgument("schema", None, wanted)
     given = {each: options[each] for each in (*OF_A_FILE[1:], "records") if options.get(each) is not None}
     table = replace(read_schema(options["schema"]), **given)
-    known = options.get("schema_digest")
-    if known is not None and known != table.digest[: len(known)]:
-        wanted = "as it was when the search was begun: it declares something else now"
-        raise checks.InvalidArgument("schema", str(options["schema"]), wanted)
     schema_text(table)  # what cannot be saved is found before the charge
     return table
 
@@ -139,9 +127,13 @@ def handed_over(source: Source, result: Any) -> str | None:
 
 
 def _of_file(file: Path, options: Mapping[str, Any]) -> Source:
+    from honestdp.data.tables.files import TableFile
+
     table = table_of(options)
     data = table.data(file)
-    counted = len(data[1]) if isinstance(data, tuple) else len(data)
+    if table.records is not None:
+        TableFile(file, table.encoding, table.delimiter).count()  # a file that is cut is found before the charge
+    counted = len(data)
     if counted < FEWEST:
         few = "no row" if counted == 0 else "one row" if counted == 1 else f"{counted} rows"
         wanted = f"a file of at least {FEWEST} rows: no private model can be made of fewer; this one has {few}"
@@ -152,7 +144,7 @@ def _of_file(file: Path, options: Mapping[str, Any]) -> Source:
         features=table.width,
         outputs=table.outputs,
         counted=counted,
-        declared=table.records,
+        declared=None,  # the table says so by itself
         table=table,
     )
 

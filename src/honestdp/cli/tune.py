@@ -61,7 +61,7 @@ _PREVALENCE = (
 _WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
-    "ledger", "strict", "noise_seed", "note", "again",
+    "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
 )  # fmt: skip
 
 _WHERE = ("name", "out", "again", "dry_run", "resume", "as_json")  # options that are not of the search itself
@@ -77,7 +77,6 @@ def tune(
     person: sources.Person = None,
     rows_per_person: sources.RowsPerPerson = None,
     records: sources.Records = None,
-    schema_digest: Annotated[str | None, Option(hidden=True)] = None,
     model: Annotated[str, Option(help=_MODEL)] = "logistic",
     optimizer: Annotated[list[str] | None, Option(help=_OPTIMIZER)] = None,
     space: Annotated[list[str] | None, Option(help=_SPACE)] = None,
@@ -231,25 +230,20 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
         space=spaces,
         dataset=None if options["ledger"] is None else options["dataset"] or source.label,
         metric=options["metric"] or source.metric,
-        preprocessing=source.preprocessing(options["preprocessing"]),
         out=resumed or options["out"],
         resume=resumed is not None,
         **{name: options[name] for name in _HANDED_ON},
         prevalence=numbers_of("prevalence", options["prevalence"]),
         class_weights=numbers_of("class_weights", options["class_weights"]),
         compute=Compute(device=options["device"], progress=True),
-        reproduce=_command(context, source),
+        reproduce=_command(context),
     )
     bound.apply_defaults()
     return asked(**bound.arguments, label=source.label)
 
 
-def _command(context: Any, source: sources.Source) -> str:
-    """The command that makes this search again, without where it is put. Of a file with a digest of what its schema declares:
-    a search does not go on, nor is its result read, where that is another.
-    """
-    if source.table is not None:
-        context.params["schema_digest"] = source.table.digest[:16]
+def _command(context: Any) -> str:
+    """The command that makes this search again, without where it is put."""
     words = ["honestdp", "tune", context.params["name"]]
     for parameter in context.command.params:
         value, flag = context.params.get(parameter.name), parameter.opts[0]

@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import PROTECTS, Statement, prepared
+from honestdp.budget import PROTECTS, Statement
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -36,6 +36,7 @@ from honestdp.notebook import Rows, Shown
 from honestdp.run import Run
 from honestdp.search.scored_by import metric_of
 from honestdp.selection import Compose
+from honestdp.training.preparation import preparation
 
 NORMAL = 1.959964  # standard deviations of a normal law within which 95 % of it lies
 LAPLACE = math.log(20) / math.sqrt(2)  # of a Laplace law
@@ -99,11 +100,12 @@ def evaluate(
         balance = Account.of(books, uuid.uuid4().hex).charge(
             spending(epsilon, records), what=f"honestdp evaluate, {judged.name}", read=False
         )
+    before = preparation(private, preprocessing)
     noisy = _asked(saved, private, judged, loss, epsilon)
     return Evaluation(
         score=score_of(judged, noisy, epsilon=epsilon, records=records),
         records=records,
-        statement=_statement(epsilon, judged, preprocessing, records),
+        statement=_statement(epsilon, judged, before.words, records),
         balance=balance,
     )
 
@@ -134,7 +136,13 @@ def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss |
     try:
         with silence():
             door = open_door(
-                private.guarded(), saved.model, loss=loss, metric=metric, noise=[(noise,)], workers=0, seed=Seed.fresh()
+                private.read().guarded(),
+                saved.model,
+                loss=loss,
+                metric=metric,
+                noise=[(noise,)],
+                workers=0,
+                seed=Seed.fresh(),
             )
             return door.score(0, saved.model)[0]
     except Exception as trouble:
@@ -144,7 +152,7 @@ def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss |
     raise HonestdpError(f"{words}; what it was charged stays charged. Why is not said, for it may tell of records")
 
 
-def _statement(epsilon: float, metric: Metric, preprocessing: str | None, records: int) -> Statement:
+def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int) -> Statement:
     return Statement(
         epsilon=epsilon,
         delta=0.0,
@@ -163,5 +171,5 @@ def _statement(epsilon: float, metric: Metric, preprocessing: str | None, record
             "model's own statement, and for a record that is among both, both count",
         ),
         protects=PROTECTS,
-        preprocessing=prepared(preprocessing),
+        preprocessing=preprocessing,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,6 @@ def table_metric(table: Table) -> Metric | None:
     if isinstance(table.columns[table.target], Range):
         return ClippedLoss(0.25, name="squared error of the target as 0 to 1")
     return ClippedLoss(4.0, name="squared error of the target in its scales")
-
-
-def prepared_by(table: Table) -> str:
-    """What a statement says of preprocessing for rows that a table encodes."""
-    return "each row by itself, as declared: " + "; ".join(table.describe())
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -101,6 +96,7 @@ class SavedModel(Shown):
         epsilon: float,
         metric: str | Metric | None = None,
         prevalence: Sequence[float] | None = None,
+        records: int | None = None,
         ledger: str | Path | Ledger | None = None,
         dataset: str | None = None,
         note: str = "",
@@ -110,16 +106,19 @@ class SavedModel(Shown):
         rows: as the table takes them, with the target, or the path of a CSV or Parquet file.
         epsilon: what this one question costs the people in these rows, with no delta. Each call costs it again.
         metric, prevalence: as in `tune`; for a quantity the squared error, cut at half of its range or two scales.
+        records: N, declared; left out it is that of the rows, and public.
         ledger, dataset, note: as in `tune`; the dataset is that of the held-out rows.
 
         Returns an Evaluation. Raises InvalidArgument before the charge for what cannot be scored.
         """
         from honestdp.models.evaluation import evaluate
 
-        table = self.columns
-        how = {"metric": metric or table_metric(table), "prevalence": prevalence, "preprocessing": prepared_by(table)}
-        kept = {"ledger": ledger, "dataset": dataset, "note": note}
-        return evaluate(self, table.data(rows), epsilon=epsilon, **how, **kept)  # type: ignore[arg-type]
+        of_these = replace(
+            self.columns, records=records, spent=0.0
+        )  # what was declared or learnt of others' number and bounds
+        how: dict[str, Any] = {"metric": metric or table_metric(of_these), "prevalence": prevalence}
+        kept: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
+        return evaluate(self, of_these.data(rows), epsilon=epsilon, **how, **kept)
 
     @torch.no_grad()
     def outputs(self, rows: Any) -> np.ndarray[Any, Any]:
