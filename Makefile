@@ -4,12 +4,14 @@ PYTHON := $(shell for python in python3.11 python3.12 python3.13; do $$python -c
 endif
 BIN := .venv/bin
 READY := .venv/.ready
+FEDERATED := .venv/.federated
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test federated lint bench clean
 
 help:
 	@echo "make demo   set up, then run the main job on embedded data"
 	@echo "make test   set up, then lint and run every test"
+	@echo "make federated  set up with Flower's simulation engine, then run five clients on it"
 	@echo "make lint   set up, then ruff and mypy alone"
 	@echo "make bench  set up, then measure speed against the named peers"
 	@echo "make clean  remove .venv and every build product"
@@ -27,6 +29,13 @@ demo: $(READY)
 	$(BIN)/honestdp ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
 	$(BIN)/honestdp tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 \
 		--lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
+
+$(FEDERATED): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[federated]'
+	@touch $@
+
+federated: $(FEDERATED)
+	OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 $(BIN)/python examples/federated.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
