@@ -2,8 +2,9 @@
 
     make federated
 
-runs Flower's simulation engine, one process a client: the clients of the paper (noise 0, NOT PRIVATE) and private ones, whose noise
-is calculated so that all of their rounds together meet a budget. The same clients as one population end in the same weights.
+runs Flower's simulation engine, one process a client: the clients of the paper (noise 0, NOT PRIVATE) and private ones, whose
+noise is calculated so that all of their rounds together meet a budget. The same clients as one population end in the same
+weights.
 Reference: Koskela & Honkela 2020, supplement, section 3.
 """
 

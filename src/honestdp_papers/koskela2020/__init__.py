@@ -37,7 +37,16 @@ VARIATIONAL = (
     ),
 )
 """Figures 5 and 6 and Figure 1 of the supplement: the Gaussian mixture."""
-FEDERATED: tuple[Item, ...] = ()
+FEDERATED = tuple(
+    Item(name, about, finish_in(f"{__name__}.federated", name), parts_in(f"{__name__}.federation", parts))
+    for name, about, parts in (
+        ("federated2a", "Federated averaging: accuracy against the share of random images", "parts_all"),
+        ("federated2b", "Federated averaging: accuracy against the step size", "parts_all"),
+        ("federated3a", "Federated averaging: a third of the images at random", "parts_third"),
+        ("federated3b", "Federated averaging: every class at one client", "parts_apart"),
+        ("federated4", "Federated averaging by Adam", "parts_adam"),
+    )
+)
 """Figures 2 to 4 of the supplement: federated averaging."""
 
 PAPER = Paper(

@@ -1,0 +1,350 @@
+"""Figures 2 to 4 of the supplement: federated averaging by ADADP, SGD and Adam, on clients whose data are alike or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
+from honestdp_papers.koskela2020.federation import (
+    APART,
+    THIRD,
+    levels,
+    part_name,
+    repeats,
+    step_sizes,
+    world,
+)
+from honestdp_papers.look import COLOURS, logarithmic, named, panels
+from honestdp_papers.mohapatra2022.measures import Measured, counted, jackknifed
+from honestdp_papers.parts import Array
+from honestdp_papers.registry import Finished
+
+COLOUR = {"ADADP": COLOURS["ADADP"], "SGD": COLOURS["DPSGD"], "Adam": COLOURS["DPAdam"]}
+DRASTIC = 10.0
+"""Points of accuracy that a method loses drastically by: the paper gives no number."""
+POOR = 5.0
+"""Points below the adaptive method from which on another one is poor here."""
+ALIKE = 3.0
+"""Points between the first step sizes of ADADP within which it does not depend on them."""
+
+
+def accuracy(parts: Finished, method: str, level: int, quick: bool) -> Array:
+    """In per cent, `[repeats, step sizes, looks]`."""
+    kept = [parts[part_name(method, level, repeat)] for repeat in range(repeats(quick))]
+    found: Array = np.stack([100 * one["right"].astype(float) / float(one["tests"]) for one in kept])
+    return found
+
+
+def final(parts: Finished, method: str, level: int, quick: bool) -> Array:
+    """After the last round, `[repeats, step sizes]`."""
+    last: Array = accuracy(parts, method, level, quick)[:, :, -1]
+    return last
+
+
+def rounds_of(parts: Finished, level: int) -> Array:
+    """The rounds after which was looked."""
+    kept = parts[part_name("ADADP", level, 0)]
+    seen: Array = (np.arange(kept["right"].shape[1]) + 1) * int(kept["every"])
+    return seen
+
+
+def _tuned(means: Array) -> float:
+    """Of SGD: that of its best step size, which is picked on the test images."""
+    return float(means.max())
+
+
+def _usual(means: Array) -> float:
+    """Of ADADP: that of its usual first step size."""
+    return float(means[-1])
+
+
+def lead(parts: Finished, level: int, quick: bool) -> Measured:
+    """By how many points ADADP ends above SGD tuned for this level."""
+    found = [final(parts, method, level, quick) for method in ("ADADP", "SGD")]
+    return jackknifed(found, lambda means: _usual(means[0]) - _tuned(means[1]))
+
+
+def loss_of(parts: Finished, method: str, level: int, quick: bool) -> Measured:
+    """By how many points a method ends lower at a level than where all images are dealt out at random."""
+    of = _usual if method == "ADADP" else _tuned
+    found = [final(parts, method, at, quick) for at in (100, level)]
+    return jackknifed(found, lambda means: of(means[0]) - of(means[1]))
+
+
+def kept_better(parts: Finished, level: int, quick: bool) -> Measured:
+    """By how many points less ADADP loses than tuned SGD."""
+    found = [final(parts, method, at, quick) for method in ("SGD", "ADADP") for at in (100, level)]
+    return jackknifed(found, lambda m: (_tuned(m[0]) - _tuned(m[1])) - (_usual(m[2]) - _usual(m[3])))
+
+
+def notes_of(quick: bool) -> list[str]:
+    here = world(quick)
+    notes = [
+        f"{here.title}: {here.clients} clients of {here.records} images, {here.rounds} rounds of {here.steps} lots of "
+        f"{here.lot}, {repeats(quick)} runs with splits, initial weights and lots of their own; ± is one standard error. Test "
+        "accuracy of the averaged model.",
+        "NOT PRIVATE, as in the paper: noise 0, no gradient clipped. The clients are those of honestdp.federated, which with "
+        "noise are private; Flower runs the same ones (make federated).",
+        "A round is one epoch of a client's images for every method, so that ADADP makes half as many iterations as SGD makes "
+        "steps; tau 1 and rejection; step sizes and moments are kept from round to round. The text does not say.",
+        "Tuned means the best step size of the grid on the test images, as in the paper.",
+    ]
+    if quick:
+        notes.append(
+            "Quick version: MNIST at 14 by 14 pixels and a network of one hidden layer, fewer rounds, shorter grids. What it "
+            "shows is the form of the figure; whether a claim holds is for the full size."
+        )
+    return notes
+
+
+def federated2a(parts: Finished, quick: bool) -> Outcome:
+    """Test accuracy against the share of random images."""
+    below = [level for level in levels(quick) if level < 100]
+    better = [kept_better(parts, level, quick) for level in below]
+    ahead = {level: lead(parts, level, quick) for level in levels(quick)}
+    fall = loss_of(parts, "SGD", APART, quick)
+    stays = loss_of(parts, "ADADP", APART, quick)
+    first, second = [one.above(0) for one in better], [fall.above(DRASTIC)]
+    claims = [
+        judged(
+            "The adaptive method keeps its accuracy better than tuned SGD as the data of the clients become less alike",
+            first,
+            "points that it loses less than SGD, against all images at random: "
+            + ", ".join(f"{gap} ({level} %)" for level, gap in zip(below, better, strict=True)),
+        ),
+        judged(
+            "The accuracy of even an optimally tuned SGD falls drastically where every class is at one client",
+            second,
+            f"it loses {fall} points (drastically: more than {DRASTIC:g}), the adaptive method {stays}",
+        ),
+        judged(
+            "The adaptive method ends above tuned SGD at every share of random images below 100 %",
+            [ahead[level].above(0) for level in below],
+            "points above: " + ", ".join(f"{gap} ({level} %)" for level, gap in ahead.items()),
+            kind=OURS,
+        ),
+    ]
+    rows: list[list[str | float]] = []
+    for level in levels(quick):
+        ends = {method: final(parts, method, level, quick).mean(axis=0) for method in ("ADADP", "SGD")}
+        best = step_sizes("SGD", quick)[int(ends["SGD"].argmax())]
+        rows.append([f"{level}", _usual(ends["ADADP"]), _tuned(ends["SGD"]), f"{best:.2g}", str(ahead[level])])
+    header = ["% random", "ADADP, eta0 0.1", "SGD, tuned", "its step size", "ADADP above SGD"]
+    numbers = {"levels": list(levels(quick)), "accuracy": _numbers(parts, levels(quick), quick)}
+    table = Table("Test accuracy after the last round, per cent", header, rows, digits=1)
+    return Outcome(claims, numbers, [table], notes_of(quick), partial(_draw_levels, parts=parts, quick=quick))
+
+
+def federated2b(parts: Finished, quick: bool) -> Outcome:
+    """Test accuracy against the step size."""
+    spread = {
+        method: {level: _spread(final(parts, method, level, quick)) for level in levels(quick)}
+        for method in ("ADADP", "SGD")
+    }
+    alike = [one.at_most(ALIKE) for one in spread["ADADP"].values()]
+    less = [
+        jackknifed(
+            [final(parts, method, level, quick) for method in ("SGD", "ADADP")],
+            lambda means: float(np.ptp(means[0]) - np.ptp(means[1])),
+        ).above(0)
+        for level in levels(quick)
+    ]
+    claims = [
+        judged(
+            "The adaptive method does not depend on its first step size",
+            alike,
+            f"its first step sizes are within {ALIKE:g} points of each other at {counted(alike)} shares; apart by "
+            + ", ".join(f"{gap} ({level} %)" for level, gap in spread["ADADP"].items()),
+        ),
+        judged(
+            "SGD depends on its step size more than the adaptive method on its first one",
+            less,
+            "SGD's step sizes are apart by " + ", ".join(f"{gap} ({level} %)" for level, gap in spread["SGD"].items()),
+        ),
+    ]
+    numbers = {"levels": list(levels(quick)), "accuracy": _numbers(parts, levels(quick), quick)}
+    rows: list[list[str | float]] = [
+        [
+            f"{method}, {size:.2g}",
+            *(float(final(parts, method, level, quick).mean(axis=0)[place]) for level in levels(quick)),
+        ]
+        for method in ("ADADP", "SGD")
+        for place, size in enumerate(step_sizes(method, quick))
+    ]
+    header = ["step size (ADADP: the first)", *(f"{level} % random" for level in levels(quick))]
+    table = Table("Test accuracy after the last round, per cent", header, rows, digits=1)
+    return Outcome(claims, numbers, [table], notes_of(quick), partial(_draw_sizes, parts=parts, quick=quick))
+
+
+def federated3a(parts: Finished, quick: bool) -> Outcome:
+    """A third of the images at random: accuracy over the rounds."""
+    return _over_rounds(parts, THIRD, quick, f"With {THIRD} % of the images at random")
+
+
+def federated3b(parts: Finished, quick: bool) -> Outcome:
+    """Every class at one client: accuracy over the rounds."""
+    return _over_rounds(parts, APART, quick, "With every class at one client")
+
+
+def _over_rounds(parts: Finished, level: int, quick: bool, where: str) -> Outcome:
+    end = lead(parts, level, quick)
+    found = [accuracy(parts, method, level, quick).mean(axis=2) for method in ("ADADP", "SGD")]
+    whole = jackknifed(found, lambda means: _usual(means[0]) - _tuned(means[1]))
+    claims = [
+        judged(
+            f"{where} the adaptive method is better than tuned SGD",
+            [end.above(0)],
+            f"it ends {end} points above; averaged over the rounds it is {whole} above the step size of SGD that is best so",
+        ),
+        _wandering(parts, level, quick, where),
+    ]
+    best = int(final(parts, "SGD", level, quick).mean(axis=0).argmax())
+    curves = {
+        "ADADP, eta0 0.1": ("ADADP", accuracy(parts, "ADADP", level, quick)[:, -1]),
+        f"SGD, step size {step_sizes('SGD', quick)[best]:.2g}": ("SGD", accuracy(parts, "SGD", level, quick)[:, best]),
+    }
+    numbers = {
+        "rounds": rounds_of(parts, level).tolist(),
+        "accuracy": {name: values.mean(axis=0).round(2).tolist() for name, (_, values) in curves.items()},
+    }
+    return Outcome(
+        claims,
+        numbers,
+        [_ends(curves)],
+        notes_of(quick),
+        partial(_draw_rounds, curves=curves, seen=rounds_of(parts, level), title=where),
+    )
+
+
+def _wandering(parts: Finished, level: int, quick: bool, where: str) -> Claim:
+    """The paper's motivation: clients need step sizes of their own."""
+    kept = np.stack([parts[part_name("ADADP", level, repeat)]["eta"][-1] for repeat in range(repeats(quick))])
+    ratios = (kept.max(axis=1) / kept.min(axis=1)).mean(axis=1)  # [repeats], over the rounds that were looked at
+    ratio = jackknifed([ratios], lambda means: float(means[0]))
+    return judged(
+        f"{where} clients find step sizes that differ by more than a factor of two",
+        [ratio.above(2.0)],
+        f"in a round the largest is {ratio.value:.1f} ± {ratio.error:.1f} times the smallest",
+        kind=OURS,
+    )
+
+
+def federated4(parts: Finished, quick: bool) -> Outcome:
+    """Adam at its step sizes, a third of the images at random."""
+    gaps = {
+        method: jackknifed(
+            [final(parts, method, THIRD, quick), final(parts, "Adam", THIRD, quick)],
+            lambda means, of=of: of(means[0]) - _tuned(means[1]),  # type: ignore[misc]
+        )
+        for method, of in (("ADADP", _usual), ("SGD", _tuned))
+    }
+    claims = [
+        judged(
+            "Adam gives poor results",
+            [gaps["ADADP"].above(POOR)],
+            f"its best step size ends {gaps['ADADP']} points below the adaptive method (poor: more than {POOR:g}), and "
+            f"{gaps['SGD']} below tuned SGD",
+        )
+    ]
+    curves = {
+        f"Adam, step size {size:.2g}": ("Adam", accuracy(parts, "Adam", THIRD, quick)[:, place])
+        for place, size in enumerate(step_sizes("Adam", quick))
+    }
+    curves["ADADP, eta0 0.1"] = ("ADADP", accuracy(parts, "ADADP", THIRD, quick)[:, -1])
+    numbers = {
+        "rounds": rounds_of(parts, THIRD).tolist(),
+        "accuracy": {name: values.mean(axis=0).round(2).tolist() for name, (_, values) in curves.items()},
+    }
+    seen, title = rounds_of(parts, THIRD), f"Adam, {THIRD} % of the images at random"
+    return Outcome(
+        claims, numbers, [_ends(curves)], notes_of(quick), partial(_draw_rounds, curves=curves, seen=seen, title=title)
+    )
+
+
+Curves = dict[str, tuple[str, Array]]
+"""Label -> method and accuracies `[repeats, looks]`."""
+
+
+def _spread(ends: Array) -> Measured:
+    return jackknifed([ends], lambda means: float(np.ptp(means[0])))
+
+
+def _numbers(parts: Finished, at: Sequence[int], quick: bool) -> dict[str, dict[str, list[list[float]]]]:
+    """method -> level -> `[repeats][step sizes]`."""
+    return {
+        method: {str(level): final(parts, method, level, quick).round(2).tolist() for level in at}
+        for method in ("ADADP", "SGD")
+    }
+
+
+def _ends(curves: Curves) -> Table:
+    rows: list[list[str | float]] = [
+        [name, float(values[:, -1].mean()), float(values.mean()), float(np.ptp(values[:, -1]))]
+        for name, (_, values) in curves.items()
+    ]
+    header = ["method", "after the last round", "averaged over the rounds", "range of the runs"]
+    return Table("Test accuracy, per cent", header, rows, digits=1)
+
+
+def _draw_levels(file: Path, *, parts: Finished, quick: bool) -> None:
+    with panels(file, 1, 1, size=(6.5, 4)) as axes:
+        for method in ("ADADP", "SGD"):
+            for place, size in enumerate(step_sizes(method, quick)):
+                ends = [final(parts, method, level, quick)[:, place].mean() for level in levels(quick)]
+                style = "-" if method == "ADADP" else ":"
+                width = 1 + place / 2
+                axes[0][0].plot(
+                    levels(quick),
+                    ends,
+                    style,
+                    marker="o",
+                    markersize=3,
+                    color=COLOUR[method],
+                    linewidth=width,
+                    label=f"{method} {size:.2g}",
+                )
+        named(
+            axes[0][0],
+            f"{world(quick).title}: after the last round",
+            "% of the images dealt out at random",
+            "test accuracy, %",
+        )
+        axes[0][0].legend(fontsize=8, frameon=False)
+
+
+def _draw_sizes(file: Path, *, parts: Finished, quick: bool) -> None:
+    with panels(file, 1, len(levels(quick)), size=(3 * len(levels(quick)), 3.4)) as axes:
+        for one, level in zip(axes[0], levels(quick), strict=True):
+            for method in ("ADADP", "SGD"):
+                ends = final(parts, method, level, quick)
+                half = ends.std(axis=0, ddof=1) / len(ends) ** 0.5
+                one.errorbar(
+                    step_sizes(method, quick),
+                    ends.mean(axis=0),
+                    half,
+                    marker="o",
+                    markersize=3,
+                    color=COLOUR[method],
+                    label=method,
+                )
+            logarithmic(one.xaxis)
+            named(one, f"{level} % random", "step size (ADADP: the first)", "test accuracy, %")
+        axes[0][0].legend(fontsize=8, frameon=False)
+
+
+def _draw_rounds(file: Path, *, curves: Curves, seen: Array, title: str) -> None:
+    with panels(file, 1, 1, size=(6.5, 4)) as axes:
+        one = axes[0][0]
+        several = sum(method == "Adam" for method, _ in curves.values())
+        for place, (label, (method, values)) in enumerate(curves.items()):
+            shade = 0.4 + 0.6 * (place + 1) / several if method == "Adam" else 1.0
+            one.plot(seen, values.mean(axis=0), color=COLOUR[method], alpha=shade, linewidth=1.6, label=label)
+            one.fill_between(
+                seen, values.min(axis=0), values.max(axis=0), color=COLOUR[method], alpha=0.12, linewidth=0
+            )
+        named(one, f"{title}; band: the runs", "rounds", "test accuracy, %")
+        one.legend(fontsize=8, frameon=False)
