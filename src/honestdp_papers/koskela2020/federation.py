@@ -48,7 +48,7 @@ STEP_SIZES = {
     "Adam": (1e-5, 10**-4.5, 1e-4, 10**-3.5),
 }
 """Half decades; for ADADP the first step size, of which the last is its usual one."""
-QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (10**-1.5, 1e-1, 10**-0.5), "Adam": (1e-4, 10**-3.5, 1e-3)}
+QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (1e-1, 10**-0.5, 1.0), "Adam": (1e-4, 10**-3.5, 1e-3)}
 """For the small network, whose best ones are larger."""
 RUN_STEP = 4e-5
 """Seconds of a run's step on a large GPU, roughly."""
