@@ -25,6 +25,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "augment/__init__.py",
     ),
     "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py"),
+    "Tables: what a row becomes, and what is learnt of columns": (
+        "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/values.py",
+        "data/tables/column.py", "data/tables/quantities.py", "data/tables/categories.py",
+    ),
     "Secrecy of a search": ("search/secret.py", "search/vault.py"),
     "Trials and draws that see no record": ("boundary/rehearsal.py", "boundary/generators.py"),
 }  # fmt: skip

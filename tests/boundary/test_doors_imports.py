@@ -39,6 +39,7 @@ WORDS = {
     "decoding": {"RecordFailed", "WorkerDied"},
     "whereabouts": {"Whereabouts", "whereabouts"},
     "unread": {"Known", "Unread"},
+    "bounds": {"asked", "private_frequent", "private_range"},
 }  # fmt: skip
 """Names that hold no record, for anyone: constants, queries and releases, seeds, metrics, errors, trials on made-up records."""
 

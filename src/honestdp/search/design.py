@@ -98,7 +98,7 @@ class Design:
     @property
     def whole(self) -> Budget:
         """The budget with what was spent beforehand."""
-        return Budget(self.budget.epsilon + self.spent, self.budget.delta)
+        return Budget(round(self.budget.epsilon + self.spent, 9), self.budget.delta)
 
     @property
     def validation_records(self) -> float:

@@ -91,6 +91,9 @@ class Categories(Column):
         if self.fill is not None and read.text_of(self.fill) not in known:
             raise InvalidArgument("fill", self.fill, "one of the declared categories")
 
+    def stand_in(self) -> Categories:
+        return Categories(other=self.other, indicator=self.indicator, bounds=LEARNT, most=self.most)
+
     @property
     def count(self) -> int:
         """Features of categories, without those of others and of missing ones."""

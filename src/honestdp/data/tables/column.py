@@ -46,6 +46,10 @@ class Column:
     def learnt(self) -> bool:
         return getattr(self, "bounds", DECLARED) == LEARNT
 
+    def stand_in(self) -> Column:
+        """One of the same width with nothing to be learnt."""
+        return self
+
     def names(self, name: str) -> list[str]:
         """Of its features."""
         return [name, *([f"{name} is missing"] * self._indicated)]

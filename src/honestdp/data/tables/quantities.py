@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, ClassVar
 
@@ -59,7 +59,7 @@ class Range(Column):
             raise InvalidArgument(
                 "high", self.high, f"above low, {self.low}: a column that is constant holds nothing to learn from"
             )
-        if self.fill is not None and not self.low <= self.fill <= self.high:
+        if self.bounds == DECLARED and self.fill is not None and not self.low <= self.fill <= self.high:
             raise InvalidArgument("fill", self.fill, f"between low and high, {self.low} and {self.high}")
 
     @property
@@ -67,6 +67,9 @@ class Range(Column):
         assert self.low is not None
         assert self.high is not None
         return float(self.low), float(self.high)
+
+    def stand_in(self) -> Range:
+        return replace(self, low=0.0, high=1.0, fill=None, bounds=LEARNT)
 
     def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
         return read.numbers(values, missing)

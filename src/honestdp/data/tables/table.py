@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -240,6 +240,32 @@ class Table:
 
         self._check_learnt()
         return TableRows(self, source, records=records)
+
+    def learn(
+        self,
+        source: Any,
+        *,
+        epsilon: float,
+        records: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+        note: str = "",
+    ) -> Table:
+        """The table with what it left to be learnt, by private quantiles and histograms: (epsilon, 0) private.
+
+        source, records: see `data`. epsilon: for all columns together; it is in the epsilon of every statement of a model on the
+        table that is returned. ledger, dataset, note: see `honestdp.tune`; the charge is made before a row is read. Keep what is
+        returned (`as_dict`): to learn it again costs again.
+        """
+        from honestdp.data.tables.learning import learn
+
+        books: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
+        return learn(self, source, epsilon=epsilon, records=records, **books)
+
+    def stand_in(self) -> Table:
+        """The same widths with made-up bounds where they are still to be learnt, to plan with: never for records."""
+        made_up = {name: self.columns[name].stand_in() for name in self.to_learn}
+        return replace(self, columns={**self.columns, **made_up})
 
     def _named(self, rows: Any) -> Named:
         return named(rows, self.orders)

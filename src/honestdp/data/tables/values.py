@@ -41,8 +41,10 @@ def as_arrow(values: Any) -> pa.Array:
     if not isinstance(values, pa.Array):
         try:
             values = pa.array(values, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            values = pa.array([text_of(value) for value in values], pa.string())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            texts = [text_of(value) for value in values]
+            texts = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
+            values = pa.array(texts, pa.string())
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
@@ -54,7 +56,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def one_by_one(values: pa.Array, read: Callable[[Any], float]) -> Array:
     """Each different value read once. NaN for what is missing."""
-    coded = values.dictionary_encode()
+    try:
+        coded = values.dictionary_encode()
+    except pa.ArrowNotImplementedError:  # lists and the like in the place of values
+        coded = pa.array([text_of(value) for value in values.to_pylist()], pa.string()).dictionary_encode()
     read_each = np.array([*(_total(read, value) for value in coded.dictionary.to_pylist()), math.nan])
     places = coded.indices.fill_null(len(read_each) - 1).to_numpy(zero_copy_only=False)
     read_all: Array = read_each[places]
@@ -90,7 +95,13 @@ def _numbers_of_texts(values: pa.Array, missing: tuple[str, ...]) -> Array:
     try:
         return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     except pa.ArrowInvalid:  # one of them is no number: the others are read as they would be without it
-        return one_by_one(trimmed, lambda text: pa.scalar(text).cast(pa.float64()).as_py())
+        return one_by_one(trimmed, _number)
+
+
+def _number(text: str) -> float:
+    """Booleans among texts count as they do among themselves."""
+    known = {"True": 1.0, "False": 0.0}
+    return known[text] if text in known else float(pa.scalar(text).cast(pa.float64()).as_py())
 
 
 def flags(values: pa.Array) -> Array:

@@ -1,0 +1,103 @@
+"""What a table does not declare, learnt from its rows out of the budget: charged first, then read, once.
+
+Every column that asks for it (`bounds="private"`) gets an equal part of epsilon. What is learnt is a release like any other: it
+may be published, it is kept with the table, and its epsilon goes with it into every statement of a model on that table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from honestdp import checks
+from honestdp.boundary.bounds import asked, private_frequent, private_range
+from honestdp.checks import InvalidArgument
+from honestdp.data.tables.categories import BUCKETS, Categories, buckets
+from honestdp.data.tables.column import LEARNT, Column
+from honestdp.data.tables.ids import Ids
+from honestdp.data.tables.quantities import Range
+from honestdp.data.tables.source import TableRows, source_of
+from honestdp.data.tables.values import Array
+
+if TYPE_CHECKING:
+    from honestdp.data.tables.table import Table
+    from honestdp.ledger import Ledger
+
+SHARE = 0.1
+"""Of a budget's epsilon, for what is learnt, where nobody says another part."""
+
+
+def learn(
+    table: Table,
+    source: Any,
+    *,
+    epsilon: float,
+    records: int | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    note: str = "",
+) -> Table:
+    """The table with everything declared. See `Table.learn`."""
+    checks.positive(epsilon=epsilon)
+    names = table.to_learn
+    if not names:
+        raise InvalidArgument("columns", ", ".join(table.inputs), 'with bounds="private" in one of them, to be learnt')
+    size = len(TableRows(table, source, records=records))
+    _charge(table, size, epsilon, names, ledger=ledger, dataset=dataset, note=note)
+    values = _values(table, source, names, size)
+    each = epsilon / len(names)
+    learnt = {name: _learnt(table.columns[name], values[name], each, size) for name in names}
+    return replace(table, columns={**table.columns, **learnt}, spent=table.spent + epsilon)
+
+
+def _charge(table: Table, size: int, epsilon: float, names: Sequence[str], **books_named: Any) -> None:
+    """Durably, before a value is read: epsilon, as one private choice, and nothing else."""
+    from honestdp.ledger.paying import Account, books_of
+    from honestdp.ledger.spending import Spending
+    from honestdp.run import Run
+    from honestdp.selection import Compose
+
+    books = books_of(books_named["ledger"], books_named["dataset"], note=books_named["note"])
+    if books is None:
+        return
+    nothing = Run(records=size, lot=1.0, steps=0, noise=1.0)
+    spending = Spending(Compose(candidates=1), ((nothing, 1),), choice=epsilon, **_unit(table))
+    account = Account.of(books, uuid.uuid4().hex)
+    account.charge(spending, what=f"honestdp, private bounds of {', '.join(names)}"[:200], read=False)
+    account.end()
+
+
+def _unit(table: Table) -> dict[str, Any]:
+    return {} if table.person is None else {"unit": table.person}
+
+
+def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[str, Array]:
+    """Of the rows that are asked: numbers in the user's units, or buckets."""
+    parts: dict[str, list[Array]] = {name: [] for name in names}
+    ids, whose = Ids(table.missing), list[Array]()
+    wanted = [*names, *([] if table.person is None else [table.person])]
+    for batch in source_of(table, source).batches(wanted):
+        for name in names:
+            column = table.columns[name]
+            is_range = isinstance(column, Range)
+            parts[name].append((column.raw if is_range else buckets)(batch[name], table.missing))
+        if table.person is not None:
+            whose.append(ids.numbers(batch[table.person]))
+    values = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}
+    count = len(values[names[0]])
+    rows = asked(count, np.concatenate(whose) if whose else None, size)
+    return {name: each[rows] for name, each in values.items()}
+
+
+def _learnt(column: Column, values: Array, epsilon: float, size: int) -> Column:
+    if isinstance(column, Range):
+        low, high = private_range(values, epsilon=epsilon, declared=size)
+        return replace(column, low=low, high=high, bounds=LEARNT)
+    assert isinstance(column, Categories)
+    found = private_frequent(values.astype(np.int64), count=BUCKETS, most=column.most, epsilon=epsilon)
+    return Categories(*found, other=column.other, indicator=column.indicator, bounds=LEARNT, most=column.most)
