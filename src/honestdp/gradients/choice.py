@@ -89,7 +89,8 @@ def _way_out(layer: nn.Module) -> str:
 
 
 def _holds_layers(layer: nn.Module) -> bool:
-    return next(layer.children(), None) is not None and not torch.nn.utils.parametrize.is_parametrized(layer)
+    below = (value for child in layer.children() for value in child.parameters())
+    return next(below, None) is not None and not torch.nn.utils.parametrize.is_parametrized(layer)
 
 
 def choose(probe: Probe, *, strict: bool) -> Choice:

@@ -98,8 +98,8 @@ def tune(
     """Search for hyperparameters and train, all within one budget.
 
     model: a module, or a function that makes one, whose arguments the space may hold.
-    data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, a map-style Dataset of pairs, or
-        the rows of a `Table`.
+    data: (x, y), or x without labels, of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, a map-style
+        Dataset of pairs, or the rows of a `Table`.
     budget: for everything: all runs, all scores, the choice among them.
     optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, quantile), a class, or a rule, whose
         numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it is one run
@@ -115,7 +115,7 @@ def tune(
     records: N, declared. Left out, it is that of the data, and the statement says so.
     validation: the fraction of the records that score the runs; each is chosen by a coin. 0 trains on all and scores nothing.
     metric: "accuracy" (the default for classes), "balanced accuracy" with prevalence, "log loss", or an object of these:
-        honestdp.Accuracy, BalancedAccuracy, LogLoss, ClippedLoss(bound), DeclaredMetric(function, low=, high=) of one record.
+        honestdp.Accuracy, BalancedAccuracy, LogLoss, ClippedLoss(bound), LogLikelihood and DeclaredMetric(function, low=, high=).
     prevalence: the part of each class, DECLARED from public knowledge and never counted from these records.
     max_runs: the most runs, on average. published: rest on published bounds alone.
     candidates: of a random search (a space with LogUniform or Uniform), how many draws it amounts to, which its price depends on:

@@ -133,12 +133,12 @@ def train_population(
 
     model: a module (every run starts from a copy of it), a function that makes one (every run has its own initial
         weights), or a list with one of these for each run. The given module is not changed.
-    data: (x, y) of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, or a map-style Dataset of pairs.
+    data: (x, y), or x without labels, of tensors, arrays or memory-mapped arrays, x one, a tuple or a dict, or a Dataset.
     run: the public constants, or one Run for each optimizer that differ in their noise alone. Left out with a budget, lot and
         steps are chosen from it and from the number of records, and the statement says so.
     optimizers: rules of honestdp.optimizers or of your own; names or classes of those that need no numbers.
     delta: of the guarantee; needed as soon as an epsilon or a statement is asked for.
-    loss: loss(output, y) -> one number per example; by default cross-entropy for integer labels, else squared error.
+    loss: loss(output, y) -> one number an example; by default cross-entropy for integer labels, squared error, else -output.
     class_weights: a list with a number for each class that the losses of its examples are multiplied by, or "balanced" with
         prevalence: the part of each class. Both are declared: counted from the data they would tell of it without any noise.
     noise_seed: fixes lots and noise to repeat a result, which is then NOT PRIVATE.
