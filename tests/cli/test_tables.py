@@ -190,6 +190,41 @@ def test_a_plan_counts_rows_and_looks_at_no_value(tmp_path: Path, monkeypatch: p
     assert "honestdp tune patients.csv --schema patients.toml --epsilon 3 --delta 0.0001" in found["command"]
 
 
+def test_a_record_is_a_person_where_a_column_tells_whose_row_it_is(folder: Path) -> None:
+    """Forty people with five rows each: N, delta and the statement are theirs."""
+    write(folder / "visits.csv", [[f"p{i % 40}", *row[1:]] for i, row in enumerate(rows())])
+    people = (
+        "visits.csv",
+        "--schema",
+        "patients.toml",
+        "--person",
+        "patient",
+        "--rows-per-person",
+        "3",
+        "--epsilon",
+        "3",
+    )
+    code, said, err = called(folder, "tune", *people, "--lot", "20", "--steps", "3", "--out", "people", "--json")
+    assert code == 0, err
+    found = json.loads(said)
+    assert (found["statement"]["relation"], found["delta"]) == (
+        "add or remove one person, with all of their rows",
+        1e-3,
+    )
+    assert "the number of people, 40, is public" in found["statement"]["assumptions"][0]
+    assert honestdp.load(folder / "people").columns.rows_per_person == 3
+    code, said, _ = called(folder, "evaluate", "people", "visits.csv", "--epsilon", "1", "--json")
+    assert json.loads(said)["records"] == 40
+    code, said, err = called(folder, "plan", *people)
+    assert (code, said) == (2, "")
+    assert "--records" in err  # to count people is to read their ids
+    assert called(folder, "plan", *people, "--records", "40")[0] == 0
+    write(folder / "visits.csv", [["p0", *row[1:]] for row in rows()])
+    code, said, err = called(folder, "tune", *people, "--out", "one")
+    assert (code, said) == (2, "")
+    assert "one person" in err
+
+
 # ---- Bad input: one line, exit code 2, nothing charged
 
 

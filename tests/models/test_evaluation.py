@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,26 @@ def test_what_does_not_fit_costs_nothing(saved: honestdp.SavedModel, tmp_path: P
             saved.evaluate(held_out(3, 3), **how, **wrong)  # type: ignore[arg-type]
         assert error.value.argument == argument
     assert ledger.charges("held-out") == ()
+
+
+def test_a_person_counts_once_however_many_rows_they_have(
+    saved: honestdp.SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine people with one row that is right, and one with a hundred that are wrong: 0.9, not 9/109, at a person's epsilon."""
+    run = honestdp.Run(records=10, lot=5, steps=1, noise=2.0)
+    table = replace(TABLE, person="who", rows_per_person=50)
+    rows = {"who": [*range(9), *[9] * 100], **held_out(9, 100)}
+    result = honestdp.train(saved.model, table.data(rows), run=run, optimizer="horizon", delta=1e-2)
+    of_people = honestdp.save(tmp_path / "model", replace(result, model=saved.model), table=table)
+    monkeypatch.setattr(evaluation, "question_noise", lambda **_: 0)
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("held-out", honestdp.Budget(1.0, 1e-5))
+    found = of_people.evaluate(rows, epsilon=0.5, ledger=ledger, dataset="held-out")
+    assert (found.score.value, found.records) == (pytest.approx(0.9), 10)
+    assert found.statement.relation == "add or remove one person, with all of their rows"
+    assert ledger.charges("held-out")[0].spending.unit == "who"
+    with pytest.raises(honestdp.errors.OtherUnit):
+        saved.evaluate(held_out(9, 1), epsilon=0.1, ledger=ledger, dataset="held-out")
 
 
 def test_a_quantity_is_scored_in_its_declared_range(tmp_path: Path) -> None:

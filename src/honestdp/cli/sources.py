@@ -135,8 +135,9 @@ def _of_file(file: Path, options: Mapping[str, Any]) -> Source:
         TableFile(file, table.encoding, table.delimiter).count()  # a file that is cut is found before the charge
     counted = len(data)
     if counted < FEWEST:
-        few = "no row" if counted == 0 else "one row" if counted == 1 else f"{counted} rows"
-        wanted = f"a file of at least {FEWEST} rows: no private model can be made of fewer; this one has {few}"
+        one, many = ("row", "rows") if table.person is None else ("person", "people")
+        few = f"no {one}" if counted == 0 else f"one {one}" if counted == 1 else f"{counted} {many}"
+        wanted = f"a file of at least {FEWEST} {many}: no private model can be made of fewer; this one has {few}"
         raise checks.InvalidArgument("name", str(file), wanted)
     return Source(
         label=label_of(file),

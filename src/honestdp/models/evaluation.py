@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import PROTECTS, Statement
+from honestdp.budget import Statement
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -33,7 +33,7 @@ from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.models.saved import SavedModel
 from honestdp.notebook import Rows, Shown
-from honestdp.run import Run
+from honestdp.run import Run, Unit
 from honestdp.search.scored_by import metric_of
 from honestdp.selection import Compose
 from honestdp.training.preparation import preparation
@@ -91,29 +91,29 @@ def evaluate(
     private = PrivateData(data)
     records = len(private)
     checks.whole(least=1, records=records)
-    judged = metric_of(metric, private.shapes, validation=1.0, prevalence=prevalence)
+    judged = metric_of(metric, private.shapes, validation=1.0, prevalence=prevalence, unit=private.unit)
     assert judged is not None
     shapes, balance = private.shapes, None
     if shapes is not None:  # what does not fit without a record is found before the charge
         rehearse(judged, saved.model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
     if books is not None:
         balance = Account.of(books, uuid.uuid4().hex).charge(
-            spending(epsilon, records), what=f"honestdp evaluate, {judged.name}", read=False
+            spending(epsilon, records, private.unit), what=f"honestdp evaluate, {judged.name}", read=False
         )
     before = preparation(private, preprocessing)
     noisy = _asked(saved, private, judged, loss, epsilon)
     return Evaluation(
         score=score_of(judged, noisy, epsilon=epsilon, records=records),
         records=records,
-        statement=_statement(epsilon, judged, before.words, records),
+        statement=_statement(epsilon, judged, before.words, records, private.unit),
         balance=balance,
     )
 
 
-def spending(epsilon: float, records: int) -> Spending:
+def spending(epsilon: float, records: int, unit: Unit) -> Spending:
     """What one such question costs: no training, and one choice of a number at pure epsilon."""
     nothing = Run(records=records, lot=1, steps=0, noise=1.0)
-    return Spending(Compose(candidates=1), ((nothing, 1),), choice=epsilon)
+    return Spending(Compose(candidates=1), ((nothing, 1),), choice=epsilon, unit=unit.person)
 
 
 def score_of(metric: Metric, noisy: int, *, epsilon: float, records: int) -> Score:
@@ -135,15 +135,9 @@ def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss |
     noise = question_noise(epsilon=epsilon, sensitivity=metric.sensitivity)
     try:
         with silence():
-            door = open_door(
-                private.read().guarded(),
-                saved.model,
-                loss=loss,
-                metric=metric,
-                noise=[(noise,)],
-                workers=0,
-                seed=Seed.fresh(),
-            )
+            seed = Seed.fresh()
+            side = private.read().drawn(seed.child("rows")).guarded()
+            door = open_door(side, saved.model, loss=loss, metric=metric, noise=[(noise,)], workers=0, seed=seed)
             return door.score(0, saved.model)[0]
     except Exception as trouble:
         machine = isinstance(trouble, OSError | MemoryError | torch.OutOfMemoryError | torch.AcceleratorError)
@@ -152,24 +146,25 @@ def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss |
     raise HonestdpError(f"{words}; what it was charged stays charged. Why is not said, for it may tell of records")
 
 
-def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int) -> Statement:
+def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int, unit: Unit) -> Statement:
     return Statement(
         epsilon=epsilon,
         delta=0.0,
         accountant="pure epsilon",
         selection="compose",
-        how="one question of these records; every further one is charged by itself",
+        how=f"one question of these {unit.plural}; every further one is charged by itself",
         runs=1,
         leaves=f"one noisy {metric.name}, which is not exact",
-        basis="the discrete Laplace mechanism on a sum of one bounded number a record",
+        basis=f"the discrete Laplace mechanism on a sum of one bounded number a {unit.noun}",
         assumptions=(
-            f"the number of records, {records}, is public",
+            f"the number of {unit.plural}, {records}, is public",
             "the model, and every choice made before this question, used none of these records, or was charged elsewhere",
         ),
         notes=(
             "this is about the records that were scored: what is guaranteed about those that the model was trained on is the "
             "model's own statement, and for a record that is among both, both count",
         ),
-        protects=PROTECTS,
+        relation=unit.relation,
+        protects=unit.protects,
         preprocessing=preprocessing,
     )
