@@ -72,16 +72,6 @@ def prepared(preprocessing: object, augment: object = None) -> str:
     return words if augment is None else f"{words}; in training each record was varied by itself: {augment!r}"
 
 
-def default_delta(records: int) -> float:
-    """The delta where none is named: the largest power of ten that is well below one over N, the public number of records.
-
-    >>> default_delta(1000), default_delta(45222)
-    (0.0001, 1e-06)
-    """
-    checks.whole(least=1, most=checks.MOST, records=records)
-    return float(f"1e-{len(str(10 * records - 1))}")
-
-
 def large_delta(delta: float, records: int) -> tuple[str, ...]:
     """The note on a delta that is too large for so many records, if it is."""
     if delta * records >= 1:
