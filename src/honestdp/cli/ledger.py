@@ -98,6 +98,7 @@ def spend(
     accountant: option.Accountant = None,
     score: Annotated[float | None, Option(help="Noise of each validation score over its sensitivity.")] = None,
     choice: Annotated[float | None, Option(help="For compose: epsilon of a private choice, not scores.")] = None,
+    person: Annotated[str, Option(help="Where a record is a person with all rows: the column that tells whose.")] = "",
     as_json: option.Json = False,
 ) -> None:
     """Charges a training, or a whole search, that is made elsewhere. Do it before the training reads a record.
@@ -113,7 +114,7 @@ def spend(
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=noise)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
-    spending = Spending(chosen, ((run, candidates),), score=score, choice=choice)
+    spending = Spending(chosen, ((run, candidates),), score=score, choice=choice, unit=person)
     book = Ledger(ledger)
     balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what, note=note)
     if not balance.charged:
