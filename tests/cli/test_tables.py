@@ -225,6 +225,49 @@ def test_a_record_is_a_person_where_a_column_tells_whose_row_it_is(folder: Path)
     assert "one person" in err
 
 
+def test_bounds_are_learnt_once_out_of_the_budget(folder: Path) -> None:
+    """Charged before the search, in its epsilon, and read again by the same command."""
+    (folder / "patients.toml").write_text(SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"'))
+    honestdp.Ledger(folder / "ledger.db").set_budget("visits", honestdp.Budget(3.1, 1e-4))
+    command = (
+        *TUNE,
+        "--bounds-epsilon",
+        "0.5",
+        "--ledger",
+        "ledger.db",
+        "--dataset",
+        "visits",
+        "--out",
+        "new/model",
+        "--json",
+    )
+
+    def charges() -> list[str]:
+        return [charge.entry.what.split(" | ")[0] for charge in honestdp.Ledger(folder / "ledger.db").charges("visits")]
+
+    assert called(folder, *command, "--dry-run")[0] == 0
+    assert called(folder, *command, "--steps", "0")[0] == 2
+    assert (charges(), (folder / "new").exists()) == ([], False)
+    code, said, err = called(folder, *command)
+    assert code == 0, err
+    found = json.loads(said)
+    assert charges() == ["honestdp, private bounds of age", "honestdp tune, 1 candidate"]
+    assert 2.9 < found["epsilon"] <= 3
+    assert found["ledger"]["spent"] <= 3
+    assert "learn" in " ".join(found["statement"]["notes"])
+    again = json.loads(called(folder, *command)[1])
+    assert (again, len(charges())) == (found, 2)
+    saved = honestdp.load(folder / "new" / "model")
+    assert (saved.columns.spent, saved.columns.to_learn) == (0.5, ())
+    assert saved.evaluate(folder / "patients.csv", epsilon=1.0).statement.epsilon == 1.0
+    (folder / "patients.toml").write_text((folder / "patients.toml").read_text().replace("indicator = true", ""))
+    code, _, err = called(folder, *command)
+    assert code == 2
+    assert "learnt from another schema" in err
+    code, _, err = called(folder, *command[:-3], "--json")
+    assert (code, "--out" in err, len(charges())) == (2, True, 2)
+
+
 # ---- Bad input: one line, exit code 2, nothing charged
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from honestdp import checks
+from honestdp.cli import learning
 from honestdp.cli import options as option
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Source:
     """What is trained on, and what is publicly known of it.
 
     label: its name, for folders and the ledger. declared: N, where it was given; counted: N. standin: words on data that stand in
-    for others. table: of a file.
+    for others. file, table: of a file. to_learn: the table before its bounds are learnt, for which made-up ones stand in.
     """
 
     label: str
@@ -54,6 +55,8 @@ class Source:
     declared: int | None
     standin: str | None = None
     table: Table | None = None
+    to_learn: Table | None = None
+    file: Path | None = None
 
     @property
     def delta(self) -> float:
@@ -75,11 +78,11 @@ def is_file(name: str) -> bool:
     return name not in named.names() and (name.lower().endswith(SUFFIXES) or "/" in name or Path(name).exists())
 
 
-def source_of(options: Mapping[str, Any]) -> Source:
-    """What the options name. Whatever can be wrong without a row of it is found first."""
+def source_of(options: Mapping[str, Any], folder: Path | None = None) -> Source:
+    """What the options name. Whatever can be wrong without a row of it is found first. folder: of the search, if known."""
     name = options["name"]
     if is_file(name):
-        return _of_file(Path(name), options)
+        return _of_file(Path(name), options, folder)
     from honestdp.data import named
 
     others = [f"--{each.replace('_', '-')}" for each in (*OF_A_FILE, "records") if options.get(each) is not None]
@@ -126,10 +129,28 @@ def handed_over(source: Source, result: Any) -> str | None:
     return save(result.folder, result, table=source.table, title=f"A private model of {source.label}").digest
 
 
-def _of_file(file: Path, options: Mapping[str, Any]) -> Source:
+def _of_file(file: Path, options: Mapping[str, Any], folder: Path | None) -> Source:
+    table, to_learn = table_of(options), None
+    if table.to_learn:
+        share = learning.share_of(options)
+        if (found := learning.kept(table, options, folder)) is not None:
+            table = found
+        else:
+            to_learn, table = table, replace(table.stand_in(), spent=share)
+    return _with_rows(file, table, to_learn)
+
+
+def with_bounds(source: Source, options: Mapping[str, Any], folder: Path | None) -> Source:
+    """The source with what its table left to be learnt, out of the budget."""
+    if source.to_learn is None or source.file is None:
+        return source
+    dataset = None if options["ledger"] is None else options["dataset"] or source.label
+    return _with_rows(source.file, learning.learnt(source.to_learn, source.file, options, folder, dataset), None)
+
+
+def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
     from honestdp.data.tables.files import TableFile
 
-    table = table_of(options)
     data = table.data(file)
     if table.records is not None:
         TableFile(file, table.encoding, table.delimiter).count()  # a file that is cut is found before the charge
@@ -146,6 +167,8 @@ def _of_file(file: Path, options: Mapping[str, Any]) -> Source:
         outputs=table.outputs,
         counted=counted,
         declared=None,  # the table says so by itself
+        file=file,
+        to_learn=to_learn,
         table=table,
     )
 

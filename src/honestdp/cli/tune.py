@@ -29,6 +29,7 @@ _DATASET = typer.Argument(
 )
 
 _EPSILON = "**Required**, but for --resume. What the whole search may spend: every run, every score, the choice."
+_BOUNDS = 'Part of --epsilon for bounds = "private" in the schema, learnt from the rows first; a tenth if left out.'
 _MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 100 units."
 _OPTIMIZER = "{optimizers}. The default, horizon, needs no search. May repeat."
 _SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
@@ -77,6 +78,7 @@ def tune(
     person: sources.Person = None,
     rows_per_person: sources.RowsPerPerson = None,
     records: sources.Records = None,
+    bounds_epsilon: Annotated[float | None, Option(help=_BOUNDS)] = None,
     model: Annotated[str, Option(help=_MODEL)] = "logistic",
     optimizer: Annotated[list[str] | None, Option(help=_OPTIMIZER)] = None,
     space: Annotated[list[str] | None, Option(help=_SPACE)] = None,
@@ -192,8 +194,10 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     """folders: that of a search to go on with; where there is none, that of this search is put there once it is known."""
     from honestdp.search import dry_run, tune
 
-    source = sources.source_of(context.params)
-    what = _asked(context, source, folders[0] if folders else None)
+    resumed = folders[0] if folders else None
+    folder = resumed or (context.params["out"] and Path(context.params["out"]))
+    source = sources.source_of(context.params, folder)
+    what = _asked(context, source, resumed)
     folders[:] = [] if what.folder is None else [what.folder]
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what)
@@ -201,6 +205,12 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
         if ahead.refusal:
             raise checks.HonestdpError(ahead.refusal)
         return
+    if source.to_learn is not None:  # first what can fail without a row of it
+        ahead = dry_run.looked_ahead(what)
+        if ahead.refusal:
+            raise checks.HonestdpError(ahead.refusal)
+        source = sources.with_bounds(source, context.params, folder)
+        what = _asked(context, source, resumed)
     result = tune.carried_out(what)
     digest = sources.handed_over(source, result)
     if as_json:

@@ -1,0 +1,69 @@
+"""Bounds and categories that a search on a file learns privately first, kept beside its folder, so that they are learnt once.
+
+What is learnt is a release: it is charged before a row is read, and its epsilon is in the statement of the search. The same
+command again reads it from the file `FOLDER.learnt.toml`; to learn it a second time would cost a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from honestdp import checks
+from honestdp.files import replace_file
+
+if TYPE_CHECKING:
+    from honestdp.data.tables.table import Table
+
+
+def share_of(options: Mapping[str, Any]) -> float:
+    """The epsilon that is for what is learnt."""
+    from honestdp.data.tables.learning import SHARE
+
+    given, whole = options["bounds_epsilon"], options["epsilon"]
+    if given is None:
+        return float(SHARE * whole)
+    checks.positive(bounds_epsilon=given)
+    if given >= whole:
+        wanted = f"below --epsilon, {whole:g}, which is for everything: what is learnt, and the runs"
+        raise checks.InvalidArgument("bounds_epsilon", given, wanted)
+    return float(given)
+
+
+def kept(table: Table, options: Mapping[str, Any], folder: Path | None) -> Table | None:
+    """What was learnt before for the search in this folder; None where nothing was. Of another schema it is refused."""
+    from honestdp.data.tables.schema import read_schema
+
+    path = _path(folder)
+    if not path.exists():
+        return None
+    found = read_schema(path)
+    columns = {**found.columns, **{name: table.columns[name] for name in table.to_learn}}
+    same = found.columns.keys() == table.columns.keys() and all(found.columns[n].learnt for n in table.to_learn)
+    if not same or replace(found, columns=columns, spent=0.0) != table or found.spent != share_of(options):
+        wanted = f"that of {path}, which was learnt from another schema or epsilon: take another --out; it is learnt anew there"
+        raise checks.InvalidArgument("schema", str(options["schema"]), wanted)
+    return found
+
+
+def learnt(table: Table, file: Path, options: Mapping[str, Any], folder: Path | None, dataset: str | None) -> Table:
+    """The table with what it left to be learnt: charged, learnt, and on the disk before anything is made of it."""
+    from honestdp.data.tables.schema import text_of
+
+    path = _path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    books = {"ledger": options["ledger"], "dataset": dataset, "note": options["note"]}
+    found = table.learn(file, epsilon=share_of(options), **books)
+    replace_file(path, text_of(found).encode(), mode=0o644)
+    return found
+
+
+def _path(folder: Path | None) -> Path:
+    if folder is None:
+        wanted = (
+            "given where the schema has bounds to be learnt: they are kept beside it, so that they are paid for once"
+        )
+        raise checks.InvalidArgument("out", None, wanted)
+    return folder.with_name(f"{folder.name}.learnt.toml")
