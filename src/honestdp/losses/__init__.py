@@ -81,7 +81,7 @@ def one_number(output: Any, examples: int, argument: str) -> Tensor:
     found = prediction(output)
     if found.shape not in ((examples,), (examples, 1)):
         wanted = (
-            "one number a record, its evidence bound or its log-likelihood. Where the records have labels, pass (x, y); for a model "
+            "one number a record, its evidence bound or its log-likelihood. Where records have labels, pass (x, y); for a model "
             "of other outputs, a loss and a metric of your own"
         )
         raise InvalidArgument(argument, tuple(found.shape), wanted)
