@@ -129,14 +129,17 @@ def _compared(parts: Finished, noise: float, quick: bool) -> Outcome:
         ["one run, moments accountant, as in the paper", spent],
         ["one run", epsilon(run, delta=DELTA)],
         [f"DPVI at all {grid} step sizes, composed", epsilon(run, delta=DELTA, selection="compose", candidates=grid)],
-        ["the same, only the winner leaves", epsilon(run, delta=DELTA, selection="envelope", candidates=grid)],
+        [
+            "a search among them by random stopping, only the winner leaves",
+            epsilon(run, delta=DELTA, selection="envelope", candidates=grid),
+        ],
     ]
     claims = [*_competitive(trained), _printed(noise, spent)]
     tables = [_ends(trained), Table(f"Epsilon at delta {DELTA:g}", ["what is done", "epsilon"], costs, digits=2)]
     steps = (np.arange(trained.dpvi.shape[2]) * EPOCH).tolist()
     lines = {"ADADP": trained.first[:, 0]} | {
-        f"DPVI, {name} step size": trained.dpvi[:, place]
-        for place, name in zip(trained.order(), ("best", "second best", "third best"), strict=False)
+        f"DPVI, eta {trained.rates[place]:.3g}{' (best)' if rank == 0 else ''}": trained.dpvi[:, place]
+        for rank, place in enumerate(trained.order()[:3])
     }
     numbers = {
         "sigma": noise,
