@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import random
+import traceback
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from honestdp.federated import Federation, RoundsOver, client_app, flower  # noqa: E402
+from honestdp import Compute  # noqa: E402
+from honestdp.federated import Federation, RoundFailed, RoundsOver, client_app, flower  # noqa: E402
 from tests.federated.small import RECORDS, client, start  # noqa: E402
 
 CLIENTS, ROUNDS = 3, 3
@@ -93,6 +95,23 @@ def test_no_configuration_of_the_server_changes_what_a_client_does() -> None:
         replies.append(app(message_to(0, arrays_of(start()), **config), context_of(0)))
     first, second = (reply.content["arrays"] for reply in replies)
     assert all(np.array_equal(first[name].numpy(), second[name].numpy()) for name in first)
+
+
+class Undecodable:
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, index: int) -> Any:
+        raise RuntimeError("record 12345 cannot be decoded")
+
+
+def test_the_server_is_told_that_a_round_failed_and_not_why() -> None:
+    """What Flower sends of an error are its words and those of the errors behind it."""
+    app, context = client_app(lambda context: client(0, data=Undecodable(), compute=Compute(workers=0))), context_of(0)
+    with pytest.raises(RoundFailed) as caught:
+        app(message_to(0, arrays_of(start())), context)
+    assert "12345" not in "".join(traceback.format_exception(caught.value))
+    assert context.state["honestdp.rounds"]["made"] == 1
 
 
 def test_the_example_runs() -> None:
