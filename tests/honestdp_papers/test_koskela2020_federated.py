@@ -120,6 +120,14 @@ def test_differences_within_their_errors_cannot_be_told() -> None:
     assert verdicts("federated3a", parts)[0] == verdicts("federated3b", parts)[0] == UNTOLD
 
 
+def test_figure_2_is_made_without_the_share_that_it_can_do_without() -> None:
+    parts = {name: kept for name, kept in made_up(False, AS_IN_THE_PAPER).items() if "-67-" not in name}
+    assert federated.levels_in(parts, False) == (0, 33, 100)
+    assert verdicts("federated2a", parts) == [HOLDS] * 3
+    optional = {part.name for part in FEDERATED[0].parts(False) if part.optional}
+    assert optional == {part_name(method, 67, repeat) for method in ("ADADP", "SGD") for repeat in range(3)}
+
+
 def test_the_full_size_is_cut_into_parts_that_every_figure_shares() -> None:
     every = {part.name: part for item in FEDERATED for part in item.parts(False)}
     assert len(every) == 3 * (4 * 2 + 1)

@@ -39,6 +39,14 @@ def accuracy(parts: Finished, method: str, level: int, quick: bool) -> Array:
     return found
 
 
+def levels_in(parts: Finished, quick: bool) -> tuple[int, ...]:
+    """The shares of random images that were trained by both methods; one of them a figure can do without."""
+    wanted = [(method, repeat) for method in ("ADADP", "SGD") for repeat in range(repeats(quick))]
+    return tuple(
+        level for level in levels(quick) if all(part_name(method, level, repeat) in parts for method, repeat in wanted)
+    )
+
+
 def final(parts: Finished, method: str, level: int, quick: bool) -> Array:
     """After the last round, `[repeats, step sizes]`."""
     last: Array = accuracy(parts, method, level, quick)[:, :, -1]
@@ -103,9 +111,9 @@ def notes_of(quick: bool) -> list[str]:
 
 def federated2a(parts: Finished, quick: bool) -> Outcome:
     """Test accuracy against the share of random images."""
-    below = [level for level in levels(quick) if level < 100]
+    below = [level for level in levels_in(parts, quick) if level < 100]
     better = [kept_better(parts, level, quick) for level in below]
-    ahead = {level: lead(parts, level, quick) for level in levels(quick)}
+    ahead = {level: lead(parts, level, quick) for level in levels_in(parts, quick)}
     fall = loss_of(parts, "SGD", APART, quick)
     stays = loss_of(parts, "ADADP", APART, quick)
     first, second = [one.above(0) for one in better], [fall.above(DRASTIC)]
@@ -129,12 +137,12 @@ def federated2a(parts: Finished, quick: bool) -> Outcome:
         ),
     ]
     rows: list[list[str | float]] = []
-    for level in levels(quick):
+    for level in levels_in(parts, quick):
         ends = {method: final(parts, method, level, quick).mean(axis=0) for method in ("ADADP", "SGD")}
         best = step_sizes("SGD", quick)[int(ends["SGD"].argmax())]
         rows.append([f"{level}", _usual(ends["ADADP"]), _tuned(ends["SGD"]), f"{best:.2g}", str(ahead[level])])
     header = ["% random", "ADADP, eta0 0.1", "SGD, tuned", "its step size", "ADADP above SGD"]
-    numbers = {"levels": list(levels(quick)), "accuracy": _numbers(parts, levels(quick), quick)}
+    numbers = {"levels": list(levels_in(parts, quick)), "accuracy": _numbers(parts, levels_in(parts, quick), quick)}
     table = Table("Test accuracy after the last round, per cent", header, rows, digits=1)
     return Outcome(claims, numbers, [table], notes_of(quick), partial(_draw_levels, parts=parts, quick=quick))
 
@@ -142,7 +150,7 @@ def federated2a(parts: Finished, quick: bool) -> Outcome:
 def federated2b(parts: Finished, quick: bool) -> Outcome:
     """Test accuracy against the step size."""
     spread = {
-        method: {level: _spread(final(parts, method, level, quick)) for level in levels(quick)}
+        method: {level: _spread(final(parts, method, level, quick)) for level in levels_in(parts, quick)}
         for method in ("ADADP", "SGD")
     }
     alike = [one.at_most(ALIKE) for one in spread["ADADP"].values()]
@@ -151,7 +159,7 @@ def federated2b(parts: Finished, quick: bool) -> Outcome:
             [final(parts, method, level, quick) for method in ("SGD", "ADADP")],
             lambda means: float(np.ptp(means[0]) - np.ptp(means[1])),
         ).above(0)
-        for level in levels(quick)
+        for level in levels_in(parts, quick)
     ]
     claims = [
         judged(
@@ -166,16 +174,16 @@ def federated2b(parts: Finished, quick: bool) -> Outcome:
             "SGD's step sizes are apart by " + ", ".join(f"{gap} ({level} %)" for level, gap in spread["SGD"].items()),
         ),
     ]
-    numbers = {"levels": list(levels(quick)), "accuracy": _numbers(parts, levels(quick), quick)}
+    numbers = {"levels": list(levels_in(parts, quick)), "accuracy": _numbers(parts, levels_in(parts, quick), quick)}
     rows: list[list[str | float]] = [
         [
             f"{method}, {size:.2g}",
-            *(float(final(parts, method, level, quick).mean(axis=0)[place]) for level in levels(quick)),
+            *(float(final(parts, method, level, quick).mean(axis=0)[place]) for level in levels_in(parts, quick)),
         ]
         for method in ("ADADP", "SGD")
         for place, size in enumerate(step_sizes(method, quick))
     ]
-    header = ["step size (ADADP: the first)", *(f"{level} % random" for level in levels(quick))]
+    header = ["step size (ADADP: the first)", *(f"{level} % random" for level in levels_in(parts, quick))]
     table = Table("Test accuracy after the last round, per cent", header, rows, digits=1)
     return Outcome(claims, numbers, [table], notes_of(quick), partial(_draw_sizes, parts=parts, quick=quick))
 
@@ -294,11 +302,11 @@ def _draw_levels(file: Path, *, parts: Finished, quick: bool) -> None:
     with panels(file, 1, 1, size=(6.5, 4)) as axes:
         for method in ("ADADP", "SGD"):
             for place, size in enumerate(step_sizes(method, quick)):
-                ends = [final(parts, method, level, quick)[:, place].mean() for level in levels(quick)]
+                ends = [final(parts, method, level, quick)[:, place].mean() for level in levels_in(parts, quick)]
                 style = "-" if method == "ADADP" else ":"
                 width = 1 + place / 2
                 axes[0][0].plot(
-                    levels(quick),
+                    levels_in(parts, quick),
                     ends,
                     style,
                     marker="o",
@@ -317,8 +325,8 @@ def _draw_levels(file: Path, *, parts: Finished, quick: bool) -> None:
 
 
 def _draw_sizes(file: Path, *, parts: Finished, quick: bool) -> None:
-    with panels(file, 1, len(levels(quick)), size=(3 * len(levels(quick)), 3.4)) as axes:
-        for one, level in zip(axes[0], levels(quick), strict=True):
+    with panels(file, 1, len(levels_in(parts, quick)), size=(3 * len(levels_in(parts, quick)), 3.4)) as axes:
+        for one, level in zip(axes[0], levels_in(parts, quick), strict=True):
             for method in ("ADADP", "SGD"):
                 ends = final(parts, method, level, quick)
                 half = ends.std(axis=0, ddof=1) / len(ends) ** 0.5
