@@ -1,0 +1,226 @@
+"""The paper's trainings of networks as parts: right answers on the test records and step sizes, epoch by epoch.
+
+A part is one optimizer's grid on one dataset at one noise, so figures share parts: ADADP's are in figures 1, 3 and 4.
+On a GPU images of CIFAR-10 are cropped and flipped anew in every step (`cifar.Crops`). The quick version takes 10000 records, a
+few epochs, narrow layers, and CIFAR-10 as it is, without crops.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from honestdp import optimizers
+from honestdp.boundary.capture import free_captured
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import Intake, take_in
+from honestdp.boundary.query import Constants
+from honestdp.boundary.seed import Seed
+from honestdp.checks import HonestdpError
+from honestdp.gradients.layout import stack
+from honestdp.optimizers.rule import Rule, stack_rules
+from honestdp.optimizers.schedules import factors
+from honestdp.training.chunks import plan_chunks
+from honestdp.training.population import Population
+from honestdp_papers.curves import placed, seeded
+from honestdp_papers.koskela2020 import cifar
+from honestdp_papers.koskela2020.setting import (
+    CIFAR,
+    EPOCHS,
+    FIRST,
+    SWITCH,
+    TAU,
+    Task,
+    half_decades,
+    mnist_normalised,
+)
+from honestdp_papers.mohapatra2022.training import described
+from honestdp_papers.parts import Array, Arrays, Part, Tell
+
+QUICK_RECORDS, QUICK_TESTS, QUICK_EPOCHS, QUICK_SWITCH = 10000, 2000, 10, 5
+QUICK_SIZES = {"mnist-normalised": (784, 64, 64, 64, 10), "cifar10": (1600, 64, 64, 10)}
+REPEATS, ADADP_REPEATS = 3, 6
+ADADP, PUBLISHED, ADAM, SGD = "ADADP", "ADADP-published", "DPAdam", "DPSGD"
+PUBLISHED_FIRST = 1e-3
+TOGETHER = {"cuda": 120, "cpu": 12}
+"""Runs of a population, at most."""
+
+
+def sized(task: Task, quick: bool) -> Task:
+    if not quick:
+        return task
+    return replace(task, records=QUICK_RECORDS, tests=QUICK_TESTS, sizes=QUICK_SIZES[task.name])
+
+
+def epochs_of(quick: bool) -> int:
+    return QUICK_EPOCHS if quick else EPOCHS
+
+
+def switch_of(quick: bool) -> int:
+    """Epochs before the step size decays."""
+    return QUICK_SWITCH if quick else SWITCH
+
+
+def rules_of(optimizer: str, task: Task, quick: bool) -> list[Rule]:
+    """The candidates of an optimizer, in the paper's half decades."""
+    task = sized(task, quick)
+    if optimizer == ADADP:
+        return [optimizers.ADADP(clip=task.clip, lr=FIRST, tau=TAU, switch=switch_of(quick) * task.epoch)]
+    if optimizer == PUBLISHED:
+        return [optimizers.ADADP(clip=task.clip, lr=PUBLISHED_FIRST, tau=TAU, published=True)]
+    if optimizer == ADAM:
+        sizes = half_decades(3, 10)
+        return [optimizers.Adam(clip=task.clip, lr=lr) for lr in (sizes[1:7:2] if quick else sizes)]
+    sizes = half_decades(1, 8)
+    return [optimizers.SGD(clip=task.clip, lr=lr) for lr in (sizes[1:6:2] if quick else sizes)]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Candidates that are trained on one task at one noise. every: epochs between two looks."""
+
+    task: Task
+    rules: Sequence[Rule]
+    noise: float
+    repeats: int
+    epochs: int
+    quick: bool
+    schedule: str = "constant"
+    every: int = 1
+
+
+def part_name(task: Task, optimizer: str, noise: float) -> str:
+    return f"{task.name}/sigma{noise:g}/{optimizer}"
+
+
+def optimizer_part(task: Task, optimizer: str, noise: float, quick: bool, *, optional: bool = False) -> Part:
+    rules = rules_of(optimizer, task, quick)
+    repeats = 1 if quick else ADADP_REPEATS if optimizer in (ADADP, PUBLISHED) else REPEATS
+    grid = Grid(sized(task, quick), rules, noise, repeats, epochs_of(quick), quick)
+    return grid_part(part_name(task, optimizer, noise), grid, optional=optional)
+
+
+def grid_part(name: str, grid: Grid, *, optional: bool = False) -> Part:
+    """The part keeps `right` `[repeats, candidates, looks]`, `eta` of the same shape where the rule has one, and `tests`."""
+    seed = zlib.crc32(name.encode())
+    identity = {
+        "dataset": grid.task.name,
+        "records": grid.task.records,
+        "sizes": list(grid.task.sizes),
+        "noise": grid.noise,
+        "epochs": grid.epochs,
+        "every": grid.every,
+        "schedule": grid.schedule,
+        "candidates": [described(rule) for rule in grid.rules],
+        "repeats": grid.repeats,
+        "crops": grid.task.name == CIFAR.name and not grid.quick,
+        "seed": seed,
+    }
+
+    def work(device: str, tell: Tell) -> Arrays:
+        return trained(grid, seed, device, tell)
+
+    seconds = 5 + run_steps(grid) * step_cost(grid.task)
+    return Part(name, identity, seconds, work, __name__, optional)
+
+
+def run_steps(grid: Grid) -> int:
+    return len(grid.rules) * grid.repeats * grid.epochs * grid.task.epoch
+
+
+def step_cost(task: Task) -> float:
+    """Seconds of a run's step on a large GPU, roughly: products and touching every weight several times."""
+    return 5e-6 + 4e-11 * task.weights
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Training records behind one name, and test inputs and labels on the device."""
+
+    train: PrivateData
+    x: Tensor
+    y: Tensor
+
+
+@lru_cache(maxsize=2)
+def loaded(task: Task, quick: bool, device: str) -> Loaded:
+    place = placed(device)
+    if task.name != CIFAR.name:
+        dataset = mnist_normalised()
+        (x, y), (tests, labels) = dataset.train, dataset.test
+        x, y, tests, labels = x[: task.records], y[: task.records], tests[: task.tests], labels[: task.tests]
+        private = PrivateData((torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))))
+        return Loaded(private, *_at(place, torch.from_numpy(tests), labels))
+    if place.type == "cpu" and not quick:
+        wanted = "a GPU: the features of every crop of 50000 images take 16 GB; --quick does without crops"
+        raise HonestdpError(f"CIFAR-10 in full size needs {wanted}")
+    pixels, labels = cifar.images()
+    train, classes = pixels[: cifar.TRAIN][: task.records], torch.from_numpy(labels[: cifar.TRAIN][: task.records])
+    seen = cifar.features(pixels[cifar.TRAIN :][: task.tests], place)
+    if quick:
+        private = PrivateData((cifar.features(train, place), classes))
+    else:
+        private = PrivateData((torch.arange(len(train))[:, None], classes))
+        private.augment = cifar.Crops(cifar.every_crop(train, place))
+    return Loaded(private, *_at(place, seen, labels[cifar.TRAIN :][: task.tests]))
+
+
+def _at(place: torch.device, x: Tensor, y: Array) -> tuple[Tensor, Tensor]:
+    return x.to(place), torch.from_numpy(y.astype(np.int64)).to(place)
+
+
+def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
+    """Train every candidate of a grid as often as it says, and look at all of them every so many epochs."""
+    place, task = placed(device), grid.task
+    records = loaded(task, grid.quick, device)
+    run = task.run(noise=grid.noise, epochs=grid.epochs)
+    intake = take_in(task.model(), records.train, records=task.records, loss=None, device=place, workers=0)
+    initial = stack([seeded(task.model, repeat) for repeat in range(grid.repeats)], intake.layout, place)
+    rules = [rule for _ in range(grid.repeats) for rule in grid.rules]
+    starts = initial.repeat_interleave(len(grid.rules), dim=0)
+    every = grid.every * task.epoch
+    looks = run.steps // every
+    paces = torch.tensor(factors(grid.schedule, run), dtype=intake.dtype, device=place)
+    right, eta = np.empty((len(rules), looks), np.uint16), np.zeros((len(rules), looks), np.float32)
+    chunks = plan_chunks(rules, TOGETHER[place.type])
+    for number, chunk in enumerate(chunks):
+        noise = torch.full((len(chunk),), grid.noise, dtype=intake.dtype, device=place)
+        constants = Constants(run.records, run.lot, run.steps, noise, intake.layout, paces)
+        mechanism = intake.mechanism(constants, seed=Seed.fixed(seed).child(chunk[0]), secure=False, pause=every)
+        rule = stack_rules([rules[i] for i in chunk], dtype=intake.dtype, device=place)
+        population = Population(mechanism, rule, starts[torch.tensor(chunk)])
+        for look in range(looks):
+            while population.step < (look + 1) * every:
+                population.block()
+            right[chunk, look] = rightly(task, intake, population.weights(), records)
+            eta[chunk, look] = population.state["eta"].cpu().numpy() if "eta" in population.state else 0
+            tell((number + (look + 1) / looks) / len(chunks))
+        del population, mechanism
+        free_captured()
+    shape = (grid.repeats, len(grid.rules), looks)
+    kept = {"right": right.reshape(shape), "tests": np.array(len(records.y)), "every": np.array(grid.every)}
+    return kept | ({"eta": eta.reshape(shape)} if eta.any() else {})
+
+
+@torch.no_grad()
+def rightly(task: Task, intake: Intake, weights: Tensor, records: Loaded) -> Array:
+    """Right answers on the test records, weights `[runs, d]` -> `[runs]`."""
+    model, layout = intake.question.model, intake.layout
+
+    def outputs(parameters: dict[str, Tensor]) -> Tensor:
+        found: Tensor = functional_call(model, parameters, (records.x,))
+        return found
+
+    counts = []
+    together = max(1, (1 << (27 if weights.is_cuda else 23)) // (len(records.y) * max(task.sizes[1:])))
+    for some in torch.split(weights, together):
+        answers = torch.func.vmap(outputs)(layout.views(some)).argmax(dim=-1)
+        counts.append((answers == records.y).sum(dim=-1))
+    return torch.cat(counts).cpu().numpy().astype(np.uint16)
