@@ -2,9 +2,9 @@
 
 The candidates are 10^(-i/2), i = 1..10, constant for half of the epochs and then decaying. Every selection has a noise of its
 own, with which its whole search meets ADADP's (epsilon, delta) (`table1_noise`). Each candidate is trained a few times at that
-noise, and searches are drawn from these trainings: which candidates are run, how often, and the best by a score with Laplace noise
-on the test set, which the paper takes for validation. Then the same under today's selections: all candidates once (winner), and
-a random number of runs by a published bound (papernot-steinke) and by ours (envelope).
+noise, and searches are drawn from these trainings: which candidates are run, how often, and the best by a score with Laplace
+noise on the test set, which the paper takes for validation. Then the same under today's selections: all candidates once
+(winner), and a random number of runs by a published bound (papernot-steinke) and by ours (envelope).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def parts_of(quick: bool) -> list[Part]:
     return sought + [selection_part(name, noise, quick) for name, noise in found["noise"].items()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Searched:
     """What searches by one selection came to. accuracies, runs: of every search, per cent."""
 
@@ -157,7 +157,7 @@ def table1(parts: Finished, quick: bool) -> Outcome:
         printed = SUPPLEMENT.get(_exponent(one.name)) if one.name.startswith("liu") else None
         shown = "" if printed is None else f"{printed[0]:.2f}, {printed[1]:.2f}, {printed[2]:g}"
         deviation, runs = float(one.accuracies.std()), float(one.runs.mean())
-        rows.append([one.name, f"{one.noise:g}", one.mean.value, one.mean.error, deviation, runs, shown])
+        rows.append([one.name, f"{one.noise:.4g}", one.mean.value, one.mean.error, deviation, runs, shown])
     header = [
         "",
         "sigma",
@@ -233,7 +233,7 @@ def _today(own: Measured, modern: list[Searched]) -> list[Claim]:
     gaps = {one: _less(own, one.mean) for one in modern}
     cases = [gap.above(-AS_GOOD) for gap in gaps.values()]
     told = ", ".join(
-        f"{gap} against {one.name} ({one.mean.value:.1f} %, {one.runs.mean():.0f} runs, sigma {one.noise:g})"
+        f"{gap} against {one.name} ({one.mean.value:.1f} %, {one.runs.mean():.0f} runs, sigma {one.noise:.4g})"
         for one, gap in gaps.items()
     )
     behind = [one.name for one, gap in gaps.items() if gap.above(-AS_GOOD) is False]
@@ -261,7 +261,8 @@ def _notes(found: dict[str, Any], quick: bool) -> list[str]:
         + f". Its run costs epsilon {found['epsilon']['moments']:.3f} by moments, which Liu & Talwar's searches were given, and "
         f"{found['epsilon']['pld']:.3f} by the tight accountant, which today's selections were given; delta {DELTA:g}.",
         f"Searches are drawn from {REPEATS} trainings of each candidate at each noise; the standard error is that of the "
-        f"trainings. papernot-steinke and envelope run so many candidates that a given one is among them with probability {COVERAGE:g}.",
+        "trainings. papernot-steinke and envelope run so many candidates that a given one is among them with probability "
+        f"{COVERAGE:g}.",
         "The score of a run is its accuracy on the test set with Laplace noise of what the run may spend, as in the paper; the "
         "choice among scores is not charged beyond that.",
     ]

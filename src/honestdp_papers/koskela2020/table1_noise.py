@@ -92,7 +92,7 @@ def computed(quick: bool, adadp: float, provisional: bool, tell: Callable[[str],
     for name, selection in selections(quick).items():
         budget = Budget(spent["moments" if name.startswith("liu") else "pld"], DELTA)
         found = least_noise(budget, records=run.records, lot=LOT, steps=run.steps, selection=selection).noise
-        noise[name] = round(found + 5e-4, 3)  # up: more noise costs no more
+        noise[name] = found  # with every digit: a little more noise may cost more by the accountant's grid
         tell(f"{name}: sigma {noise[name]:g} at epsilon {budget.epsilon:.3f}")
     return {"adadp": adadp, "provisional": provisional, "epsilon": spent, "noise": noise}
 
