@@ -105,7 +105,7 @@ def test_the_chart_of_lot_steps_and_epsilon_is_drawn(suffix: str, tmp_path: Path
             ("--records", "2000", "--epsilon", "1", "--noise", "1"),
             "one of --epsilon and --noise must be given: .*; got both",
         ),
-        (("--epsilon", "1"), "'--records'"),
+        (("--epsilon", "1"), "--records must be given, or a file"),
         (("--records", "2000", "--noise", "1"), "--lot must be given together with a noise"),
         (
             ("--records", "2000", "--epsilon", "1", "--validation", "1"),

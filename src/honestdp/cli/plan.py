@@ -70,7 +70,7 @@ def plan(
 
     source = sources.planned_on(context.params)
     records, delta = source.counted, source.delta if delta is None else delta
-    parameters = parameters or source.parameters
+    parameters = source.parameters if parameters is None else parameters
     if (epsilon is None) == (noise is None):
         got = "neither" if epsilon is None else "both"
         wanted = "the noises that meet an epsilon are compared, or the epsilons at a noise"
