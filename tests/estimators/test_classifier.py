@@ -243,3 +243,25 @@ def test_a_model_of_ones_own_is_a_function_of_inputs_and_outputs(asked: Any) -> 
     for wrong in (torch.nn.Linear(3, 2), "linear"):
         with pytest.raises(InvalidArgument, match="model must be a function"):
             classifier(model=wrong).fit(X, Y)
+
+
+# ---- Scores
+
+
+def test_a_private_score_is_noisy_and_charged_to_the_rows_that_it_is_of(tmp_path: Path) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("held out", honestdp.Budget(epsilon=1.0, delta=1e-6))
+    fitted, half_right = classifier().fit(X, Y), np.where(np.arange(60) % 2, "yes", "no")
+    how: dict[str, Any] = {"epsilon": 0.15, "ledger": ledger, "dataset": "held out"}
+    scores = [fitted.private_score(X, half_right, **how) for _ in range(6)]
+    assert len({each.score.value for each in scores}) > 1, (
+        "noise of its own for each; all alike once in a million times"
+    )
+    assert scores[0].statement.epsilon == 0.15
+    with pytest.raises(BudgetExceeded):
+        fitted.private_score(X, half_right, **how)
+
+
+def test_a_private_score_of_much_epsilon_is_near_the_exact_one() -> None:
+    fitted = classifier().fit(X, Y)
+    assert fitted.private_score(X, Y, epsilon=50).score.value == pytest.approx(fitted.score(X, Y), abs=0.02)

@@ -39,3 +39,10 @@ def test_a_search_is_scored_by_a_clipped_loss() -> None:
     space = {"lr": [0.1, 1.0], "clip": 1.0}
     fitted = regressor(optimizer="sgd", space=space, metric=honestdp.ClippedLoss(1.0)).fit(x, x[:, 0])
     assert fitted.result_.score.name == "loss"
+
+
+def test_a_private_score_is_of_the_squared_error_in_declared_bounds() -> None:
+    x, _ = rows()
+    fitted = regressor().fit(x, x[:, 0])
+    exact = ((fitted.predict(x) - x[:, 0]) ** 2 / 25).clip(max=1).mean()
+    assert fitted.private_score(x, x[:, 0], epsilon=50).score.value == pytest.approx(exact, abs=0.05)

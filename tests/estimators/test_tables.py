@@ -83,3 +83,13 @@ def test_a_table_is_for_the_estimator_of_its_target() -> None:
 def test_labels_in_two_places_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="y must be left out"):
         of_table().fit(frame(), frame()["ill"])
+
+
+def test_a_fitted_estimator_of_a_table_is_scored_and_saved_as_a_model_of_its_own(tmp_path: Path) -> None:
+    rows = frame()
+    fitted = of_table().fit(rows)
+    assert fitted.private_score(rows, epsilon=50).score.value == pytest.approx(
+        fitted.score(rows[["age", "sex"]], rows["ill"]), abs=0.02
+    )
+    saved = honestdp.save(tmp_path / "model", fitted.result_, table=TABLE)
+    assert saved.predict(rows).tolist() == fitted.predict(rows).tolist()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import nn
 
 from honestdp import checks
 from honestdp.boundary.unread import Unread
-from honestdp.budget import NOT_STATED, Budget, Statement
+from honestdp.budget import NOT_STATED, Budget, Statement, default_delta
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.callers import refuse_many_fits, steps_before
@@ -34,6 +34,9 @@ from honestdp.training.models import fresh
 from honestdp.training.result import Result
 from honestdp.training.shape import not_declared
 from honestdp.training.train import train
+
+if TYPE_CHECKING:
+    from honestdp.models.evaluation import Evaluation
 
 _BATCH = 65536  # rows that are predicted at once
 _OF_A_SEARCH = ("selection", "validation", "metric", "max_runs", "candidates", "published", "out")
@@ -82,8 +85,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- Fitting
 
-    def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
-        """Of one estimator: labels as a model's loss reads them, the outputs of the model, and what is said of them."""
+    def _declare_labels(self, y: Any) -> tuple[int, str]:
+        """Of one estimator: what is known of labels from declarations; the outputs of the model, and what is said of it."""
         raise NotImplementedError
 
     def _declare(self, table: Table) -> None:
@@ -114,10 +117,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("y", None, wanted)
         x, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         refuse_too_wide(x)
-        labels, self._count, described = self._labels(y)
+        self._count, described = self._declare_labels(y)
         names = getattr(self, "feature_names_in_", None)
         self._inputs: Any = bounds_of(self.bounds, columns=x.shape[1], names=names)
-        return EncodedRows(x, labels, self._inputs, words=[*self._inputs.describe(), *described], where=X)
+        words = [*self._inputs.describe(), described]
+        return EncodedRows(x, self._numbers(y), self._inputs, words=words, where=X)
 
     def _read_table(self, X: Any, y: Any) -> Unread:
         """The same of rows that a table declares."""
@@ -173,6 +177,43 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             return True
         return not isinstance(self.optimizer, Rule) and bool(rule_class(self.optimizer).grid)
 
+    # ---- Scoring
+
+    def private_score(
+        self, X: Any, y: Any = None, *, epsilon: float, metric: Any = None, ledger: Any = None, dataset: Any = None,
+        note: str = "",
+    ) -> Evaluation:  # fmt: skip
+        """A noisy score of held-out rows, which may be published: epsilon is what this one question costs the people in them.
+
+        X, y: as for `fit`. metric: as in `honestdp.tune`; accuracy, or the squared error of what is predicted in its declared
+        bounds, if left out. ledger, dataset, note: of the held-out rows; they are charged before a row is scored. Each call is
+        a question of its own.
+        """
+        from honestdp.models.evaluation import evaluate
+
+        check_is_fitted(self)
+        if self.table is None:
+            x, y = validate_data(self, X, y, reset=False, accept_sparse="csr", dtype="numeric")
+            data: Unread = EncodedRows(x, self._numbers(y), self._inputs, words=self._inputs.describe(), where=X)
+        else:
+            data = replace(self.table, records=None, spent=0.0).data(rows_of(self.table, X, y))
+        judged: dict[str, Any] = {"metric": metric or self._metric(), "prevalence": self._settings().get("prevalence")}
+        fitted: Any = SimpleNamespace(model=self._predictor())
+        how: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
+        return evaluate(fitted, data, epsilon=epsilon, **judged, **how)
+
+    def _numbers(self, y: Any) -> Array:
+        """Of one estimator: labels as a model's loss reads them."""
+        raise NotImplementedError
+
+    def _predictor(self) -> nn.Module:
+        """The model whose outputs are scored."""
+        return self.model_
+
+    def _metric(self) -> Any:
+        """Of one estimator: what rows are scored by where nothing is said."""
+        return None
+
     # ---- Predicting
 
     def _outputs(self, X: Any) -> Array:
@@ -192,12 +233,3 @@ def network(inputs: int, outputs: int, width: int = 0) -> nn.Module:
     if width == 0:
         return nn.Linear(inputs, outputs)
     return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, outputs))
-
-
-def default_delta(records: int) -> float:
-    """The largest power of ten that is at most a tenth of 1/N.
-
-    >>> default_delta(45222), default_delta(1000)
-    (1e-06, 0.0001)
-    """
-    return float(f"1e-{math.ceil(math.log10(records)) + 1}")

@@ -48,6 +48,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
 
     After `fit`: `classes_`, `statement_` (what is guaranteed), `result_` (what `train` or `tune` returned) and `model_`.
     `score` is the exact accuracy on the rows that it is given: of private rows it is no private number, and not for publishing.
+    `private_score(X, y, epsilon=0.1)` is a noisy one, which is.
 
     Raises InvalidArgument for an argument that nothing can be trained with, and UncountedUse inside of GridSearchCV,
     cross_val_score and others that fit many times, and behind a step of a Pipeline that learns from the rows.
@@ -102,7 +103,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
             raise InvalidArgument("classes", self.classes, "left out where there is a table, which declares them")
         self.classes_ = classes_of(table)
 
-    def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
+    def _declare_labels(self, y: Any) -> tuple[int, str]:
         check_classification_targets(y)
         declared = self._declared()
         self.classes_ = unique_labels(y) if declared is None else np.unique(declared)
@@ -112,12 +113,15 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
             )
         if declared is None:
             _log.warning("%s; declare them in classes=", _READ_OFF)
-        numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        return len(self.classes_), _READ_OFF if declared is None else _DECLARED
+
+    def _numbers(self, y: Any) -> Array:
+        numbers: Array = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if not (self.classes_[numbers] == y).all():
             raise InvalidArgument(
                 "y", "labels that are none of them", f"of the declared classes {self.classes_.tolist()}"
             )
-        return numbers.astype(np.int64), len(self.classes_), [_READ_OFF if declared is None else _DECLARED]
+        return np.array(numbers, dtype=np.int64)
 
     def _declared(self) -> list[Any] | None:
         """Labels that were declared, as classes or as keys of a dictionary that is about them."""

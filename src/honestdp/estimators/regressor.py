@@ -6,7 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from torch import nn
 
+from honestdp.boundary.metrics import ClippedLoss
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator
@@ -22,7 +24,8 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         metric=honestdp.ClippedLoss(bound), the most that a row's squared error, of y scaled, may count.
 
     After `fit`: `statement_`, `result_` and `model_`. `score` is the exact R2 on the rows that it is given: of private rows it
-    is no private number, and not for publishing. Raises what `PrivateClassifier` raises.
+    is no private number, and not for publishing; `private_score` is a noisy one, which is. Raises what
+    `PrivateClassifier` raises.
 
     >>> import numpy as np, honestdp
     >>> x = np.random.default_rng(0).uniform(0, 10, (500, 2))
@@ -66,11 +69,28 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
             wanted = "left out where there is a table, which declares them"
             raise InvalidArgument("target_bounds", self.target_bounds, wanted)
 
-    def _labels(self, y: Any) -> tuple[Array, int, list[str]]:
-        y = np.asarray(y, dtype=np.float64)
+    def _declare_labels(self, y: Any) -> tuple[int, str]:
         self._target = target_bounds_of(self.target_bounds)
         if self._target is None:
-            return y.astype(np.float32), 1, ["what is predicted was taken as it came"]
+            return 1, "what is predicted was taken as it came"
+        return 1, "what is predicted by declared bounds as -1 to 1, clipped"
+
+    def _numbers(self, y: Any) -> Array:
+        y = np.asarray(y, dtype=np.float64)
+        if self._target is None:
+            return np.array(y, dtype=np.float32)
         low, high = self._target
-        scaled = np.clip(2 * (y - low) / (high - low) - 1, -1, 1).astype(np.float32)
-        return scaled, 1, ["what is predicted by declared bounds as -1 to 1, clipped"]
+        return np.array(np.clip(2 * (y - low) / (high - low) - 1, -1, 1), dtype=np.float32)
+
+    def _predictor(self) -> nn.Module:
+        """Cut to the declared bounds, as predictions are."""
+        return (
+            self.model_ if self.table is not None or self._target is None else nn.Sequential(self.model_, nn.Hardtanh())
+        )
+
+    def _metric(self) -> Any:
+        if self.table is not None:
+            from honestdp.models.saved import table_metric
+
+            return table_metric(self.table)
+        return None if self._target is None else ClippedLoss(1.0, name="squared error of the target as -1 to 1")
