@@ -68,7 +68,7 @@ def test_flower_and_the_population_give_the_same_weights(ran: Any) -> None:
     together = Federation([client(place, noise=noise, noise_seed=place) for place in range(CLIENTS)]).train(ROUNDS)
     assert set(weights) == set(together)
     for name in together:
-        np.testing.assert_allclose(weights[name], together[name], rtol=0, atol=2e-5)
+        np.testing.assert_allclose(weights[name], together[name], rtol=0, atol=1e-9)
 
 
 def test_what_leaves_a_client_are_its_weights_its_declared_records_and_its_step_size(ran: Any) -> None:

@@ -32,6 +32,7 @@ from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import ADADP, SGD, Adam, Rule
 from honestdp.run import Run
 from honestdp_papers.curves import placed, seeded
+from honestdp_papers.koskela2020.cifar import DEVIATIONS, MEANS, TRAIN, images
 from honestdp_papers.parts import Arrays, Part, Tell
 
 LEVELS, QUICK_LEVELS = (0, 33, 67, 100), (0, 33, 100)
@@ -41,8 +42,6 @@ THIRD, APART, BESIDES = 33, 0, 67
 REPEATS, QUICK_REPEATS = 3, 2
 UNCLIPPED = 1e9
 TAU = 1.0
-MEANS, DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-"""Of CIFAR-10's channels, public."""
 STEP_SIZES = {
     "ADADP": (1e-3, 1e-2, 1e-1),
     "SGD": (10**-2.5, 1e-2, 10**-1.5, 1e-1),
@@ -99,19 +98,14 @@ def dense() -> nn.Module:
 @lru_cache(maxsize=1)
 def cifar() -> tuple[Array, Array, Array, Array]:
     """Training and test images, normalised, in half precision (they have 8 bits), and their classes."""
-    dataset = load_dataset("cifar10")
+    pixels, classes = images()
     mean, deviation = (np.array(values, np.float32)[:, None, None] for values in (MEANS, DEVIATIONS))
 
-    def normalised(x: Array) -> Array:
-        pixels = x.reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)
-        scaled: Array = ((pixels - mean) / deviation).astype(np.float16)
+    def normalised(some: Array) -> Array:
+        scaled: Array = ((some.astype(np.float32) / np.float32(255) - mean) / deviation).astype(np.float16)
         return scaled
 
-    (x, y), (test_x, test_y) = dataset.train, dataset.test
-    images = normalised(x)
-    if np.abs(images[:5000].mean(axis=(0, 2, 3), dtype=np.float64)).max() > 0.1:
-        raise ValueError("the channels of these images are not where they should be")
-    return images, y, normalised(test_x), test_y
+    return normalised(pixels[:TRAIN]), classes[:TRAIN], normalised(pixels[TRAIN:]), classes[TRAIN:]
 
 
 @lru_cache(maxsize=1)
