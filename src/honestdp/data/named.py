@@ -82,7 +82,8 @@ def load_dataset(name: str) -> NamedDataset:
     """A public dataset by its name.
 
     name: mnist, mnist-signed, fashion-mnist, adult, adult-202, enron, enron-counts, gisette or gisette-standin, which are
-        downloaded once and kept in a cache, or digits and breast-cancer, which need no files.
+        downloaded once and kept in a cache, cifar10, whose files are put into HONESTDP_DATA by hand, or digits and breast-cancer,
+        which need no files.
 
     Returns a NamedDataset: `x` and `y`, `train` and `test` as pairs, `classes`, and where it comes from.
 
@@ -105,12 +106,13 @@ def names() -> tuple[str, ...]:
 
 
 def _loaders() -> dict[str, Callable[[], NamedDataset]]:
-    from honestdp.data.datasets import adult, embedded, enron, gisette, images
+    from honestdp.data.datasets import adult, cifar, embedded, enron, gisette, images
 
     return {
         "mnist": images.mnist,
         "mnist-signed": images.mnist_signed,
         "fashion-mnist": images.fashion_mnist,
+        "cifar10": cifar.cifar10,
         "adult": adult.plain,
         "adult-202": adult.doubled,
         "enron": enron.enron,

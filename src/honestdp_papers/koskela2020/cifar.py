@@ -13,8 +13,6 @@ A machine without an image decoder is given the pixels as three files, each of w
 
 from __future__ import annotations
 
-import io
-import itertools
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,13 +25,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp.augment import Augmentation
+from honestdp.data.datasets.cifar import LABELS, PIECES, TRAIN
+from honestdp.data.named import load_dataset
 from honestdp.data.sources import DatasetUnavailable, find
 from honestdp_papers.parts import Array
 
-PACKED, LAYERS = "cifar10/cifar10_webp.npz", "cifar10/koskela2020_conv_layers.npz"
-PIECES, LABELS = tuple(f"cifar10/images-{i}.npy" for i in range(3)), "cifar10/labels.npy"
-STRIP, SIDE, TRAIN, TESTS = 100, 32, 50000, 10000
+LAYERS = "cifar10/koskela2020_conv_layers.npz"
+SIDE = 32
 MEANS, DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+__all__ = ["TRAIN", "Crops", "convolutions", "every_crop", "features", "images"]
 PAD, PLACES, CHANNELS, STRIDE, CROP = 4, 25, 64, 4, 5
 """Of the dense map: places a side, channels, places from one feature of a crop to the next, and features of a crop a side."""
 FEATURES = CROP * CROP * CHANNELS
@@ -51,24 +51,8 @@ def _found(path: str) -> Path:
 @lru_cache(maxsize=1)
 def images() -> tuple[Array, Array]:
     """Pixels `[60000, 3, 32, 32]`, the 50000 training images first, and labels `[60000]`."""
-    if all(find(piece) for piece in PIECES):
-        pixels = np.concatenate([np.load(_found(piece)) for piece in PIECES])
-        return pixels, np.load(_found(LABELS)).astype(np.int64)
-    with np.load(_found(PACKED)) as kept:
-        pixels = np.concatenate([_decoded(kept[f"webp_{side}"], kept[f"off_{side}"]) for side in ("train", "test")])
-        labels = np.concatenate([kept["y_train"], kept["y_test"]])
-    return pixels, labels.astype(np.int64)
-
-
-def _decoded(packed: Array, offsets: Array) -> Array:
-    """Strips of 100 images, one below the other, as `[images, 3, 32, 32]`."""
-    from PIL import Image  # here: a bare GPU machine has none, and is given pixels
-
-    strips = []
-    for first, last in itertools.pairwise(offsets):
-        with Image.open(io.BytesIO(packed[first:last].tobytes())) as strip:
-            strips.append(np.asarray(strip.convert("RGB")).reshape(STRIP, SIDE, SIDE, 3).transpose(0, 3, 1, 2))
-    return np.concatenate(strips)
+    dataset = load_dataset("cifar10")
+    return dataset.x.reshape(-1, 3, SIDE, SIDE), dataset.y.astype(np.int64)
 
 
 def convolutions() -> nn.Sequential:
