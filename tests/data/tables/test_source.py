@@ -127,6 +127,21 @@ def test_no_row_is_read_before_the_charge(tmp_path: Path, monkeypatch: pytest.Mo
     assert reads == ["rows"]
 
 
+def test_a_file_that_is_mended_after_the_charge_goes_on_under_it(tmp_path: Path) -> None:
+    """With a declared N nothing of a file is looked at before the charge, not even whether it is whole."""
+    path, ledger = write_csv(tmp_path / "a.csv", small()), Ledger(tmp_path / "ledger.db")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b",")])
+    ledger.set_budget("h", Budget(3.0, 1e-3))
+    how: dict[str, Any] = {"budget": Budget(1.0, 1e-3), "lot": 10, "steps": 2, "out": tmp_path / "s", "compute": QUIET}
+    how |= {"ledger": ledger, "dataset": "h"}
+    with pytest.raises(InvalidArgument, match="cut"):
+        honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+    path.write_bytes(whole)
+    honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+    assert len(ledger.charges("h")) == 1
+
+
 def test_how_many_rows_a_file_has_changes_nothing_that_is_said(tmp_path: Path) -> None:
     """N is declared: lots, noise and statement follow from it, with fewer rows, more, or none."""
     said: dict[str, set[str]] = {"train": set(), "tune": set()}
