@@ -94,7 +94,7 @@ class Crying(Dataset[Any]):
         return 20
 
     def __getitem__(self, index: int) -> Any:
-        if self.ledger is not None:
+        if self.ledger is not None and self.charges == -1:  # the first of them
             self.charges = len(self.ledger.charges("held-out"))
         if index == 7:
             raise ValueError("patient 4711 has no age")
