@@ -118,6 +118,13 @@ class Sequences(nn.Module):
         return self.head(self.body(x).mean(1))
 
 
+def frozen_convolutions() -> nn.Module:
+    """The network of Koskela & Honkela 2020 for CIFAR-10: two frozen convolutions, and dense layers that are trained."""
+    body = [nn.Conv2d(3, 64, 3), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.MaxPool2d(3, 2)]
+    head = [nn.Linear(1600, 500, bias=False), nn.ReLU(), nn.Linear(500, CLASSES, bias=False)]
+    return nn.Sequential(nn.Sequential(*body, nn.Flatten()).requires_grad_(False), *head)
+
+
 class Recurrent(nn.Module):
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__()
@@ -143,11 +150,16 @@ def sequences(maker: torch.Generator) -> Tensor:
     return torch.randn(RECORDS, LENGTH, WIDTH, generator=maker)
 
 
+def pictures(maker: torch.Generator) -> Tensor:
+    return torch.rand(RECORDS, 3, 32, 32, generator=maker)
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generator], Tensor]]] = {
     "transformer encoder": (Encoder, words),
     "bert": (Bert, masked),
     "frozen bert, head": (lambda: Bert(frozen=True), masked),
     "frozen bert, lora": (lambda: Bert(adapters=True), masked),
+    "frozen convolutions, head": (frozen_convolutions, pictures),
     "bag of words": (Bag, words),
     "sequences": (lambda: Sequences(biases_alone=False), sequences),
     "biases of sequences": (lambda: Sequences(biases_alone=True), sequences),
