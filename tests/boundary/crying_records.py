@@ -50,7 +50,7 @@ WAYS_OUT = frozenset(
         ("honestdp.boundary.scores", "_noisy"),
         ("honestdp.boundary.rounding", "noisy"),
         ("honestdp.boundary.data", "check_labels"),
-        ("honestdp.boundary.data", "_blocks"),
+        ("honestdp.boundary.arrays", "blocks"),
         ("honestdp.boundary.records", "label_range"),
         ("honestdp.boundary.decoding", "label_range"),
         ("honestdp.boundary.mechanism", "_check_classes"),

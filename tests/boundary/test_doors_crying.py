@@ -68,8 +68,8 @@ def train(
     x, y = records()
     run = honestdp.Run(records=RECORDS, lot=10, steps=5, noise=0.9)
     with crying(x, y) as watch:
-        given = {"optimizers": RULES, "delta": 1e-5} | more
-        honestdp.train_population(model or nn.Linear(4, 3), wrap(x, y), run=run, **given)
+        given = {"optimizers": RULES, "delta": 1e-5, "run": run} | more
+        honestdp.train_population(model or nn.Linear(4, 3), wrap(x, y), **given)
     return watch.touched
 
 
@@ -122,6 +122,18 @@ def here() -> dict[str, Any]:
 
 def test_a_training_on_a_dataset_does_too() -> None:
     assert train(wrap=Pairs, **here())
+
+
+def of_people(x: Tensor, y: Tensor) -> Any:
+    return honestdp.by_person((x, y), torch.arange(RECORDS) // 2, rows=1)
+
+
+def test_a_training_and_a_search_of_people_do_too() -> None:
+    run = honestdp.Run(records=RECORDS // 2, lot=10, steps=3, noise=0.9)
+    touched = train(wrap=of_people, run=run, optimizers=RULES[:1])
+    assert {"honestdp.boundary.records", "honestdp.boundary.release"} <= touched
+    searched = search(wrap=of_people, **SEARCHES["one run"])
+    assert {"honestdp.boundary.scores", "honestdp.boundary.people"} <= searched
 
 
 def named(x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -102,7 +102,8 @@ def plan(
         crossed = []
         if candidates > 1 and (table or as_json):
             crossed = crossings.crossovers(run, delta=delta, coverage=coverage)
-        statement = statements.statement(made.recommended.selection, run, delta=delta, records=records)
+        chosen = made.recommended.selection
+        statement = statements.statement(chosen, run, delta=delta, records=records, unit=source.unit)
     with progress("drawing") as tick:
         if plot is not None:
             charts.draw(run, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)

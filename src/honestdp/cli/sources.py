@@ -13,6 +13,7 @@ from typer import Option
 from honestdp import checks
 from honestdp.cli import learning
 from honestdp.cli import options as option
+from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
     from torch import nn
@@ -175,11 +176,12 @@ def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan knows of what will be trained on: N, the default delta, and the model's parameters."""
+    """What a plan knows of what will be trained on: N, the default delta, the model's parameters, and whose record it is."""
 
     counted: int
     delta: float = DELTA
     parameters: int | None = None
+    unit: Unit | None = None
 
 
 def planned_on(options: Mapping[str, Any]) -> Planned:
@@ -199,9 +201,9 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
     width = re.fullmatch(r"hidden(?::(\d+))?", options["model"])
     units = 0 if width is None else int(width[1] or 100)
     inputs, outputs = table.width + 1, table.outputs
-    return Planned(
-        counted, default_delta(counted), inputs * units + (units + 1) * outputs if units else inputs * outputs
-    )
+    parameters = inputs * units + (units + 1) * outputs if units else inputs * outputs
+    unit = ROW if table.person is None else Unit(table.person, table.rows_per_person or 1)
+    return Planned(counted, default_delta(counted), parameters, unit)
 
 
 def _counted(table: Table, file: Path) -> int:

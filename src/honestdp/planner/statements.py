@@ -9,16 +9,19 @@ from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning, FallBack, quiet
 from honestdp.accounting.once import epsilon_of
-from honestdp.budget import Statement, large_delta
-from honestdp.run import Run
+from honestdp.budget import Statement, assumptions, large_delta
+from honestdp.run import ROW, Run, Unit
 from honestdp.selection import Selection
 from honestdp.selection.contract import ONE_RUN_LEAVES
 
 
-def statement(selection: Selection, run: Run | DpEvent, *, delta: float, records: int = 0) -> Statement:
+def statement(
+    selection: Selection, run: Run | DpEvent, *, delta: float, records: int = 0, unit: Unit | None = None
+) -> Statement:
     """What the selection guarantees for this base run, with the notes that belong to this number and no other.
 
-    records: how many there are in all, for a note on a delta that is too large for them; 0 for none.
+    records: how many there are in all, for a note on a delta that is too large for them; 0 for none. unit: whose record it is,
+    where that is known.
     """
     event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
@@ -42,4 +45,7 @@ def statement(selection: Selection, run: Run | DpEvent, *, delta: float, records
         basis=other.basis if other is not None and by_other else selection.basis,
         published=published,
         notes=(*notes, *selection.notes(event, delta=delta), *large_delta(delta, records)),
+        assumptions=assumptions(unit or ROW),
+        relation=(unit or ROW).relation,
+        protects=None if unit is None else unit.protects,
     )
