@@ -49,6 +49,17 @@ def test_a_file_gives_what_its_rows_give_in_memory(tmp_path: Path, monkeypatch: 
         assert np.array_equal(read.read()[1], y), name
 
 
+def test_types_are_declared_and_never_guessed_from_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes that look like numbers stay codes, and a text far below makes no text of the numbers above it."""
+    monkeypatch.setattr(files, "_BLOCK", 64)
+    table = Table({"ward": Categories("01", "02"), "a": Range(0, 2), "ill": Categories("no", "yes")}, "ill")
+    path = tmp_path / "a.csv"
+    path.write_text("ward,a,ill\n" + "01,2,yes\n" * 50 + "02,x,no\n")
+    x = table.data(path).read()[0]
+    assert x[0].tolist() == [1, 0, 1]
+    assert x[-1].tolist() == [0, 1, 0.5]
+
+
 def test_quotes_new_lines_in_values_and_byte_order_marks_are_understood(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'\xef\xbb\xbfage,"sex",ill\n"30","m",yes\n40,"f\n",no\n')
