@@ -93,3 +93,11 @@ def test_a_fitted_estimator_of_a_table_is_scored_and_saved_as_a_model_of_its_own
     )
     saved = honestdp.save(tmp_path / "model", fitted.result_, table=TABLE)
     assert saved.predict(rows).tolist() == fitted.predict(rows).tolist()
+
+
+def test_where_the_table_says_whose_rows_they_are_the_number_is_a_persons() -> None:
+    rows = frame().assign(who=np.arange(80) // 2)
+    table = Table(columns=COLUMNS, target="ill", person="who", rows_per_person=2, records=40)
+    fitted = of_table(table=table).fit(rows.drop(columns="ill"), rows["ill"])
+    assert "one person, with all of their rows" in fitted.statement_.protects
+    assert fitted.result_.run.records == 40
