@@ -342,6 +342,7 @@ def test_bad_input_is_one_line_and_costs_nothing(tmp_path: Path, name: str) -> N
         (("plan", "--epsilon", "3"), "--records"),
         (("predict", "model", "patients.csv", "--keep", "name"), "'name'"),
         (("predict", "model", "none.csv"), "none.csv"),
+        (("predict", "model", "patients.csv", "--out", "nowhere/out.csv"), "--out"),
         (("predict", "patients.csv", "patients.csv"), "MODEL"),
         (("evaluate", "model", "patients.csv", "--epsilon", "-1"), "--epsilon"),
         (("evaluate", "model", "patients.csv", "--epsilon", "1", "--dataset", "x"), "--dataset"),

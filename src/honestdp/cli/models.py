@@ -122,6 +122,8 @@ def _opened(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
+    if not out.absolute().parent.is_dir() or out.is_dir():
+        raise checks.InvalidArgument("out", str(out), "a file in a folder that exists")
     beside = out.with_name(f".{out.name}.new")
     try:
         with beside.open("w", newline="", encoding="utf-8") as file:
