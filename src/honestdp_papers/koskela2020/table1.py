@@ -256,7 +256,8 @@ def _today(own: Measured, modern: list[Searched]) -> list[Claim]:
 
 def _notes(found: dict[str, Any], quick: bool) -> list[str]:
     notes = [
-        f"ADADP's sigma is not printed: {found['adadp']:g} is where its accuracy is the printed {PRINTED:g} %"
+        f"ADADP's sigma is not printed: {found['adadp']:g} is "
+        + ("a choice of ours" if quick else f"where its accuracy is the printed {PRINTED:g} %")
         + (" (PROVISIONAL: not found yet)" if found["provisional"] else "")
         + f". Its run costs epsilon {found['epsilon']['moments']:.3f} by moments, which Liu & Talwar's searches were given, and "
         f"{found['epsilon']['pld']:.3f} by the tight accountant, which today's selections were given; delta {DELTA:g}.",
