@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -17,24 +16,28 @@ from pathlib import Path
 
 import pytest
 
-import honestdp
+from tests.forked_python import Forked
 
 # A process started in the background inherits that Ctrl-C is ignored; one at a terminal does not.
-MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from honestdp.cli.main import main; main()"
+MAIN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[0] = "honestdp"
+from honestdp.cli.main import main
+main()
+"""
+UNHURRIED = """
+import honestdp.training.progress as progress
+progress.SECONDS = 1e9
+"""
+"""Run before a command: no line says that it goes on still, however slow the machine is."""
 DIGITS = ("digits", "--epsilon", "3", "--optimizer", "adam", "--space", "clip=0.1,1", "--lot", "64")
 
 
-def started(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+def started(folder: Path, *words: str, before: str = "") -> Forked:
     """before: code that the process runs first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HONESTDP")}
-    return subprocess.Popen(
-        [sys.executable, "-c", f"{before}\n{MAIN}", *words],
-        cwd=folder,
-        env=own | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(honestdp.__file__).parents[1])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Forked(folder, f"{before}\n{MAIN}", *words, environment=own)
 
 
 def stopped(
@@ -49,20 +52,22 @@ def stopped(
     for _ in range(5):
         before()
         shutil.rmtree(folder / out, ignore_errors=True)
-        process = started(folder, *words, "--out", out)
+        process = started(folder, *words, "--out", out, before=UNHURRIED)
         while not (folder / out / ".secret" / "batch0").exists() and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(number)
         said, err = process.communicate(timeout=300)
         if process.returncode != 0:
             break
+    assert process.returncode is not None
     return process.returncode, said, err
 
 
 def run(folder: Path, *words: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
-    process = started(folder, *words)
+    process = started(folder, *words, before=UNHURRIED)
     out, err = process.communicate(timeout=300)
+    assert process.returncode is not None
     return process.returncode, out, err
 
 

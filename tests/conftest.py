@@ -9,6 +9,8 @@ import pytest
 
 from honestdp.boundary import rounding
 from honestdp.ledger import remembered
+from tests import forked_python
+from tests.known_epsilons import known_epsilons
 from tests.leftover_processes import adopt_orphans, left_over, living_children
 
 
@@ -29,6 +31,7 @@ def no_process_outlives_the_tests() -> Iterator[None]:
     adopt_orphans()
     before = living_children()
     yield
+    forked_python.end()
     assert left_over(before) == {}, "processes outlive the tests"
 
 
@@ -38,6 +41,12 @@ def no_process_outlives_its_test() -> Iterator[None]:
     before = living_children()
     yield
     assert left_over(before) == {}, "processes outlive the test"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def prices_are_computed_once() -> Iterator[None]:
+    with known_epsilons():
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER: a process whose parent has died becomes a child of this one
 _TO_DIE = 20.0  # a killed process needs a moment, and on a busy machine more; only a test that fails waits so long
 _OF_PYTHON = b"multiprocessing.resource_tracker"  # one for each process, started once and gone with it
+SHARED: set[int] = set()  # processes that all tests share, which end when the tests do
 
 
 def adopt_orphans() -> None:
@@ -20,7 +21,7 @@ def adopt_orphans() -> None:
 
 def living_children() -> set[int]:
     """The children of this process that have not ended. What they have started in turn is theirs, until they end."""
-    return {number for number in _children() if _lives(number)}
+    return {number for number in _children() - SHARED if _lives(number)}
 
 
 def left_over(before: set[int]) -> dict[int, str]:

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import warnings
 from contextlib import closing
@@ -20,6 +19,8 @@ from honestdp.budget import rounded_down, rounded_up
 from honestdp.ledger import Ledger
 from honestdp.ledger.spending import Spending, total_epsilon
 from honestdp.selection import named
+from tests.command_line import MAIN
+from tests.forked_python import forked
 
 RUN = Run(records=60000, lot=250, steps=1000, noise=4.0)
 CONSTANTS = ["--records", "60000", "--lot", "250", "--steps", "1000", "--noise", "4"]
@@ -199,18 +200,16 @@ def test_help_teaches(terminal: Terminal) -> None:
 
 
 def test_as_a_real_program(tmp_path: Path) -> None:
-    code = "import sys; from honestdp.cli.main import main; sys.argv[0] = 'honestdp'; main()"
     environment = {**os.environ, "HONESTDP_LEDGER": str(tmp_path / "ledger.db")}
 
-    def program(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, "ledger", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    def program(*arguments: str) -> tuple[int, str, str]:
+        return forked(tmp_path, MAIN, "ledger", *arguments, environment=environment)
 
-    refused = program("spend", "--dataset", "a", *CONSTANTS)
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert program("set-budget", "--dataset", "a", *BUDGET).returncode == 0
-    spent = program("spend", "--dataset", "a", *CONSTANTS, "--json")
-    assert json.loads(spent.stdout)["charges"] == 1
+    code, out, error = program("spend", "--dataset", "a", *CONSTANTS)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert program("set-budget", "--dataset", "a", *BUDGET)[0] == 0
+    _, out, _ = program("spend", "--dataset", "a", *CONSTANTS, "--json")
+    assert json.loads(out)["charges"] == 1
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-9, 0.123456, 0.99999, 2.0, 12345.6, -1.0])

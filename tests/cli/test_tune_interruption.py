@@ -12,7 +12,7 @@ import pytest
 
 from honestdp import Budget
 from honestdp.ledger import Ledger
-from tests.command_line import DIGITS, run, started, stopped
+from tests.command_line import DIGITS, UNHURRIED, run, started, stopped
 
 SEARCH = ("tune", *DIGITS, "--selection", "compose", "--steps", "1500")
 
@@ -67,7 +67,7 @@ def test_a_resume_takes_no_other_settings(tmp_path: Path, words: list[str]) -> N
     assert err.count("\n") == 1
 
 
-PLANNING = """
+PLANNING = f"""{UNHURRIED}
 import pathlib
 import honestdp.search.tune as tuning
 honest = tuning.design

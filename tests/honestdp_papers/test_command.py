@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +18,13 @@ from honestdp_papers.document import page
 from honestdp_papers.parts import make
 from honestdp_papers.registry import lookup, parts_folder
 from honestdp_papers.results import reproduce
+from tests.command_line import run
+from tests.forked_python import forked
 
 
 def papers(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("honestdp")), "papers", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+    code, out, error = run(folder, "papers", *words)
+    return subprocess.CompletedProcess(words, code, out, error)
 
 
 def output(folder: Path, *words: str) -> str:
@@ -117,7 +118,6 @@ def test_a_damaged_result_is_one_line(damaged: str, tmp_path: Path) -> None:
 
 def test_an_interrupted_run_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     code = """
-import sys
 from honestdp_papers import results
 
 def stopped(*words, **named):
@@ -125,13 +125,11 @@ def stopped(*words, **named):
 
 results.reproduce = stopped
 from honestdp.cli.main import main
-sys.argv = ["honestdp", "papers", "run", "mohapatra2022/figure1"]
 main()
 """
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
-    assert done.returncode == 130
-    assert done.stderr == "honestdp: stopped; the parts that are done are kept: run the same again to go on\n"
+    ended, _, error = forked(tmp_path, code, "papers", "run", "mohapatra2022/figure1")
+    assert ended == 130
+    assert error == "honestdp: stopped; the parts that are done are kept: run the same again to go on\n"
 
 
 @pytest.mark.parametrize(

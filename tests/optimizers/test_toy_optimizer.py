@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,8 @@ from honestdp.optimizers import BY_NAME, SGD, FixedClip, Rule, State
 from honestdp.optimizers.rule import Clip, Number, column, scheduled
 from honestdp.search.space import space_of
 from honestdp.training.trial import try_rule
+from tests.command_line import MAIN
+from tests.forked_python import forked
 from tests.search.test_resume import Stopped
 from tests.tiny_search import BUDGET, WHOLE, clouds, linear
 
@@ -123,7 +123,7 @@ def test_a_class_that_needs_numbers_is_trained_only_with_them() -> None:
 
 def test_the_command_line_knows_it_by_name(tmp_path: Path) -> None:
     """Of a process that has imported the file: a package beside this one does so by an entry point of its commands."""
-    words = [
+    words = (
         "tune",
         "digits",
         "--epsilon",
@@ -136,13 +136,11 @@ def test_the_command_line_knows_it_by_name(tmp_path: Path) -> None:
         "64",
         "--steps",
         "3",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    code = f"import {__name__}, sys\nfrom honestdp.cli.main import main\nsys.argv[1:] = {[*words, '--json']!r}\nmain()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["hyperparameters"]["optimizer"] == "toy-lion"
+    )
+    before = f"import {__name__}\n{MAIN}"
+    code, out, err = forked(tmp_path, before, *words, "--out", "out", "--json", path=Path(__file__).parents[2])
+    assert code == 0, err
+    assert json.loads(out)["hyperparameters"]["optimizer"] == "toy-lion"
 
 
 # ---- What is refused

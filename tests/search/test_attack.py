@@ -204,9 +204,10 @@ def whole_searches(made: Design, count: int, monkeypatch: pytest.MonkeyPatch) ->
     public = closed_form.configured(made.selection, START, PrivateData((x, y)))
     search = Search(design=made, configuration=public, statement=said, report=lambda *_: "")
     blur, found = np.random.default_rng(1), []
-    for _ in range(count):
-        result = search.carry_out(PrivateData((x, y)), None, resume=False, show=False)
-        coins = seen[-1].held_out(RECORDS, made.fraction)
+    with closed_form.rehearsed_once():
+        results = [search.carry_out(PrivateData((x, y)), None, resume=False, show=False) for _ in range(count)]
+    for result, drew in zip(results, seen, strict=True):
+        coins = drew.held_out(RECORDS, made.fraction)
         law = closed_form.world(made, START, signal=int(x[torch.from_numpy(~coins)].sum()), held=int(coins.sum()))
         found.append(_told(made, law, result, blur))
     return np.array(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import ROUNDS, Execution
 from honestdp.training.population import Population
 from tests.command_line import DIGITS, started
+from tests.forked_python import forked
 from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 
@@ -90,7 +90,7 @@ def test_two_silences_at_once_end_with_the_last(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().out == "heard\n"
 
 
-def test_what_c_has_buffered_and_what_children_say_is_not_heard() -> None:
+def test_what_c_has_buffered_and_what_children_say_is_not_heard(tmp_path: Path) -> None:
     code = """
 import ctypes, os, sys
 from honestdp.logs import silence
@@ -99,17 +99,10 @@ with silence():
     libc.printf(b"secret"); os.system("echo secret; echo secret >&2"); out.write("secret"); sys.__stderr__.write("secret")
 print("heard")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(honestdp.__file__).parents[1])},
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("heard\n", "")
+    assert forked(tmp_path, code) == (0, "heard\n", "")
 
 
-def test_a_logger_set_up_while_all_is_silent_is_heard_afterwards_and_only_then() -> None:
+def test_a_logger_set_up_while_all_is_silent_is_heard_afterwards_and_only_then(tmp_path: Path) -> None:
     code = """
 import logging
 from honestdp.logs import silence
@@ -120,14 +113,7 @@ with silence():
     logging.root.handlers[0].stream.write("secret")
 logging.warning("heard")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(honestdp.__file__).parents[1])},
-        check=True,
-    )
-    assert done.stderr == "WARNING:root:heard\n" * 2
+    assert forked(tmp_path, code) == (0, "", "WARNING:root:heard\n" * 2)
 
 
 # ---- Signals and cores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import honestdp
 from honestdp.accounting import AccountingWarning, FallBack
+from honestdp.accounting import once as remembering
 from honestdp.accounting.once import epsilon_of, once
 from honestdp.checks import InvalidArgument
 from honestdp.planner import comparison
@@ -28,6 +30,12 @@ SETTINGS: dict[str, Any] = {
     "compute": honestdp.Compute(device="cpu"),
     "reproduce": "a test",
 }
+
+
+@pytest.fixture(autouse=True)
+def _each_search_has_its_own_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user has it: the tests keep prices for longer, see tests/known_epsilons.py."""
+    monkeypatch.setattr(remembering, "_known", ContextVar("known", default=None))
 
 
 class Counted:

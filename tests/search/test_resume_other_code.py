@@ -25,6 +25,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.checks import InvalidArgument
 from honestdp.training.identity import identity
 from honestdp.training.train import train_population
+from tests.forked_python import forked
 from tests.search.test_resume import Stopped
 from tests.tiny_search import clouds
 
@@ -272,13 +273,20 @@ class Scripted(nn.Module):
 """
 
 
-def in_a_process(folder: Path, lines: str, seed: int = 0) -> list[Any]:
-    """What `found` is after these lines, in a process of its own that imports from the folder."""
-    paths = [str(folder), str(Path(honestdp.__file__).parents[1])]
-    env = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+def in_a_process(folder: Path, lines: str, seed: int | None = None) -> list[Any]:
+    """What `found` is after these lines, in a process of its own that imports from the folder. seed: of Python's hashes."""
     (folder / "run.py").write_text(f"{lines}\nimport json\nprint(json.dumps(found))")
-    command = [sys.executable, "-W", "ignore", str(folder / "run.py")]
-    done: list[Any] = json.loads(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+    if seed is None:  # forked, where no module is known yet that has the name of one in the folder
+        alone = "import runpy, sys, warnings\nwarnings.simplefilter('ignore')\nsys.modules.pop('colorsys', None)\n"
+        alone += "sys.dont_write_bytecode = True\nrunpy.run_path('run.py', run_name='__main__')"
+        code, out, err = forked(folder, alone, path=folder)
+        assert code == 0, err
+    else:
+        paths = [str(folder), str(Path(honestdp.__file__).parents[1])]
+        env = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-W", "ignore", str(folder / "run.py")]
+        out = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    done: list[Any] = json.loads(out)
     return done
 
 

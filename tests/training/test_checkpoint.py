@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
 from honestdp.training.train import Interrupted, Result, train, train_population
+from tests.forked_python import Forked
 from tests.toy_training import toy_data, toy_model
 
 RUN = Run(records=60, lot=10, steps=400, noise=0.9)
@@ -156,8 +155,8 @@ result.save(sys.argv[2])
 def test_kill_minus_nine_and_resume_gives_the_uninterrupted_bytes(tmp_path: Path) -> None:
     """A model with dropout, whose randomness is torch's own, killed at a random moment after its first checkpoint."""
 
-    def start(kept: str, saved: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / kept), str(tmp_path / saved)])
+    def start(kept: str, saved: str) -> Forked:
+        return Forked(tmp_path, CHILD, kept, saved)
 
     def killed(after: float) -> int:
         child = start("kept", "found")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ import honestdp
 from honestdp import Compute, JsonLines, Run, TensorBoard
 from honestdp.checks import InvalidArgument
 from honestdp.errors import Interrupted
+from tests.forked_python import Forked
 from tests.toy_training import toy_data, toy_model
 
 RUN = Run(records=60, lot=10, steps=150, noise=0.9)
@@ -106,7 +106,7 @@ honestdp.train(toy_model(), toy_data(), run=run, every=1, optimizer=honestdp.opt
 
 
 def test_kill_minus_nine_leaves_whole_lines(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "curve"), str(tmp_path / "kept")])
+    child = Forked(tmp_path, CHILD, "curve", "kept", path=Path(__file__).parents[2])
     while not (tmp_path / "curve").exists() or (tmp_path / "curve").read_bytes().count(b"\n") < 100:
         assert child.poll() is None
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""A temporary cache of epsilons, so that one search computes each of them once.
+"""A temporary cache of epsilons, so that one search, or one plan, computes each of them once.
 
 A search asks for the same numbers when it calibrates, compares, states and reports. They are functions of public values alone.
 """
@@ -28,7 +28,12 @@ _known: ContextVar[dict[Any, tuple[float, list[warnings.WarningMessage]]] | None
 
 @contextmanager
 def once() -> Iterator[None]:
-    """Remembers until it is left, and nothing beyond: a cache for a whole process would outlive changes of what it holds."""
+    """Remembers until it is left, and nothing beyond: a cache for a whole process would outlive changes of what it holds.
+    Within another one it is that one.
+    """
+    if _known.get() is not None:
+        yield
+        return
     token = _known.set({})
     try:
         yield

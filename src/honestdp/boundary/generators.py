@@ -35,4 +35,7 @@ def seed_all(number: int) -> None:
     """Seed them, of every device, with a number of up to 63 bits."""
     random.seed(number)
     np.random.seed([number & 0xFFFFFFFF, number >> 32])  # noqa: NPY002
-    torch.manual_seed(number)
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # the same, without a note of who asked for every device that is not there, which takes longer than a small score
+        torch.default_generator.manual_seed(number)

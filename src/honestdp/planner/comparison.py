@@ -19,7 +19,7 @@ from typing import Any
 from honestdp import checks
 from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
-from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.once import epsilon_of, once
 from honestdp.budget import Budget, rounded_up
 from honestdp.notebook import Rows, Shown
 from honestdp.planner.noises import Noises
@@ -91,6 +91,7 @@ class Plan(Shown):
         return [*rows, *(("WARNING", sentence) for sentence in self.warnings)]
 
 
+@once()
 def plan(
     *,
     records: int,
