@@ -34,9 +34,10 @@ class ClientsData(PrivateData):
     def __init__(self, each: Sequence[PrivateData], owners: Sequence[int]) -> None:
         if any(client.unit.person for client in each):
             raise InvalidArgument("data", "people of several rows", "single rows, where clients are trained together")
-        if any(client._pair is None or not hasattr(client._pair[0], "shape") for client in each):
-            wanted = "pairs (x, y) of one array each, where several clients are trained together"
-            raise InvalidArgument("data", "a Dataset or several inputs", wanted)
+        plain = all(client._pair is not None and hasattr(client._pair[0], "shape") for client in each)
+        if not plain or any(client.unit.person or client.augment is not None for client in each):
+            wanted = "pairs (x, y) of one array each, a record a row, where several clients are trained together"
+            raise InvalidArgument("data", "a Dataset, several inputs, people with rows, or augmented records", wanted)
         pairs = [[as_tensor(part) for part in client._pair or ()] for client in each]
         sizes, kinds = {len(y) for _, y in pairs}, {(x.shape[1:], x.dtype, y.shape[1:], y.dtype) for x, y in pairs}
         if len(sizes) > 1 or len(kinds) > 1:

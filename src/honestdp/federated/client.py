@@ -143,6 +143,7 @@ class AdaptiveClient:
             seeded=self._fixed is not None,
             preprocessing=self._preprocessing,
             balance=self.balance,
+            unit=self.member.data.unit,
         )
 
     @property
@@ -221,7 +222,7 @@ class AdaptiveClient:
         if self.made == 0:
             self._try()
         if self._account is not None:
-            self.balance = self._account(self.run, self.made + 1)
+            self.balance = self._account(self.run, self.made + 1, self.member.data.unit.person)
         self.made += 1
         return Seed.fresh() if self._fixed is None else self._fixed.child("round", self.made)
 
@@ -236,7 +237,8 @@ class AdaptiveClient:
         if data.shapes is not None:
             model = own_copy(self.model).to(device)
             x, y = data.shapes.blanks(model)
-            width = width_of(x, runs=1, records=run.records, lot=run.lot)
+            rows = data.unit.rows
+            width = rows * width_of(x, runs=1, records=run.records, lot=run.lot, rows=rows)
             try_out(model, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
 
     def keep(self, state: Mapping[str, Tensor]) -> None:
@@ -288,9 +290,9 @@ def _books(ledger: Any, dataset: Any, note: Any, noise_seed: int | None) -> Any:
     books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
     assert books is not None
 
-    def charge(run: Run, number: int) -> Balance:
+    def charge(run: Run, number: int, person: str) -> Balance:
         account = Account.of(books, uuid.uuid4().hex)
-        spending = Spending(Compose(candidates=1), ((run, 1),))
+        spending = Spending(Compose(candidates=1), ((run, 1),), unit=person)
         return account.charge(spending, what=f"honestdp federated client, round {number}", read=False)
 
     return charge

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from honestdp.budget import ASSUMPTIONS, PROTECTS, Statement, independence, large_delta, rounded_up
+from honestdp.budget import Statement, assumptions, independence, large_delta, rounded_up
 from honestdp.checks import InvalidArgument
-from honestdp.run import Run
+from honestdp.run import ROW, Run, Unit
 
 if TYPE_CHECKING:
     from honestdp.ledger import Balance
 
 AGAINST = (
-    "one record of this client alone, against the server, the other clients and whoever sees a model of any round, whatever "
+    "this client alone, against the server, the other clients and whoever sees a model of any round, whatever "
     "weights they send; "
 )
 LEAVES = (
@@ -55,7 +55,7 @@ def promise(
     seeded: bool,
     preprocessing: str,
     balance: Balance | None,
-    notes: tuple[str, ...] = (),
+    unit: Unit = ROW,
 ) -> Statement:
     """The statement of a client whose rounds have these constants. made: how many it has made so far."""
     epsilon = epsilon_of(run, rounds, delta)
@@ -72,16 +72,17 @@ def promise(
         selection="compose",
         how=(
             f"one client of a federated averaging: all steps of its {rounds} round{plural} composed, {run.steps} local steps "
-            f"each at noise {run.noise:g} and lots of {run.lot:g} of its {run.records} records; runs made before to choose these "
-            "settings are not in it"
+            f"each at noise {run.noise:g} and lots of {run.lot:g} of its {run.records} {unit.plural}; runs made before to choose "
+            "these settings are not in it"
         ),
         runs=1,
         leaves=LEAVES,
         basis="adaptive composition of all local steps of all rounds",
         uncovered=UNCOVERED,
-        assumptions=(*ASSUMPTIONS, independence(strict=strict)),
-        notes=(_progress(made, rounds), _books(balance), *large_delta(delta or 0.0, run.records), *notes),
-        protects=AGAINST + PROTECTS,
+        assumptions=(*assumptions(unit), independence(strict=strict)),
+        notes=(_progress(made, rounds), _books(balance), *large_delta(delta or 0.0, run.records)),
+        relation=unit.relation,
+        protects=AGAINST + unit.protects,
         preprocessing=preprocessing,
         not_private=tuple(reasons),
     )
