@@ -15,7 +15,11 @@ SRC = ROOT / "src"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FILES = [path for path in SRC.rglob("*") if path.is_file() and not {"__pycache__"} & set(path.parts)]
 FILES = [path for path in FILES if not any(part.endswith(".egg-info") for part in path.parts)]
-OTHER_NAMES = {"sklearn": "scikit-learn", "absl": "absl-py"}  # modules that are not called as what is installed
+OTHER_NAMES = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "absl": "absl-py",
+}  # modules that are not called as what is installed
 # The extra "secure", what torch brings for a GPU, and what a user's model is made of: imported where they are used.
 OPTIONAL = {"flwr", "randomgen", "triton", "transformers"}
 
