@@ -55,7 +55,7 @@ def test_every_layout_gives_the_same_records(layout: str, tmp_path: Path) -> Non
     source = data._open(device=torch.device("cpu"), dtype=torch.float32, workers=0)
     lot = torch.tensor([[3, 7], [0, 19]])
     source.expect([lot], Seed.fixed(0))
-    x, y, _ = source.fetch(lot)
+    x, y, _, _ = source.fetch(lot)
     assert torch.equal(y, Y[lot])
     for part, expected in zip(inputs.leaves(x), ROWS, strict=True):
         wanted = expected[lot]
@@ -106,7 +106,7 @@ def test_records_without_labels_have_a_label_of_no_numbers(layout: str) -> None:
     source = data._open(device=torch.device("cpu"), dtype=torch.float32, workers=0)
     lot = torch.tensor([[3, 7], [0, 19]])
     source.expect([lot], Seed.fixed(0))
-    x, y, _ = source.fetch(lot)
+    x, y, _, _ = source.fetch(lot)
     assert torch.equal(inputs.first(x), X["table"][lot].float())
     assert y.shape == (2, 2, 0)
     _, validation = data.split(np.arange(20) % 2 == 0)
