@@ -6,11 +6,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 FEDERATED := .venv/.federated
 
-.PHONY: help demo test federated lint bench clean
+.PHONY: help demo test docs federated lint bench clean
 
 help:
 	@echo "make demo   set up, then run the main job on embedded data"
 	@echo "make test   set up, then lint and run every test"
+	@echo "make docs   set up, then build the guide as a site, into site/"
 	@echo "make federated  set up with Flower's simulation engine, then run five clients on it"
 	@echo "make lint   set up, then ruff and mypy alone"
 	@echo "make bench  set up, then measure speed against the named peers"
@@ -45,9 +46,13 @@ lint: $(READY)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+	@echo "open site/index.html, or serve it, for its search: $(BIN)/python -m http.server -d site"
+
 bench: $(READY)
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/engine.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info demo
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build site src/*.egg-info demo

@@ -1,4 +1,4 @@
-"""A layer rule for a layer of your own: run with `python examples/layer_rule.py`.
+"""Your own layer, with a rule that makes it fast: run with `python examples/layer_rule.py`.
 
 honestdp takes the fast way, book-keeping, where every layer with trainable parameters has a rule. A rule answers one
 question: given what the layer saw and the gradient of what it gave, what is the gradient of its parameters for each
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+import honestdp
 from honestdp import gradients
 
 
@@ -40,7 +41,7 @@ def stretch(layer: nn.Module, params: Mapping[str, Tensor], a: Tensor, grad: Ten
     }
 
 
-def main() -> None:
+def main() -> honestdp.Result:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), Stretch(16), nn.Linear(16, 3))
     loss = nn.CrossEntropyLoss(reduction="none")
@@ -56,6 +57,18 @@ def main() -> None:
     print(f"norms, {runs} runs: from {result.norms.min():.3f} to {result.norms.max():.3f}")
     for name, value in clipped.items():
         print(f"clipped sum of {name}: {tuple(value.shape)}")
+
+    # `train` and `tune` find the rule by themselves, and compare it with autograd on made-up inputs before they trust it.
+    x, y = torch.randn(500, 8), torch.randint(0, 3, (500,))
+    trained = honestdp.train(
+        model,
+        (x, y),
+        run=honestdp.Run(records=500, lot=50, steps=20, noise=2.0),
+        optimizer=honestdp.optimizers.SGD(lr=0.5, clip=1.0),
+        delta=1e-5,
+    )
+    print(trained)
+    return trained
 
 
 if __name__ == "__main__":
