@@ -96,3 +96,8 @@ def test_without_the_look_at_the_stack_a_search_would_go_through(monkeypatch: py
     monkeypatch.setattr(callers, "_frames", lambda: iter(()))
     search = model_selection.GridSearchCV(classifier(), {"steps": [2]}, cv=2).fit(X, Y)
     assert search.best_score_ is not None
+
+
+def test_a_regressor_is_told_how_to_scale_what_it_predicts() -> None:
+    with pytest.raises(UncountedUse, match=r"TransformedTargetRegressor.*scales what is predicted by target_bounds="):
+        TransformedTargetRegressor(regressor()).fit(X, X[:, 0])

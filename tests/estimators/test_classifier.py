@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 import torch
 from scipy import sparse
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
 
 import honestdp
 from honestdp.errors import BudgetExceeded, InvalidArgument
@@ -265,3 +267,37 @@ def test_a_private_score_is_noisy_and_charged_to_the_rows_that_it_is_of(tmp_path
 def test_a_private_score_of_much_epsilon_is_near_the_exact_one() -> None:
     fitted = classifier().fit(X, Y)
     assert fitted.private_score(X, Y, epsilon=50).score.value == pytest.approx(fitted.score(X, Y), abs=0.02)
+
+
+def test_weights_of_single_rows_are_refused_with_what_to_take() -> None:
+    x, y = rows()
+    with pytest.raises(InvalidArgument, match=r"sample_weight must be left out.*class_weights="):
+        classifier().fit(x, y, sample_weight=np.ones(len(x)))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
+        classifier().fit(x, y, weights=1)
+
+
+def test_missing_numbers_are_refused_with_ways_out_that_are_private() -> None:
+    x, y = rows()
+    x[3, 1] = np.nan
+    with pytest.raises(InvalidArgument, match=r"X must be free of NaN.*fill=.*keep_empty_features=True"):
+        classifier().fit(x, y)
+    filled = SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True)
+    make_pipeline(filled, classifier()).fit(x, y)  # the way out works
+
+
+def test_texts_among_the_inputs_are_refused_without_a_value_of_theirs() -> None:
+    _, y = rows()
+    with pytest.raises(InvalidArgument, match=r"X must be numbers: declare categories in table=") as told:
+        classifier().fit(np.array([["secret"]] * len(y), dtype=object), y)
+    assert "secret" not in f"{told.value}{told.value.__context__}"
+
+
+def test_a_model_of_fewer_outputs_than_classes_is_refused_before_the_charge(tmp_path: Path) -> None:
+    honestdp.Ledger(tmp_path / "l.db").set_budget("d", honestdp.Budget(9.0, 1e-3))
+    x, _ = rows()
+    books = {"ledger": tmp_path / "l.db", "dataset": "d", "random_state": None}
+    two = classifier(classes=[0, 1, 2], model=lambda inputs, outputs: torch.nn.Linear(inputs, 2), **books)
+    with pytest.raises(InvalidArgument, match=r"outputs must be 3, one for each declared class"):
+        two.fit(x, np.arange(len(x)) % 3)
+    assert honestdp.Ledger(tmp_path / "l.db").charges("d") == ()

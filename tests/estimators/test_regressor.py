@@ -46,3 +46,18 @@ def test_a_private_score_is_of_the_squared_error_in_declared_bounds() -> None:
     fitted = regressor().fit(x, x[:, 0])
     exact = ((fitted.predict(x) - x[:, 0]) ** 2 / 25).clip(max=1).mean()
     assert fitted.private_score(x, x[:, 0], epsilon=50).score.value == pytest.approx(exact, abs=0.05)
+
+
+def test_a_search_needs_no_metric_where_the_range_is_declared() -> None:
+    x, _ = rows()
+    fitted = regressor(optimizer="sgd", space={"lr": [0.1, 1.0], "clip": 1.0}).fit(x, x[:, 0])
+    assert fitted.result_.score.name == "squared error of the target as -1 to 1"
+    with pytest.raises(InvalidArgument, match="metric must be given"):
+        regressor(optimizer="sgd", space={"lr": [0.1, 1.0], "clip": 1.0}, target_bounds=None).fit(x, x[:, 0])
+
+
+def test_texts_to_predict_are_refused_without_a_value_of_theirs() -> None:
+    x, y = rows()
+    with pytest.raises(InvalidArgument, match=r"y must be numbers; labels are for honestdp.PrivateClassifier") as told:
+        regressor().fit(x, y)
+    assert "yes" not in f"{told.value}{told.value.__context__}"

@@ -182,3 +182,8 @@ def test_a_table_of_another_width_is_not_saved_with_a_model(saved: honestdp.Save
     alone = honestdp.save(tmp_path / "model", result)
     with pytest.raises(InvalidArgument, match="saved with its table"):
         alone.predict({"age": [3]})
+
+
+def test_what_a_score_cost_is_printed_with_it(saved: honestdp.SavedModel) -> None:
+    printed = str(saved.evaluate(held_out(30, 10), epsilon=0.25))
+    assert "epsilon  0.25 at delta 0 for this one question, add or remove one record" in printed

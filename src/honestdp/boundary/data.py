@@ -45,6 +45,7 @@ class Shapes:
     """Shape and kind of inputs and labels, and the cap on rows where a record is a person, to be read and compared."""
     augment: Augmentation | None = None
     unit: Unit = ROW
+    classes: int | None = None
 
     def blanks(self, module: nn.Module) -> Pair:
         """Two made-up examples, as the module reads them."""
@@ -72,12 +73,13 @@ class PrivateData:
     """
 
     _people: People | None
+    _classes: int | None
 
     def __init__(self, data: Any) -> None:
         self.augment: Augmentation | None = None
-        self._own, self._people = False, None
+        self._own, self._people, self._classes = False, None, None
         if isinstance(data, PrivateData):
-            self.augment, self._own = data.augment, data._own
+            self.augment, self._own, self._classes = data.augment, data._own, data._classes
         if isinstance(data, PrivateData | ByPerson):
             self._people, data = data._people, data._data
         data = in_memory(data)
@@ -127,7 +129,7 @@ class PrivateData:
         if not isinstance(self._data, Unread):
             return self
         here = PrivateData(self._data.read())
-        here._own, here.augment = True, self.augment
+        here._own, here.augment, here._classes = True, self.augment, self.classes
         return here
 
     @property
@@ -136,6 +138,11 @@ class PrivateData:
         if isinstance(self._data, Unread):
             return self._data.known.unit
         return ROW if self._people is None else self._people.unit
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes are declared; None where that is nowhere declared, or where labels are no classes."""
+        return self._data.known.classes if isinstance(self._data, Unread) else self._classes
 
     @property
     def shapes(self) -> Shapes | None:
@@ -159,7 +166,7 @@ class PrivateData:
         """Those of x and y. more: what shapes do not tell."""
         capped = (f"up to {self.unit.rows} rows a person ({self.unit.person})",) if self.unit.person else ()
         words = (f"{in_words(x)}{more}", in_words(y), *capped)
-        return Shapes(inputs.each(empty, x), empty(y), words, self.augment, self.unit)
+        return Shapes(inputs.each(empty, x), empty(y), words, self.augment, self.unit, self.classes)
 
     def augmented(self, augment: object) -> PrivateData:
         """The same records, varied in training. What cannot be used for them is refused, without reading one."""

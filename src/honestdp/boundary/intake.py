@@ -121,7 +121,7 @@ def take_in(
     loss = loss or default_loss(y)
     rows = data.unit.rows
     width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot, rows=rows)
-    classes = try_out(working, loss, x, y, examples=width * rows, strict=strict)
+    classes = try_out(working, loss, x, y, examples=width * rows, strict=strict, declared=data.classes)
     with deaths_named():
         labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
@@ -158,15 +158,17 @@ def open_door(
     return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, forward=forward, blank=blank, people=people)
 
 
-def try_out(module: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool) -> int | None:
+def try_out(
+    module: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool, declared: int | None = None
+) -> int | None:
     """Model and loss on made-up examples, so many at once; the number of classes where there are such.
 
-    x, y: two of them. No record is needed for it.
+    x, y: two of them. declared: how many classes there are, where that is. No record is needed for it.
     """
     layout = layout_of(module)
     try:
         with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
-            classes = check_output(copy.deepcopy(module), loss, x, y)
+            classes = check_output(copy.deepcopy(module), loss, x, y, declared=declared)
             Question(module, loss, strict).vet(layout, x, y, runs=1, width=examples)
             return classes
     except InvalidArgument:

@@ -24,7 +24,8 @@ _BLOCK = 1 << 16
 @dataclass(frozen=True)
 class Known:
     """What the data say of themselves. declared: whether they declare N. preprocessing: in words. spent: epsilon of what was
-    learnt for it. words: what shapes do not tell, to be compared. unit: whose record it is.
+    learnt for it. words: what shapes do not tell, to be compared. unit: whose record it is. classes: how many are declared; no
+    label is above.
     """
 
     declared: bool
@@ -32,6 +33,7 @@ class Known:
     spent: float
     words: str
     unit: Unit = ROW
+    classes: int | None = None
 
 
 class Unread(ABC):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from honestdp import checks
@@ -23,7 +23,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.callers import refuse_many_fits, steps_before
 from honestdp.estimators.declared import rows_of, table_of
-from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, refuse_too_wide
+from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, numbers_in, refuse_fit_arguments, refuse_too_wide
 from honestdp.estimators.steps import checked_public
 from honestdp.optimizers.rule import Rule, rule_class, rule_of
 from honestdp.planner.shapes import chosen_shape
@@ -52,6 +52,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     width: Any
     model: Any
     optimizer: Any
+    metric: Any
     space: Any
     lot: Any
     steps: Any
@@ -96,8 +97,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Of one estimator: arguments of `train` and `tune` besides those that both estimators have."""
         return {}
 
-    def _fit(self, X: Any, y: Any) -> Self:
+    def _fit(self, X: Any, y: Any, arguments: Mapping[str, Any]) -> Self:
         refuse_many_fits(self)
+        refuse_fit_arguments(arguments)
         before = steps_before(checked_public(self.public_steps))
         data = self._read(X, y) if self.table is None else self._read_table(X, y)
         if len(data) < 2:
@@ -115,13 +117,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "given: a private estimator learns from labels, and requires y to be passed, but the target y is None"
             )
             raise InvalidArgument("y", None, wanted)
-        x, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
+        x, y = numbers_in(self, X, y)
         refuse_too_wide(x)
         self._count, described = self._declare_labels(y)
         names = getattr(self, "feature_names_in_", None)
         self._inputs: Any = bounds_of(self.bounds, columns=x.shape[1], names=names)
         words = [*self._inputs.describe(), described]
-        return EncodedRows(x, self._numbers(y), self._inputs, words=words, where=X)
+        classes = self._count if self._task == "classification" else None
+        return EncodedRows(x, self._numbers(y), self._inputs, words=words, where=X, classes=classes)
 
     def _read_table(self, X: Any, y: Any) -> Unread:
         """The same of rows that a table declares."""
@@ -160,7 +163,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             how |= {
                 name: getattr(self, name) for name in (*_OF_A_SEARCH, "optimizer", "space", "lot", "steps", "epochs")
             }
-            return tune(model, data, **how)
+            return tune(model, data, **how | {"metric": self.metric or self._metric()})
         start = secrets.randbits(63) if seed is None else seed
         module, rule = fresh(model, start=start), rule_of(self.optimizer)
         shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
@@ -193,7 +196,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
         check_is_fitted(self)
         if self.table is None:
-            x, y = validate_data(self, X, y, reset=False, accept_sparse="csr", dtype="numeric")
+            x, y = numbers_in(self, X, y, reset=False)
             data: Unread = EncodedRows(x, self._numbers(y), self._inputs, words=self._inputs.describe(), where=X)
         else:
             data = replace(self.table, records=None, spent=0.0).data(rows_of(self.table, X, y))
@@ -220,7 +223,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """float64 `[rows, outputs]`: what the model gives for rows. Free: it is what left under the guarantee."""
         check_is_fitted(self)
         if self.table is None:
-            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
+            X = numbers_in(self, X, reset=False)
         x, model = torch.from_numpy(self._inputs.encode(X)), self.model_.eval()
         device = next(model.parameters()).device
         with torch.no_grad():

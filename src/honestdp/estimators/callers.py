@@ -76,5 +76,6 @@ def _refusal(name: str, owner: Any, module: str, kind: str) -> str:
         held_out = "for a number to publish hold rows out once, and take a noisy score of them (docs/scikit-learn.md)"
         return f"{name} {why}: none of it would be in epsilon. The way out: {inside}; {held_out}"
     why = "is not known to fit this estimator once, on rows that nothing else was fitted on"
-    way_out = f"call {kind}.fit by itself or as the last step of a Pipeline; it takes several classes as it is"
+    as_it_is = "scales what is predicted by target_bounds=" if "Regressor" in kind else "takes several classes as it is"
+    way_out = f"call {kind}.fit by itself or as the last step of a Pipeline; it {as_it_is}"
     return f"{name} ({module}) {why}: what it does besides would not be in epsilon. The way out: {way_out}"

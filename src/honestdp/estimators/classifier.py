@@ -77,13 +77,13 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     class_weights: Any
     classes_: Array
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **refused: Any) -> Self:
         """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of labels. Returns the estimator.
 
         With a table X is rows in the units that it declares, or the path of a CSV or Parquet file; y is left out where X has the
         target's column.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, refused)
 
     def predict(self, X: Any) -> Array:
         """The likeliest label of each row."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from honestdp.boundary.unread import Known, Unread
@@ -25,6 +26,7 @@ _WANTED = (
     "public numbers, not read off these rows"
 )
 _BLOCK = 65536
+_TEXTS, _MISSING = "could not convert string to float", "missing values encoded as NaN"  # scikit-learn's own words
 _MOST_DENSE = 8 << 30  # bytes of a sparse matrix once it is dense
 
 
@@ -60,13 +62,19 @@ class Bounds:
 
 class EncodedRows(Unread):
     """Rows in memory, encoded after the charge. labels: as a loss reads them. words: on what was done to them, for a statement.
-    where: the user's own object, by which a second fit on the same rows is known.
+    where: the user's own object, by which a second fit on the same rows is known. classes: how many there are.
     """
 
-    def __init__(self, x: Any, labels: Array, bounds: Bounds, *, words: list[str], where: Any) -> None:
+    def __init__(
+        self, x: Any, labels: Array, bounds: Bounds, *, words: list[str], where: Any, classes: int | None = None
+    ) -> None:
         self._x, self._labels, self._bounds, self.where = x, labels, bounds, where
         self.known = Known(
-            declared=False, preprocessing="; ".join(words), spent=0.0, words=f"by bounds {bounds.digest}"
+            declared=False,
+            preprocessing="; ".join(words),
+            spent=0.0,
+            words=f"by bounds {bounds.digest}",
+            classes=classes,
         )
 
     def __len__(self) -> int:
@@ -86,7 +94,11 @@ def bounds_of(bounds: Any, *, columns: int, names: Any) -> Bounds:
         return Bounds(None, None)
     if isinstance(bounds, Mapping):
         if names is None:
-            raise InvalidArgument("bounds", sorted(map(str, bounds)), "pairs in a list where columns have no names")
+            raise InvalidArgument(
+                "bounds",
+                sorted(map(str, bounds)),
+                "a list, one pair for each column in their order, where they have no names, as behind most steps of a Pipeline",
+            )
         missing = [name for name in names if name not in bounds]
         if missing:
             raise InvalidArgument("bounds", sorted(map(str, bounds)), f"with every column; {missing[0]!r} is not there")
@@ -123,6 +135,38 @@ def _pairs(bounds: Any) -> Array:
     if not shaped or not np.isfinite(pairs).all() or not (pairs[..., 0] < pairs[..., 1]).all():
         raise InvalidArgument("bounds", bounds, _WANTED)
     return pairs
+
+
+def numbers_in(estimator: Any, *arrays: Any, **how: Any) -> Any:
+    """X, and y where it is given, as scikit-learn checks them; in words of our own where its advice would not be private."""
+    try:
+        return validate_data(estimator, *arrays, accept_sparse="csr", dtype="numeric", **how)
+    except ValueError as trouble:
+        words = str(trouble)
+        if _TEXTS not in words and _MISSING not in words:
+            raise
+    # Here and not there, so that a value which is quoted in scikit-learn's words is not carried along.
+    if _TEXTS in words:
+        wanted = "numbers: declare categories in table=honestdp.Table(...), or encode them by OneHotEncoder(categories=[...])"
+        raise InvalidArgument("X", "texts", wanted)
+    wanted = (
+        "free of NaN. The way out: a honestdp.Table, whose columns declare what a missing value counts as (fill=, "
+        "indicator=True), or SimpleImputer(strategy='constant', fill_value=0, keep_empty_features=True) before this "
+        "estimator; a mean of the rows in their place would tell of them"
+    )
+    raise InvalidArgument("X", "NaN", wanted)
+
+
+def refuse_fit_arguments(arguments: Mapping[str, Any]) -> None:
+    """What `fit` of other estimators takes and that of a private one does not."""
+    if "sample_weight" in arguments:
+        wanted = (
+            "left out: a gradient is clipped whatever its weight, and a weight that was made from other rows tells of them. "
+            "Weights of whole classes, by declared prevalence, are class_weights="
+        )
+        raise InvalidArgument("sample_weight", type(arguments["sample_weight"]).__name__, wanted)
+    if arguments:
+        raise TypeError(f"fit() got an unexpected keyword argument {next(iter(arguments))!r}; it takes X and y")
 
 
 def refuse_too_wide(x: Any) -> None:

@@ -20,8 +20,9 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
 
     target_bounds: (low, high) of what is predicted, public: it is then scaled from -1 to 1 and clipped, and so are predictions.
         Without them y is taken as it comes, which learns slowly where it is large.
-    epsilon, delta, table, bounds, width, model, optimizer, space and all others: those of `PrivateClassifier`. A search needs
-        metric=honestdp.ClippedLoss(bound), the most that a row's squared error, of y scaled, may count.
+    epsilon, delta, table, bounds, width, model, optimizer, space and all others: those of `PrivateClassifier`. A search is scored
+        by the squared error of y scaled, cut at half of the declared range; without target_bounds or a table it needs
+        metric=honestdp.ClippedLoss(bound), the most that a row may count.
 
     After `fit`: `statement_`, `result_` and `model_`. `score` is the exact R2 on the rows that it is given: of private rows it
     is no private number, and not for publishing; `private_score` is a noisy one, which is. Raises what
@@ -47,12 +48,12 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     _task = "regression"
     target_bounds: Any
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **refused: Any) -> Self:
         """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of numbers. Returns the estimator.
 
         With a table as for `PrivateClassifier.fit`.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, refused)
 
     def predict(self, X: Any) -> Array:
         """A number for each row, in the units of y."""
@@ -76,7 +77,12 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         return 1, "what is predicted by declared bounds as -1 to 1, clipped"
 
     def _numbers(self, y: Any) -> Array:
-        y = np.asarray(y, dtype=np.float64)
+        try:
+            y = np.asarray(y, dtype=np.float64)
+        except ValueError:
+            y = None
+        if y is None:  # here, so that the value which numpy quotes is not carried along
+            raise InvalidArgument("y", "texts", "numbers; labels are for honestdp.PrivateClassifier")
         if self._target is None:
             return np.array(y, dtype=np.float32)
         low, high = self._target

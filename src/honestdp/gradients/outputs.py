@@ -84,10 +84,11 @@ def joined(outputs: list[Any]) -> Any:
 
 
 @torch.no_grad()
-def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | None:
+def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, declared: int | None = None) -> int | None:
     """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
 
-    x `[2, ...]`, y `[2, ...]` are made up in the records' shapes: no record is needed to find a wrong shape.
+    x `[2, ...]`, y `[2, ...]` are made up in the records' shapes: no record is needed to find a wrong shape. declared: how many
+    classes there are, where that is declared.
     """
     output = with_rows(inputs.call(model, x), len(y))
     classes = None
@@ -101,6 +102,9 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
                 wanted += f"; a class is one whole number a record: from labels of shape [n, {shape[0]}] take {way}"
             raise InvalidArgument("the model's output shape", tuple(scores.shape), wanted)
         classes = scores.shape[1]
+        if declared is not None and classes != declared:
+            wanted = f"{declared}, one for each declared class: of a table, torch.nn.Linear(table.width, table.outputs)"
+            raise InvalidArgument("the model's outputs", classes, wanted)
         if isinstance(loss, ClassWeighted) and len(loss.weights) != classes:
             wanted = f"of {classes} classes, as many as the model has outputs"
             raise InvalidArgument("class_weights", list(loss.weights), wanted)
@@ -117,7 +121,23 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> int | No
             "over the lot would mix the records"
         )
         raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
+    if (
+        declared is not None and classes is None and not y.is_cuda
+    ):  # on a GPU a label out of range ends the whole process
+        _check_last(loss, output, y, declared)
     return classes
+
+
+def _check_last(loss: Loss, output: Any, y: Tensor, declared: int) -> None:
+    """That a user's own loss takes the last of the declared classes as it takes the first."""
+    try:
+        loss(output, torch.full_like(y, declared - 1))
+    except (RuntimeError, IndexError, ValueError) as trouble:
+        wanted = (
+            f"one that takes the labels 0 to {declared - 1} of the {declared} declared classes with this model, whose output has "
+            f"the shape {tuple(prediction(output).shape[1:])} ({' '.join(str(trouble).split())})"
+        )
+        raise InvalidArgument("loss", getattr(loss, "__name__", type(loss).__name__), wanted) from trouble
 
 
 def _asked(loss: Loss, output: Any, y: Tensor) -> Tensor:

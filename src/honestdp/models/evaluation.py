@@ -66,7 +66,8 @@ class Evaluation(Shown):
         return str(self.score)
 
     def _rows(self) -> Rows:
-        return [("score", f"{self.score}, noisy, 95 % interval"), ("records", str(self.records))]
+        cost = f"{self.statement.epsilon:.4g} at delta 0 for this one question, {self.statement.relation}"
+        return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", str(self.records))]
 
     def _whole(self) -> tuple[str, str] | None:
         return "the whole statement", str(self.statement)

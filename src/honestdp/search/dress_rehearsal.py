@@ -76,7 +76,8 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
         if shapes is not None:
             x, y = shapes.blanks(module)
             loss = setting.loss or default_loss(y)
-            classes = try_out(module, loss, x, y, examples=_together(made, x), strict=setting.strict)
+            how: dict[str, Any] = {"strict": setting.strict, "declared": shapes.classes}
+            classes = try_out(module, loss, x, y, examples=_together(made, x), **how)
             if made.metric is not None:
                 try_metric(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)
     return classes

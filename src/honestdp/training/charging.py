@@ -142,7 +142,8 @@ class Charging:
             x, y = data.shapes.blanks(module)
             rows = data.unit.rows
             width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)
-            try_out(module, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
+            how: dict[str, Any] = {"strict": self.strict, "declared": data.classes}
+            try_out(module, self.loss or default_loss(y), x, y, examples=width, **how)
         forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
         if watch is not None and look:
             watch.begin(module, layout, stack([module], layout, device)[0])

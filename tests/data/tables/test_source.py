@@ -228,3 +228,57 @@ def test_rows_that_were_read_are_split_in_place_as_others_are_by_copies() -> Non
     base = own._pair[0]
     parts = own.split(coins(60, fraction=0.3, seed=1))
     assert all(np.shares_memory(part._pair[0], base) for part in parts)
+
+
+# ---- What is declared, against the model and against the types of columns, before the charge
+
+THREE = Table({"age": Range(17, 90), "ill": Categories("no", "mild", "severe")}, "ill", records=60)
+SEVERE = {"age": [20, 50, 80] * 20, "ill": ["no", "mild", "severe"] * 20}
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> dict[str, Any]:
+    Ledger(tmp_path / "l.db").set_budget("d", Budget(9.0, 1e-3))
+    return {"ledger": tmp_path / "l.db", "dataset": "d"}
+
+
+@pytest.mark.parametrize("outputs", [2, 5])
+def test_a_model_of_another_number_of_outputs_than_there_are_classes_costs_nothing(
+    outputs: int, books: dict[str, Any]
+) -> None:
+    model, data = torch.nn.Linear(THREE.width, outputs), THREE.data(SEVERE)
+    run = Run(records=60, lot=20, steps=2, noise=2.0)
+    with pytest.raises(InvalidArgument, match="outputs must be 3, one for each declared class"):
+        honestdp.train(model, data, run=run, delta=1e-3, **books)
+    with pytest.raises(InvalidArgument, match="outputs must be 3, one for each declared class"):
+        honestdp.tune(model, data, budget=Budget(1.0, 1e-3), lot=20, steps=2, compute=QUIET, **books)
+    with pytest.raises(InvalidArgument, match="outputs must be 3"):  # nobody pays, and it is refused in the same words
+        honestdp.train(model, data, run=run, delta=1e-3)
+    assert Ledger(books["ledger"]).charges("d") == ()
+
+
+def test_a_loss_of_ones_own_must_take_every_declared_class(books: dict[str, Any]) -> None:
+    run, loss = Run(records=60, lot=20, steps=2, noise=2.0), torch.nn.CrossEntropyLoss(reduction="none")
+    with pytest.raises(InvalidArgument, match="labels 0 to 2 of the 3 declared classes"):
+        honestdp.train(torch.nn.Linear(THREE.width, 2), THREE.data(SEVERE), run=run, delta=1e-3, loss=loss, **books)
+    assert Ledger(books["ledger"]).charges("d") == ()
+    honestdp.train(torch.nn.Linear(THREE.width, 3), THREE.data(SEVERE), run=run, delta=1e-3, loss=loss, **books)
+
+
+@pytest.mark.parametrize("labels", [np.arange(60) % 3, np.arange(60) % 3 / 1.0, pa.array([True, False] * 30)])
+def test_a_target_of_numbers_for_declared_texts_is_refused_by_its_type(labels: Any) -> None:
+    with pytest.raises(InvalidArgument, match="'ill' must be texts, as its declared categories are"):
+        THREE.data(SEVERE | {"ill": labels})
+
+
+def test_a_file_says_its_types_too(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table(SEVERE | {"ill": list(range(60))}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidArgument, match="'ill' must be texts"):
+        THREE.data(tmp_path / "a.parquet")
+
+
+def test_numbers_that_are_declared_and_texts_that_are_all_missing_are_taken() -> None:
+    numbers = Table({"age": Range(17, 90), "sex": Categories("m", "f"), "ill": Categories("0", "1")}, "ill")
+    numbers.data({"age": [20, 30], "sex": np.array([np.nan, np.nan]), "ill": np.array([0, 1])})
+    with pytest.raises(InvalidArgument, match="'sex' must be texts"):
+        numbers.data({"age": [20, 30], "sex": np.array([1, 2]), "ill": np.array([0, 1])})

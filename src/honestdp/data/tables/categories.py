@@ -104,6 +104,11 @@ class Categories(Column):
         return self.count + self.other + self.indicator
 
     @property
+    def only_texts(self) -> bool:
+        """Whether the categories are declared, and none of them is a number or a boolean, or reads like one."""
+        return self.bounds == DECLARED and not any(_like_a_number(value) for value in self.values)
+
+    @property
     def places_of(self) -> Mapping[str, int]:
         return {str(read.text_of(value)): place for place, value in enumerate(self.values)}
 
@@ -160,3 +165,12 @@ def buckets(values: Any, missing: tuple[str, ...]) -> Array:
 
 def _hashed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:2], "big")
+
+
+def _like_a_number(value: Value) -> bool:
+    """Whether a value of a numeric or boolean column could be this category."""
+    try:
+        float(value)
+    except ValueError:
+        return str(value).strip() in ("True", "False")
+    return True

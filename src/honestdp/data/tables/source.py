@@ -19,6 +19,7 @@ from honestdp import checks
 from honestdp.boundary.people import by_person
 from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
+from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.files import TableFile
 from honestdp.data.tables.ids import Ids
 from honestdp.data.tables.rows import Named, named
@@ -45,6 +46,7 @@ class TableRows(Unread):
             spent=table.spent,
             words=f"by the table {table.digest[:16]}",
             unit=ROW if table.person is None else Unit(table.person, table.rows_per_person or 1),
+            classes=None if table.classes is None else len(table.classes),
         )
         self.where = Path(source) if isinstance(source, str | Path) else source
         check_header(table, self._source.header)
@@ -136,3 +138,26 @@ def check_header(table: Table, header: Mapping[str, Any]) -> None:
         wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
         raise InvalidArgument("columns", f"a column {unknown[0]!r} that the table does not know", wanted)
     table.check_columns(header, [*table.inputs, table.target, *([] if table.person is None else [table.person])])
+    for name in (*table.inputs, table.target):
+        column = table.columns[name]
+        if (
+            isinstance(column, Categories)
+            and column.only_texts
+            and _holds_numbers(header[name], floats=name == table.target)
+        ):
+            wanted = (
+                "texts, as its declared categories are: no value would be one of them. Declare the numbers, as in "
+                "Categories(0, 1), or turn them into those texts"
+            )
+            raise InvalidArgument(f"the column {name!r}", "of a numeric type", wanted)
+
+
+def _holds_numbers(values: Any, *, floats: bool) -> bool:
+    """Whether a column's type, and no value of it, says that it holds numbers. floats: of them too, which a column of texts
+    that are all missing becomes in pandas.
+    """
+    kind = values if isinstance(values, str) else getattr(values, "dtype", getattr(values, "type", None))
+    words = str(kind).lower()
+    return not words.startswith("interval") and words.startswith(
+        ("int", "uint", "bool", *(("float", "double") if floats else ()))
+    )
