@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import logging
+import math
 import os
 import re
 import subprocess
@@ -19,6 +20,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+
+import honestdp
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -222,3 +225,22 @@ def test_the_code_of_a_page_runs(
     assert blocks(page)
     for line, code in blocks(page):
         exec(compile(compiled(page, line, code), name_of(page), "exec"), names)
+
+
+# ---- Numbers
+
+
+def test_what_epsilon_means_is_computed_from_its_definition() -> None:
+    """The table and the three epsilons of the page on choosing."""
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \| ([\d.]+) % \|$", text, flags=re.M)
+    assert len(rows) == 7
+    for epsilon, right, suspicion in rows:
+        odds = math.exp(float(epsilon))
+        assert float(right) == pytest.approx(100 * odds / (1 + odds), abs=0.051)
+        assert float(suspicion) == pytest.approx(100 * odds / (99 + odds), abs=0.051)
+    run = honestdp.Run(records=20_000, lot=200, steps=2000, noise=2.0)
+    said = re.search(r"epsilon is ([\d.]+) at 1e-5, ([\d.]+)\s+at 1e-6 and ([\d.]+) at 1e-8", text)
+    assert said
+    for delta, number in zip((1e-5, 1e-6, 1e-8), said.groups(), strict=True):
+        assert float(number) == pytest.approx(honestdp.epsilon(run, delta=delta), abs=0.006)
