@@ -104,8 +104,9 @@ def test_every_page_can_be_reached_from_the_readme_and_is_in_the_navigation() ->
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not --quiet, which would hide from --strict what it counts."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    command = [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=120, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     )
