@@ -160,8 +160,13 @@ def test_ids_of_many_kinds_are_taken(ids: Any) -> None:
         [[1, 2]],
         np.array(["2020-01-01"] * 2, dtype="datetime64[D]"),
         [1j, 2j],
+        [2.0**53, 2.0**53 + 1],
+        np.array([2**24, 2**24 + 1], dtype=np.float32),
     ],
-    ids=["NaN", "a fraction", "empty", "None", "None among numbers", "two kinds", "two dimensions", "dates", "complex"],
+    ids=[
+        *("NaN", "a fraction", "empty", "None", "None among numbers", "two kinds", "two dimensions", "dates", "complex"),
+        *("two in one number", "two in one short number"),
+    ],
 )
 def test_ids_that_are_missing_or_could_hide_one_person_behind_two_are_refused(ids: Any) -> None:
     with pytest.raises(InvalidArgument, match="person"):

@@ -16,6 +16,7 @@ from honestdp import Categories, Range
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.seed import Seed
 from honestdp.data.tables.ids import Ids
+from honestdp.data.tables.values import as_arrow
 
 CPU = torch.device("cpu")
 
@@ -71,6 +72,21 @@ def test_an_id_is_the_same_person_as_a_number_and_as_a_text() -> None:
     assert len(ids) == 3
     with pytest.raises(honestdp.errors.InvalidArgument, match="person"):
         ids.numbers(pa.array([[1], [2]]))
+
+
+def test_a_person_is_one_person_whatever_ids_are_in_the_same_batch() -> None:
+    """Rows in memory come in batches: an id that is spelled by the company it is in would make two people of one."""
+    ids = Ids(())
+    for company in (None, "x", 0.5, True):
+        found = ids.numbers(as_arrow([10**15, 1e15, "1000000000000000", company]))
+        assert found[:3].tolist() == [0, 0, 0], company
+
+
+def test_ids_that_floating_point_merges_are_refused() -> None:
+    for kind, large in ((pa.float64(), 2.0**53), (pa.float32(), 2.0**24)):
+        assert Ids(()).numbers(pa.array([large - 1], kind)).tolist() == [0]
+        with pytest.raises(honestdp.errors.InvalidArgument, match="tell apart"):
+            Ids(()).numbers(pa.array([large], kind))
 
 
 def test_a_search_on_a_table_of_people_is_a_statement_about_people(tmp_path: Path) -> None:

@@ -152,6 +152,9 @@ def _numbered(ids: Any) -> Numbers:
         raise InvalidArgument("person", f"ids of {array.dtype}", "whole numbers or texts")
     if array.dtype.kind == "f" and not bool((np.isfinite(array) & (array == np.floor(array))).all()):
         raise InvalidArgument("person", "ids that are missing or no whole numbers", _MISSING)
+    if array.dtype.kind == "f" and len(array) and np.abs(array).max() >= 2.0 ** (np.finfo(array.dtype).nmant + 1):
+        wanted = "whole numbers or texts: two people under one id would be protected half"
+        raise InvalidArgument("person", "ids that floating point cannot tell apart", wanted)
     if array.dtype.kind in "US" and bool((array == array.dtype.type()).any()):
         raise InvalidArgument("person", "an id that is empty", _MISSING)
     return np.unique(array, return_inverse=True)[1].astype(np.int64)

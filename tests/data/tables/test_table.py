@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,38 @@ def test_values_of_mixed_kinds_are_read_as_each_would_be_alone() -> None:
     for i in range(len(mixed)):
         assert np.array_equal(TABLE.encode(part(columns, [i])), x[i : i + 1]), mixed[i]
         assert np.array_equal(TABLE.encode_target(part(columns, [i])), y[i : i + 1]), mixed[i]
+
+
+ANY_KIND = [
+    3, 7.0, 2.5, "3", True, np.bool_(True), "True", b"3", Decimal("2.5"), 2**53 + 1, 1e15, np.float32(0.1), dt.date(2020, 1, 1),
+    dt.datetime(2020, 1, 1, 23, tzinfo=dt.timezone(-dt.timedelta(hours=5))), np.datetime64("2020-01-01"), dt.time(3, 4),
+    pd.NaT, pd.NA, "2020-01-01", (3,), 10**5000,
+]  # fmt: skip
+
+
+def other_in_company() -> list[str]:
+    """Columns in which a value of some kind is read in another way beside one of another kind than alone."""
+    columns = {"r": Range(0, 10), "n": Number(0, 1), "d": Date("2019-12-01", "2020-03-01"), "f": Flag()}
+    table = Table({**columns, "c": Categories("3", "7", "2.5", "True", "2020-01-01", indicator=True), "t": Flag()}, "t")
+    alone = [table.encode(dict.fromkeys(table.inputs, [one]))[0] for one in ANY_KIND]
+    changed = set()
+    for i, one in enumerate(ANY_KIND):
+        for j in range(i):
+            for found, wanted in zip(table.encode(dict.fromkeys(table.inputs, [one, ANY_KIND[j]])), (i, j), strict=True):
+                changed |= {table.features[k] for k in np.flatnonzero(found != alone[wanted])}
+    return sorted(changed)
+
+
+def test_no_value_changes_how_those_beside_it_are_read() -> None:
+    """One date in a column of whole numbers must not make dates, and so nothing, of all the others."""
+    assert other_in_company() == []
+
+
+def test_a_type_that_is_inferred_from_all_values_of_a_column_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary = [one for one in ANY_KIND if not isinstance(one, np.generic)]  # pyarrow itself crashes on some of the others
+    monkeypatch.setattr(sys.modules[__name__], "ANY_KIND", ordinary)
+    monkeypatch.setattr(values, "_untyped", lambda column: False)
+    assert {"r", "n", "d"} <= set(other_in_company())
 
 
 @pytest.mark.parametrize("bad", HOSTILE)

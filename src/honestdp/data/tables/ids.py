@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.values import Array
+from honestdp.data.tables.values import Array, text_of
 
 
 class Ids:
@@ -29,17 +28,24 @@ class Ids:
     def numbers(self, column: Any) -> Array:
         """int64, the number of each row's person, -1 where the id is missing."""
         kind = column.type
-        try:
-            column = column.dictionary_decode() if pa.types.is_dictionary(kind) else column
-            texts = pc.utf8_trim_whitespace(pc.cast(column, pa.string())).dictionary_encode()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            texts = None
-        if texts is None:  # outside, so that nothing of a value is carried along
+        if pa.types.is_nested(kind):
             raise InvalidArgument("person", f"a column of {kind}", "whole numbers or texts")
-        places = [-1 if one in self._missing else self._number(one) for one in texts.dictionary.to_pylist()]
-        indices = texts.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
+        coded = column.dictionary_encode() if not pa.types.is_dictionary(kind) else column
+        ids = coded.dictionary.to_pylist()
+        if pa.types.is_floating(kind) and any(abs(one) >= 2.0 ** (_digits(kind) + 1) for one in ids if one is not None):
+            wanted = "whole numbers or texts: two people under one id would be protected half"
+            raise InvalidArgument("person", "ids that floating point cannot tell apart", wanted)
+        # As texts by the value alone: what pyarrow makes of a float of its own depends on its size.
+        places = [self._number(one) for one in ids]
+        indices = coded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
         numbers: Array = np.array([*places, -1], dtype=np.int64)[indices]
         return numbers
 
-    def _number(self, one: str) -> int:
-        return self._known.setdefault(one, len(self._known))
+    def _number(self, value: object) -> int:
+        one = text_of(value)
+        return -1 if one is None or one in self._missing else self._known.setdefault(one, len(self._known))
+
+
+def _digits(kind: pa.DataType) -> int:
+    """Binary digits of a floating point number behind its point."""
+    return int(np.finfo(kind.to_pandas_dtype()).nmant)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, datetime
 from typing import Any
 
@@ -19,35 +20,57 @@ import pyarrow.compute as pc
 Array = np.ndarray[Any, Any]
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 _EPOCH = date(1970, 1, 1)
+_NONE_OF_PANDAS = ("NAType", "NaTType")
 
 
 def text_of(value: object) -> str | None:
     """A value as the text that it is compared by: 1, 1.0 and "1" are one category, as they are in a CSV. None is missing."""
-    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+    if value is None or type(value).__name__ in _NONE_OF_PANDAS:
+        return None
+    if isinstance(value, float | np.floating) and math.isnan(value):
         return None
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace").strip()
-    return str(value).strip()
+        return value.decode("utf-8", "backslashreplace").strip()
+    try:
+        return str(value).strip()
+    except Exception:  # a number of thousands of digits, or an object of anybody's
+        return None
 
 
 def as_arrow(values: Any) -> pa.Array:
-    """A column as pyarrow holds it; values of mixed kinds as texts."""
+    """A column as pyarrow holds it. Where the container has no type of its own, as lists and arrays of objects, every value is
+    its text: a type that pyarrow infers is one of all values, so that one row could change how the others are read.
+    """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
         try:
-            values = pa.array(values, from_pandas=True)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            texts = [text_of(value) for value in values]
-            texts = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
-            values = pa.array(texts, pa.string())
+            values = _texts(values) if _untyped(values) else pa.array(values, from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):  # of a type that pyarrow does not know
+            values = _texts(values)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
+
+
+def _untyped(values: Any) -> bool:
+    """Whether values of any kind may be in it."""
+    kind = getattr(values, "dtype", None)
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # pandas: of a Categorical, what its categories are
+    return kind is None or bool(kind == object)
+
+
+def _texts(values: Any) -> pa.Array:
+    if {type(value) for value in values} <= {str, type(None)}:
+        with suppress(pa.ArrowException, UnicodeEncodeError):  # as below, and faster
+            return pa.array(list(values), pa.string())
+    texts = [text_of(value) for value in values]
+    whole = [None if text is None else text.encode("utf-8", "backslashreplace").decode() for text in texts]
+    return pa.array(whole, pa.string())
 
 
 def _is_text(kind: pa.DataType) -> bool:
