@@ -164,7 +164,17 @@ def test_ids_of_many_kinds_are_taken(ids: Any) -> None:
         np.array([2**24, 2**24 + 1], dtype=np.float32),
     ],
     ids=[
-        *("NaN", "a fraction", "empty", "None", "None among numbers", "two kinds", "two dimensions", "dates", "complex"),
+        *(
+            "NaN",
+            "a fraction",
+            "empty",
+            "None",
+            "None among numbers",
+            "two kinds",
+            "two dimensions",
+            "dates",
+            "complex",
+        ),
         *("two in one number", "two in one short number"),
     ],
 )

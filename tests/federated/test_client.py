@@ -215,3 +215,14 @@ def test_what_can_fail_without_a_record_fails_before_the_round_counts() -> None:
     with pytest.raises(honestdp.errors.InvalidArgument, match="records"):
         few.fit(start())
     assert few.made == 0
+    later = client(data=(x[:50], y[:50]))  # made anew by another process, after a round
+    later.resume(1, {})
+    with pytest.raises(honestdp.errors.InvalidArgument, match="records"):
+        later.fit(start())
+    assert later.made == 1
+
+
+def test_rows_of_a_table_are_refused_whose_learning_a_client_would_not_state() -> None:
+    table = honestdp.Table({"a": honestdp.Range(0, 1), "t": honestdp.Flag()}, "t", spent=1.0)
+    with pytest.raises(honestdp.errors.InvalidArgument, match="rows of a table"):
+        client(data=table.data({"a": [0.5] * 60, "t": [True] * 60}))

@@ -479,6 +479,45 @@ def test_a_model_that_draws_random_numbers_is_compared_with_equal_draws() -> Non
         ask(DrawingAndMixing())
 
 
+class SeldomMixes(nn.Linear):
+    """Mixes neighbours once in fifty calls: no trial of a few calls sees it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return torch.where(torch.rand(()) < 0.02, y + y.sum(0), y)
+
+
+def loss_that_seldom_mixes(output: Tensor, y: Tensor) -> Tensor:
+    losses = (output[:, 0] - y) ** 2
+    return torch.where(torch.rand(()) < 0.02, losses + losses.sum(0), losses)
+
+
+@pytest.mark.parametrize("which", ["model", "loss"])
+def test_whatever_takes_a_random_number_is_shown_one_example_at_a_time(which: str) -> None:
+    """Where a number is drawn that seldom matters, what a trial compares is alike: that it is drawn counts."""
+    model = SeldomMixes(3, 1) if which == "model" else nn.Linear(3, 1)
+    loss = loss_that_seldom_mixes if which == "loss" else (lambda output, y: (output[:, 0] - y) ** 2)
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    x, y = torch.zeros(1, 8, 3), torch.zeros(1, 8)
+    other = torch.cat([x[:, :7], torch.full((1, 1, 3), 1e3)], 1)
+    prepared = Prepared(model, loss)
+    with torch.no_grad():
+        assert prepared.vet(params, x, y, examples=8).layers is None
+        for seed in range(100):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                norms = prepared(params, x, y).norms
+                torch.manual_seed(seed)
+                assert torch.equal(prepared(params, other, y).norms[:, :7], norms[:, :7])
+
+
+def test_a_scored_model_that_takes_a_random_number_gets_one_example_at_a_time() -> None:
+    x, y = torch.zeros(2, 3), torch.zeros(2)
+    loss = lambda output, y: (output[:, 0] - y) ** 2  # noqa: E731
+    assert vet_forward(nn.Linear(3, 1).eval(), loss, x, y, examples=8) == 8
+    assert vet_forward(SeldomMixes(3, 1).eval(), loss, x, y, examples=8) == 1
+
+
 def test_dropout_layers_and_deep_models_are_not_taken_for_mixing() -> None:
     """Rounding differs between lots of different sizes, the more the deeper a model is."""
     deep = nn.Sequential(

@@ -120,6 +120,12 @@ class AdaptiveClient:
         private = PrivateData(data)
         if private.unit.person:
             raise InvalidArgument("data", "people of several rows", "single rows: a client's record is a row")
+        if private.known is not None:
+            wanted = (
+                "arrays: (table.encode(rows), table.encode_target(rows)); what was learnt privately for it is an epsilon to be "
+                "added to this client's, and words for preprocessing="
+            )
+            raise InvalidArgument("data", "rows of a table", wanted)
         self.member = Member(private, self.run, self.rule)
         self.made = 0
         self.balance: Balance | None = None
@@ -219,6 +225,10 @@ class AdaptiveClient:
                 f"all {self.rounds} rounds that this client declared are made and in its epsilon; another would not be. For "
                 "more, declare more rounds before the first"
             )
+        held, declared = len(self.member.data), self.run.records
+        if held != declared:  # in every round: another process may have made those before
+            wanted = f"{held}, as many as the data has: pass exactly so many records as the run declares"
+            raise InvalidArgument("records", declared, wanted)
         if self.made == 0:
             self._try()
         if self._account is not None:
@@ -229,9 +239,6 @@ class AdaptiveClient:
     def _try(self) -> None:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
         run, device, data = self.run, self.compute.place(), self.member.data
-        if len(data) != run.records:
-            wanted = f"{len(data)}, as many as the data has: pass exactly so many records as the run declares"
-            raise InvalidArgument("records", run.records, wanted)
         noise_source(device, Seed.fresh(), secure=self.secure)
         try_rule(self.rule, run, self.layout)
         if data.shapes is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
 _log = logger(__name__)
+RAISED = 2  # Flower's code of an error of a client
 KEPT = "honestdp"
 """The names in Flower's context begin with it."""
 
@@ -50,9 +51,10 @@ def client_app(make: Callable[[Context], AdaptiveClient]) -> ClientApp:
 def answer(client: AdaptiveClient, message: Message, context: Context) -> Message:
     """The client's reply to a message of training, for a ClientApp of one's own: its weights, and its declared number of records.
 
-    A round that fails after records were read is told to the server without its cause, which stays in this node's log.
+    A round that fails after records were read is told to the server without its cause, which stays in this node's log. It is a
+    reply and not an exception: of an app that raises, Flower's simulation keeps no state, and the round would not count.
     """
-    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 
     recall(client, context)
     _, arrays = next(iter(message.content.array_records.items()))
@@ -61,7 +63,7 @@ def answer(client: AdaptiveClient, message: Message, context: Context) -> Messag
         weights = client.fit(sent)
     except RoundFailed as trouble:
         _log.error("%s: %r", trouble, trouble.__cause__)
-        raise RoundFailed(str(trouble)) from None
+        return Message(Error(code=RAISED, reason=str(trouble)), reply_to=message)
     finally:
         remember(client, context)
     metrics: dict[str, int | float | list[int] | list[float]] = {"num-examples": client.run.records}

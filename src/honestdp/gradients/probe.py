@@ -202,6 +202,11 @@ class Probe:
         with torch.no_grad():
             return inputs.call_with(self.model, {name: value[0] for name, value in self.params.items()}, x)
 
+    def draws(self) -> bool:
+        """Whether the model draws, with dropout as it is now."""
+        self.output(self.examples)
+        return drew(inputs.first(self.x).device, 0)
+
     def bytes_kept(self) -> int:
         """How many bytes autograd keeps for the backward pass of one example."""
         params = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
@@ -241,6 +246,18 @@ def seed_draws(device: torch.device, seed: int) -> None:
             torch.cuda.manual_seed(seed)
 
 
+def drew(device: torch.device, seed: int) -> bool:
+    """Whether a number was drawn from torch's generators since `seed_draws`, whatever became of it: one that seldom matters would
+    not be seen in what is computed.
+    """
+    after = [torch.default_generator.get_state()]
+    after += [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    seed_draws(device, seed)
+    before = [torch.default_generator.get_state()]
+    before += [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return not all(torch.equal(*states) for states in zip(before, after, strict=True))
+
+
 def flat(output: object) -> Tensor:
     """Every floating tensor of a model's output, side by side: `[examples, size]`."""
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
@@ -275,7 +292,7 @@ def _dropouts(module: nn.Module) -> list[tuple[str, bool | float]]:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         # Attention that is written out may read the rate of a layer that it does not call.
         return [("training", module.training), ("p", module.p)]
-    if isinstance(module, GaussianDraw):
+    if type(module) is GaussianDraw:  # a class of one's own may do more with its draw
         return [("drawn", module.drawn)]
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
         return [("dropout", module.dropout)]

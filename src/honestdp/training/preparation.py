@@ -50,5 +50,5 @@ def with_learning(epsilon: float, spent: float) -> tuple[str, ...]:
     """The note of a statement whose epsilon includes what was learnt before."""
     if not spent:
         return ()
-    rest = f"epsilon {rounded_up(epsilon)} for everything after, added to it"
+    rest = f"epsilon {rounded_up(epsilon)} for everything after, added to it; a ledger has it if it was learnt with that ledger"
     return (f"epsilon {rounded_up(spent)} was spent to learn bounds or categories of columns privately, and {rest}",)

@@ -67,11 +67,12 @@ def other_in_company() -> list[str]:
     """Columns in which a value of some kind is read in another way beside one of another kind than alone."""
     columns = {"r": Range(0, 10), "n": Number(0, 1), "d": Date("2019-12-01", "2020-03-01"), "f": Flag()}
     table = Table({**columns, "c": Categories("3", "7", "2.5", "True", "2020-01-01", indicator=True), "t": Flag()}, "t")
-    alone = [table.encode(dict.fromkeys(table.inputs, [one]))[0] for one in ANY_KIND]
+    alone = [table.encode({name: [one] for name in table.inputs})[0] for one in ANY_KIND]
     changed = set()
     for i, one in enumerate(ANY_KIND):
         for j in range(i):
-            for found, wanted in zip(table.encode(dict.fromkeys(table.inputs, [one, ANY_KIND[j]])), (i, j), strict=True):
+            beside = table.encode({name: [one, ANY_KIND[j]] for name in table.inputs})
+            for found, wanted in zip(beside, (i, j), strict=True):
                 changed |= {table.features[k] for k in np.flatnonzero(found != alone[wanted])}
     return sorted(changed)
 
@@ -82,7 +83,9 @@ def test_no_value_changes_how_those_beside_it_are_read() -> None:
 
 
 def test_a_type_that_is_inferred_from_all_values_of_a_column_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    ordinary = [one for one in ANY_KIND if not isinstance(one, np.generic)]  # pyarrow itself crashes on some of the others
+    ordinary = [
+        one for one in ANY_KIND if not isinstance(one, np.generic)
+    ]  # pyarrow itself crashes on some of the others
     monkeypatch.setattr(sys.modules[__name__], "ANY_KIND", ordinary)
     monkeypatch.setattr(values, "_untyped", lambda column: False)
     assert {"r", "n", "d"} <= set(other_in_company())

@@ -60,8 +60,10 @@ def as_arrow(values: Any) -> pa.Array:
 def _untyped(values: Any) -> bool:
     """Whether values of any kind may be in it."""
     kind = getattr(values, "dtype", None)
-    kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # pandas: of a Categorical, what its categories are
-    return kind is None or bool(kind == object)
+    kind = getattr(
+        getattr(kind, "categories", None), "dtype", kind
+    )  # pandas: of a Categorical, what its categories are
+    return kind is None or str(kind) == "object"
 
 
 def _texts(values: Any) -> pa.Array:
