@@ -175,7 +175,7 @@ def _print(found: Paper, item: Item, result: dict[str, Any], out: Path) -> None:
     console = Console()
     size = " (quick version)" if result["quick"] else ""
     console.print(f"\n[bold]{found.name}/{item.name}[/bold]{size}: {item.about}")
-    table = Table("the paper's claim", "ours", "verdict", box=None, header_style="bold", padding=(0, 2, 1, 0))
+    table = Table("claim", "found", "verdict", box=None, header_style="bold", padding=(0, 2, 1, 0))
     colours = {"holds": "green", "holds in part": "yellow", "does not hold": "red", "cannot be told": "cyan"}
     for claim in result["claims"]:
         table.add_row(claim["claim"], claim["found"], f"[{colours[claim['verdict']]}]{claim['verdict']}[/]")

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from honestdp.checks import HonestdpError
-from honestdp_papers.claims import RULE, SENTENCE, VERDICTS
+from honestdp_papers.claims import NUMBERS, OURS, RULE, SENTENCE, VERDICTS
 from honestdp_papers.registry import Item, Paper, result_file
 from honestdp_papers.results import kept_result
 
+KINDS = (SENTENCE, NUMBERS, OURS)
 Found = list[tuple[Item, dict[str, Any] | None]]
 SUMMED = {
     "holds": "Hold",
@@ -53,7 +54,12 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
         "",
         RULE,
         "",
+        *_shares(found, head.chapters),
+        "Sentences and printed numbers of the paper by their verdicts. One that is judged at several noises, by several criteria "
+        "or by several readings counts once for each: a line with two links counts twice.",
+        "",
         *_summary(found, head.chapters),
+        *_trusted(found),
         *_contents(found),
     ]
     for item, result in found:
@@ -86,32 +92,48 @@ def _commands(found: Found) -> dict[str, str]:
 
 
 def _summary(found: Found, chapters: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """The paper's sentences by chapter and verdict; printed numbers and claims of our own are in the sections."""
+    """The paper's sentences and printed numbers by chapter and verdict; claims of our own are in the sections."""
     results = {item.name: result for item, result in found if result is not None}
     lines = []
     for title, names in chapters:
         told = [(name, claim) for name in names if name in results for claim in results[name]["claims"]]
-        sentences = [(name, claim) for name, claim in told if claim.get("kind", SENTENCE) == SENTENCE]
-        if not sentences:
+        papers = [(name, claim) for name, claim in told if claim.get("kind", SENTENCE) != OURS]
+        if not papers:
             continue
         lines += [f"**{title}**", ""]
         for verdict, words in SUMMED.items():
-            own = [(name, claim["claim"]) for name, claim in sentences if claim["verdict"] == verdict]
+            own = [(name, _named(claim)) for name, claim in papers if claim["verdict"] == verdict]
             places: dict[str, list[str]] = {}
             for name, claim in own:
                 places.setdefault(claim, []).append(f"[{name}](#{name})")
             if own:
-                lines += [f"- {words} ({len(own)} of {len(sentences)}):"]
+                lines += [f"- {words} ({len(own)} of {len(papers)}):"]
                 lines += [f"  - {claim} ({', '.join(links)})" for claim, links in places.items()]
         lines.append("")
     return lines
+
+
+def _named(claim: dict[str, Any]) -> str:
+    return f"{'Printed numbers: ' if claim.get('kind') == NUMBERS else ''}{claim['claim']}"
+
+
+def _shares(found: Found, chapters: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """How many of the paper's claims, and of ours, have which verdict, by chapter."""
+    results = {item.name: result for item, result in found if result is not None}
+    rows = []
+    for title, names in chapters:
+        claims = {"claims": [claim for name in names if name in results for claim in results[name]["claims"]]}
+        if claims["claims"]:
+            rows.append([title, *(_tally(claims, kind) for kind in KINDS)])
+    header = ["", "sentences: hold / in part / not / cannot be told", "printed numbers", "ours"]
+    return [*markdown_table(header, rows), ""] if rows else []
 
 
 def _contents(found: Found) -> list[str]:
     """Every result, and how many of its claims have which verdict, by what kind of claim they are."""
     header = ["", "shows", "sentences: hold / in part / not / cannot be told", "printed numbers", "ours"]
     rows = [
-        [f"[{item.name}](#{item.name})", item.about, *(_tally(result, kind) for kind in (SENTENCE, "numbers", "ours"))]
+        [f"[{item.name}](#{item.name})", item.about, *(_tally(result, kind) for kind in KINDS)]
         for item, result in found
     ]
     return markdown_table(header, rows)
@@ -158,9 +180,27 @@ def _stale(found: Found) -> list[str]:
     files = {name for _, result in found if result for name in result["made"].get("stale", {}).get("changed since", [])}
     if not files:
         return []
-    rooms = Counter(str(Path(name).parent) for name in sorted(files))
+    rooms = Counter(Path(name).parent.as_posix() for name in sorted(files))
     changed = ", ".join(f"{count} in `{room}`" for room, count in rooms.items())
-    return ["", f"Parts that are stale rest on code of which files have changed since they were made: {changed}."]
+    return [
+        "",
+        f"Since the stale parts were made, files that they rest on have changed: {changed}. A change is told by the file's code, "
+        "whether or not it bears on these numbers; `honestdp papers run` without `--kept` makes such parts again.",
+    ]
+
+
+def _trusted(found: Found) -> list[str]:
+    """How many results rest on stale parts, before the reader trusts them."""
+    each = [(item.name, result["made"].get("stale", {"parts": 0})) for item, result in found if result]
+    stale = [name for name, parts in each if parts["parts"]]
+    if not stale:
+        return []
+    links = ", ".join(f"[{name}](#{name})" for name in stale)
+    return [
+        f"{links} rest on parts that are stale: code that they rest on has changed since they were trained ([which "
+        "files](#how-the-parts-were-made)), and their numbers are those of the code as it was.",
+        "",
+    ]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -213,7 +213,7 @@ def _similar(curves: list[Curves], words: str, reduced: Reduced) -> Claim:
     return judged(
         f"The maxima of the optimizers are extremely similar ({words})",
         cases,
-        f"within {CLOSE:g} points of each other in {counted(cases)} cases; {gaps[worst]} points apart at most ({worst})",
+        f"within {CLOSE:g} points of each other in {counted(cases)} cases; {gaps[worst].size} points apart at most ({worst})",
     )
 
 
@@ -225,7 +225,7 @@ def _subpar(curves: list[Curves], words: str, reduced: Reduced, kind: str = SENT
     return judged(
         f"With as much privacy as DPAdam's 4 candidates take, DPAdam is ahead of {' and '.join(others)} ({words})",
         cases,
-        f"DPAdam's best is ahead of the others' {BEST_OF_4}, in {counted(cases)} comparisons, by "
+        f"DPAdam's best is ahead of the {BEST_OF_4}, of {' or '.join(others)} in {counted(cases)} comparisons, by "
         f"{np.median([lead.value for lead in leads]):.1f} points in the median, {least} at worst",
         kind=kind,
     )
@@ -250,12 +250,13 @@ def _table(curves: list[Curves], names: list[str]) -> Table:
                 one.title,
                 *(lines["best"][name][-1] if name in lines["best"] else "" for name in names),
                 *(f"{lines[BEST_OF_4][n][-1]:.1f} ± {halves[n][-1]:.1f}" if n in halves else "" for n in others),
-                str(one.spread(last)).lstrip("+"),
-                str(one.spread(over)).lstrip("+"),
+                one.spread(last).size,
+                one.spread(over).size,
             ]
         )
     title = (
-        "Test accuracy at the last step, per cent; ± is the 95 % interval of a mean of draws, the error of a difference"
+        "Test accuracy at the last step, per cent (± of a mean of draws is its 95 % interval), and how far the maxima are apart, "
+        "points (± is one standard error)"
     )
     return Table(title, header, rows, digits=1)
 
@@ -296,7 +297,11 @@ def _alike(lead: Measured) -> bool | None:
 
 def _draw(file: Path, found: dict[str, Any], noise: float) -> None:
     panels = {title: (lines["steps"], _lines(lines)) for title, lines in found.items()}
-    draw_curves(file, panels, f"sigma {noise:g}: the best candidate of each grid, and what 4 candidates give")
+    draw_curves(
+        file,
+        panels,
+        f"sigma {noise:g}: the best candidate of each grid, and the best of 4 drawn from the pruned one (band: 95 %)",
+    )
 
 
 def _lines(found: dict[str, Any]) -> list[Line]:

@@ -22,7 +22,7 @@ def computation(parts: Finished, quick: bool) -> Outcome:
         judged(
             "DPAdamWOSM keeps no second moment: less memory than DPAdam",
             [share < 1 for share in state],
-            f"between steps it keeps {min(state):.0%} to {max(state):.0%} of the bytes that DPAdam keeps",
+            f"between steps it keeps {_range(state)} of the bytes that DPAdam keeps",
         ),
         *(
             _faster(f"DPAdamWOSM needs less computation than DPAdam: {words}", [kept[p][k][i] for p, i in cases])
@@ -49,6 +49,11 @@ def computation(parts: Finished, quick: bool) -> Outcome:
     return Outcome(claims, numbers, [Table("Time and memory", header, rows, digits=3)], notes)
 
 
+def _range(shares: list[float]) -> str:
+    least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return least if least == most else f"{least} to {most}"
+
+
 def _faster(words: str, times: list[Array]) -> Claim:
     saved: list[float] = []
     cases: list[bool | None] = []
@@ -58,7 +63,7 @@ def _faster(words: str, times: list[Array]) -> Claim:
         error = float(np.hypot(adam.std(ddof=1), wosm.std(ddof=1)) / np.sqrt(len(adam)))
         saved.append(gap / float(np.median(adam)))
         cases.append(None if abs(gap) < ERRORS * error else gap > 0)
-    return judged(words, cases, f"its time is DPAdam's by a factor of {1 - max(saved):.2f} to {1 - min(saved):.2f}")
+    return judged(words, cases, f"it takes from {1 - max(saved):.2f} to {1 - min(saved):.2f} of DPAdam's time")
 
 
 def _row(arrays: Arrays, pair: Pair, i: int, j: int) -> list[str | float]:

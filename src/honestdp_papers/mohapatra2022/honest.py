@@ -16,7 +16,7 @@ import numpy as np
 from honestdp.search.design import Design
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
-from honestdp_papers.mohapatra2022.honest_cases import Case, case, stray
+from honestdp_papers.mohapatra2022.honest_cases import Case, case, form_of, stray
 from honestdp_papers.mohapatra2022.honest_noise import COVERAGE, kept
 from honestdp_papers.mohapatra2022.honest_searches import SEARCHES
 from honestdp_papers.mohapatra2022.honest_training import (
@@ -27,6 +27,7 @@ from honestdp_papers.mohapatra2022.honest_training import (
     SELECTIONS,
     SINGLE,
     STEPS,
+    TASKS,
     Search,
     epsilons,
     pairs,
@@ -191,12 +192,13 @@ def _price_tables(designs: dict[str, Design]) -> list[Table]:
     """Trainings of a search in the mean, noise of its runs and noise of its scores, a row for each (dataset, grid, epsilon)."""
     rows: dict[str, list[list[str | float]]] = {"runs": [], "noise": [], "score": []}
     header = ["dataset", "candidates", "epsilon", *SELECTIONS]
+    titles = {task.name: form_of(task).title for task in TASKS}
     for key, first in designs.items():
         task, count, selection, epsilon = key.split("/")
         if selection != "compose":
             continue
         own = [designs.get(f"{task}/{count}/{name}/{epsilon}") for name in SELECTIONS]
-        label: list[str | float] = [task, SINGLE if count == "1" else int(count), f"{first.budget.epsilon:g}"]
+        label: list[str | float] = [titles[task], SINGLE if count == "1" else int(count), f"{first.budget.epsilon:g}"]
         rows["runs"].append([*label, *("" if one is None else f"{one.selection.runs:.0f}" for one in own)])
         rows["noise"].append([*label, *("" if one is None else one.runs[0].noise for one in own)])
         if first.metric is not None:
@@ -229,8 +231,9 @@ def _notes(present: list[Pair], quick: bool) -> list[str]:
     )
     cut = "Quick version: epsilon 1 alone and fewer trainings of each candidate; " if quick else ""
     return [
-        f"{cut}{'left' if cut else 'Left'} out for the time on a device that they would take: {left}. Adult (104) is the "
-        "dataset's plain columns, without the paper's second copy of the one-hot codes.",
+        f"{cut}{'left' if cut else 'Left'} out for the time on a device that they would take: {left}. Inputs and models "
+        "are in our form: MNIST's pixels in [0, 1], a ReLU in TLNN, and Adult (104), the dataset's plain columns, without the "
+        "paper's second copy of the one-hot codes.",
         f"Accuracies on test records and {SEARCHES} searches are evaluation on public data, covered by no budget: a practitioner "
         "makes one search and sees its winner and a noisy score. So is picking the best cell of the table.",
         "A cell charges and does what `honestdp.tune` with that optimizer, selection and budget does: a coin puts "
@@ -245,7 +248,7 @@ def _notes(present: list[Pair], quick: bool) -> list[str]:
         "noise of the cell. A search that tries a candidate more often takes a training again, with new noise of its score; "
         "searches share trainings and one split by coins. So the spread over searches is understated, most so for DPMomentum.",
         f"Every training has {STEPS} steps of lot {LOT}, where the paper's have 5000 and 10000: DPAdam, which moves a weight by "
-        "about 0.001 a step at most, has not arrived everywhere, and the verdict on the paper's claim is for so many steps. "
+        "about 0.001 a step at most, has not arrived everywhere, and the first verdict is for so many steps. "
         f"ADADP takes two of them for one iteration. {SINGLE} has {repeats_of(1, quick)} trainings.",
         "The standard error of a cell's mean, by which differences are judged, is the deviation over its searches, or that of "
         f"{SINGLE}'s trainings where it is larger, over the root of the number of different winners: searches that have one "

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from honestdp_papers.claims import Outcome
 from honestdp_papers.mohapatra2022.honest import outcome_of
-from honestdp_papers.mohapatra2022.honest_cases import Case, Cell
+from honestdp_papers.mohapatra2022.honest_cases import Case, Cell, title_of
 from honestdp_papers.mohapatra2022.honest_training import OPTIMIZERS, SELECTIONS, SINGLE, epsilons, pairs
 from honestdp_papers.mohapatra2022.setting import RELU, Pair, pair_title
 from honestdp_papers.parts import RESULTS, write_whole
@@ -36,15 +36,15 @@ def judged_again(accuracies: dict[str, dict[str, list[float]]]) -> Outcome:
             if kept is None:
                 continue
             cells = {(o, s): Cell(kept[f"{o}, {s}"]) for o in OPTIMIZERS for s in SELECTIONS}
-            cases.append(Case(pair_title(pair), epsilon, cells, Cell(kept[SINGLE])))
+            cases.append(Case(title_of(pair), epsilon, cells, Cell(kept[SINGLE])))
             present += [pair] if pair not in present else []
     outcome = outcome_of(cases, present, quick=False)
     return replace(outcome, notes=[*outcome.notes, KEPT])
 
 
 def _names(pair: Pair, epsilon: float) -> list[str]:
-    """As the case is called now, and as it was called when there was one network."""
-    titles = [pair_title(pair), f"{pair[0].title}, {pair[1].replace(RELU, 'TLNN')}"]
+    """As the case is called now, as it was called when there was one form of MNIST, and when there was one network."""
+    titles = [title_of(pair), pair_title(pair), f"{pair[0].title}, {pair[1].replace(RELU, 'TLNN')}"]
     return [f"{title}, epsilon {epsilon:g}" for title in titles]
 
 

@@ -13,7 +13,7 @@ from honestdp_papers.mohapatra2022.honest_noise import kept
 from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_answers
 from honestdp_papers.mohapatra2022.honest_training import OPTIMIZERS, SINGLE, Search, epsilons, pool_name, searches
 from honestdp_papers.mohapatra2022.measures import Measured
-from honestdp_papers.mohapatra2022.setting import Pair, pair_title
+from honestdp_papers.mohapatra2022.setting import OUR_TASKS, Pair, Task, pair_title
 from honestdp_papers.parts import Arrays
 from honestdp_papers.registry import Finished
 
@@ -74,6 +74,15 @@ class Case:
         return Measured(one.mean - other.mean, math.hypot(self.error(one), self.error(other)))
 
 
+def form_of(task: Task) -> Task:
+    """The dataset under the title that tells its form."""
+    return next((own for own in OUR_TASKS.values() if own.name == task.name), task)
+
+
+def title_of(pair: Pair) -> str:
+    return pair_title((form_of(pair[0]), pair[1]))
+
+
 def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
     """Play the searches of one dataset and model at one epsilon from what was trained."""
     cells = {}
@@ -84,7 +93,7 @@ def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
                 cells[optimizer, search.selection] = _cell(pool, number, pair, search)
     alone = parts[pool_name(pair, SINGLE)]
     right = alone["test"][epsilons(quick).index(epsilon), :, 0].astype(float)
-    return Case(pair_title(pair), epsilon, cells, Cell((100 * right / int(alone["tests"])).tolist()))
+    return Case(title_of(pair), epsilon, cells, Cell((100 * right / int(alone["tests"])).tolist()))
 
 
 def _cell(pool: Arrays, number: int, pair: Pair, search: Search) -> Cell:

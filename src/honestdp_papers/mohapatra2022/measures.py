@@ -38,6 +38,11 @@ class Measured:
     def __str__(self) -> str:
         return f"{self.value:+.1f} ± {self.error:.1f}"
 
+    @property
+    def size(self) -> str:
+        """Of a number that has no sign to tell."""
+        return f"{self.value:.1f} ± {self.error:.1f}"
+
 
 def accuracy(parts: Finished, name: str) -> Array:
     """In per cent, `[repeats, candidates, looks]`."""

@@ -46,7 +46,7 @@ def momentum(parts: Finished, quick: bool) -> Outcome:
             [None if not good and None in tuned.values() else not good],
             f"within {NEAR:g} points of the best of the whole grid on every dataset and model: "
             + (", ".join(f"{m:g}" for m in good) or "none")
-            + f"; the best default is {least:g}, {worst[least]} points below at worst",
+            + f"; the best default is {least:g}, {worst[least].size} points below at worst",
         ),
         judged(
             "There is no good default for momentum (over all step sizes and clips, as figure 3 shows DPAdam's)",

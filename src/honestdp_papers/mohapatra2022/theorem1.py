@@ -70,6 +70,9 @@ def theorem1(parts: Finished, quick: bool) -> Outcome:
         "worst / eps1",
     ]
     notes = [
+        f"Settings: eps1 {_listed(EPSILONS)}, delta1 {_listed(DELTAS)}, gamma {_listed(GAMMAS)}, delta2 {_listed(DELTAS2)}, each "
+        "with each. A mechanism draws one of up to 6 outcomes with known probabilities; that none is above the bound "
+        "is no proof of it.",
         "Checked with the natural logarithm in Upsilon, rounded down, where the hard stop comes earliest; settings in which the "
         "theorem's delta is 1 or more say nothing and are left out.",
         "The factor of 3 is no slack of the proof where gamma is small: a mechanism whose best outcome is less likely on the "
@@ -79,9 +82,17 @@ def theorem1(parts: Finished, quick: bool) -> Outcome:
     return Outcome(
         claims,
         {"rows": rows},
-        [Table("The worst mechanism found, over all delta1 and delta2", header, shown, digits=3)],
+        [
+            Table(
+                "Of every eps1 and gamma the delta1 and delta2 with the worst mechanism found", header, shown, digits=3
+            )
+        ],
         notes,
     )
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def _worst_rows(rows: list[list[str | float]]) -> list[list[str | float]]:
