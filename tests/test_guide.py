@@ -210,7 +210,7 @@ def test_code_that_calls_what_is_not_there_is_found() -> None:
         imported(ast.parse("from honestdp.optimizers import NoSuchRule"))
 
 
-RUN = ["quickstart.md", "choosing.md", "coming-from-opacus.md"]
+RUN = ["quickstart.md", "choosing.md", "coming-from-opacus.md", "federated.md"]
 """Pages whose blocks are run one after another, as somebody who copies them would. The others have names of the reader's own."""
 
 
