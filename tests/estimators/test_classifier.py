@@ -145,8 +145,10 @@ def test_the_statement_is_within_epsilon_and_names_the_training() -> None:
     assert "not declared but taken to be that of the data" in str(fitted.statement_)
 
 
-def test_a_fixed_random_state_repeats_a_fit_and_is_not_private() -> None:
-    first, second = (classifier(random_state=7).fit(X, Y) for _ in range(2))
+def test_a_fixed_random_state_repeats_a_fit_and_is_not_private(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="honestdp"):
+        first, second = (classifier(random_state=7).fit(X, Y) for _ in range(2))
+    assert "random_state=7 repeats lots and noise: this fit is NOT PRIVATE" in caplog.text
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
     assert "NOT PRIVATE" in str(first.statement_)
     unseeded = [classifier(random_state=None).fit(X, Y).predict_proba(X) for _ in range(2)]

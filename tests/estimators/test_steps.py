@@ -155,3 +155,10 @@ def test_steps_that_learn_nothing_are_named_in_the_statement() -> None:
 def test_a_declaration_says_where_a_step_learnt(wrong: Any) -> None:
     with pytest.raises(InvalidArgument, match="public_steps must be"):
         classifier(public_steps=wrong).fit(X, Y)
+
+
+def test_a_ufunc_that_is_not_numpys_own_is_not_known_to_learn_nothing() -> None:
+    seen: list[float] = []
+    remembers = np.frompyfunc(lambda value: seen.append(value) or sum(seen), 1, 1)
+    assert learns(FunctionTransformer(remembers)) == "its function may compare rows with each other"
+    assert learns(FunctionTransformer(np.log1p)) is None

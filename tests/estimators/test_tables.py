@@ -95,6 +95,15 @@ def test_a_fitted_estimator_of_a_table_is_scored_and_saved_as_a_model_of_its_own
     assert saved.predict(rows).tolist() == fitted.predict(rows).tolist()
 
 
+def test_a_number_of_people_that_nobody_declared_is_one_of_people() -> None:
+    rows = frame().assign(who=np.arange(80) // 2)
+    table = Table(columns=COLUMNS, target="ill", person="who", rows_per_person=2)
+    assert any(
+        "the number of people, 40, was not declared" in note
+        for note in of_table(table=table).fit(rows).statement_.notes
+    )
+
+
 def test_where_the_table_says_whose_rows_they_are_the_number_is_a_persons() -> None:
     rows = frame().assign(who=np.arange(80) // 2)
     table = Table(columns=COLUMNS, target="ill", person="who", rows_per_person=2, records=40)

@@ -25,6 +25,7 @@ from honestdp.estimators.callers import refuse_many_fits, steps_before
 from honestdp.estimators.declared import rows_of, table_of
 from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, numbers_in, refuse_fit_arguments, refuse_too_wide
 from honestdp.estimators.steps import checked_public
+from honestdp.logs import logger
 from honestdp.optimizers.rule import Rule, rule_class, rule_of
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import Run
@@ -38,6 +39,7 @@ from honestdp.training.train import train
 if TYPE_CHECKING:
     from honestdp.models.evaluation import Evaluation
 
+_log = logger("honestdp")
 _BATCH = 65536  # rows that are predicted at once
 _OF_A_SEARCH = ("selection", "validation", "metric", "max_runs", "candidates", "published", "out")
 
@@ -156,6 +158,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         seed, records = self.random_state, len(data)
         if seed is not None:
             checks.whole(least=0, random_state=seed)
+            _log.warning(
+                "random_state=%s repeats lots and noise: this fit is NOT PRIVATE; leave it out for private rows", seed
+            )
         names = ("ledger", "dataset", "note", "strict", "secure", "compute")
         how = {name: getattr(self, name) for name in names} | self._settings()
         how |= {"budget": self._budget(records), "noise_seed": seed, "preprocessing": words}
@@ -171,7 +176,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             return train(module, data, optimizer=rule, **how)
         chosen = chosen_shape(how["budget"], records=records, **shape)
         run = Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0)
-        notes = [*([chosen.how] if chosen.how else []), *([] if data.known.declared else [not_declared(records)])]
+        notes = [
+            *([chosen.how] if chosen.how else []),
+            *([] if data.known.declared else [not_declared(records, data.known.unit)]),
+        ]
         result = train(module, data, run=run, optimizer=rule, **how)
         return replace(result, notes=(*result.notes, *notes))
 

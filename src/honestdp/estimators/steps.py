@@ -80,8 +80,7 @@ def learns(step: Any) -> str | None:
     if type(step) in (OneHotEncoder, OrdinalEncoder):
         return _encoder(step)
     if type(step) is FunctionTransformer:
-        elementwise = step.func is None or (isinstance(step.func, np.ufunc) and step.func.nin == 1)
-        return None if elementwise else "its function may compare rows with each other"
+        return None if step.func is None or _elementwise(step.func) else "its function may compare rows with each other"
     if type(step) is SimpleImputer:
         constant = step.strategy == "constant" and step.keep_empty_features and not step.add_indicator
         fixed = "take strategy='constant', a fill_value, keep_empty_features=True and no indicator"
@@ -99,6 +98,13 @@ def learns(step: Any) -> str | None:
     if type(step) is FrozenEstimator:
         return "it was fitted before, and nothing here says on what"
     return "it is fitted on the rows" if _of_sklearn(step) else "nothing is known of what it learns"
+
+
+def _elementwise(function: Any) -> bool:
+    """Whether it is numpy's own, of one number at a time. np.frompyfunc makes a ufunc of anything, with a memory even."""
+    if not isinstance(function, np.ufunc) or function.nin != 1 or function.signature is not None:
+        return False
+    return getattr(np, function.__name__, None) is function
 
 
 def _encoder(step: Any) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.planner.shapes import chosen_shape
-from honestdp.run import Run
+from honestdp.run import ROW, Run, Unit
 
 Runs = Run | Sequence[Run]
 
@@ -30,12 +30,10 @@ def shaped(run: Runs | None, data: Sized, *, declared: bool, budget: Any, runs: 
     if records == 0:
         raise InvalidArgument("data", "no records", "at least one record")
     chosen = chosen_shape(budget, records=records, candidates=runs)
-    notes = (chosen.how,) if declared else (chosen.how, not_declared(records))
+    notes = (chosen.how,) if declared else (chosen.how, not_declared(records, getattr(data, "unit", ROW)))
     return Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0), notes
 
 
-def not_declared(records: int) -> str:
+def not_declared(records: int, unit: Unit) -> str:
     """The note on a number of records that nobody declared."""
-    return (
-        f"the number of records, {records}, was not declared but taken to be that of the data; it is taken to be public"
-    )
+    return f"the number of {unit.plural}, {records}, was not declared but taken to be that of the data; it is taken to be public"
