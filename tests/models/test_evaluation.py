@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp.boundary.questions import question_noise, question_scale
+from honestdp.data.tables.source import TableRows
 from honestdp.errors import BudgetExceeded, HonestdpError, InvalidArgument
 from honestdp.models import evaluation
 from honestdp.models.evaluation import evaluate, score_of
@@ -112,6 +113,20 @@ def test_it_is_charged_before_a_record_is_read(saved: honestdp.SavedModel, tmp_p
     assert error.value.__cause__ is None
     assert error.value.__context__ is None
     assert ledger.balance("held-out").spent == pytest.approx(0.25, rel=1e-3)
+
+
+def test_rows_of_a_table_are_read_after_the_charge_alone(
+    saved: honestdp.SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("held-out", honestdp.Budget(1.0, 1e-5))
+    charges: list[int] = []
+    whole = TableRows.read
+    monkeypatch.setattr(
+        TableRows, "read", lambda rows: charges.append(ledger.balance("held-out").charges) or whole(rows)
+    )
+    saved.evaluate(held_out(30, 10), epsilon=0.25, ledger=ledger, dataset="held-out")
+    assert charges == [1]
 
 
 def test_over_budget_no_record_is_read(saved: honestdp.SavedModel, tmp_path: Path) -> None:

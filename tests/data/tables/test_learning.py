@@ -45,6 +45,23 @@ def test_nothing_is_encoded_with_bounds_that_are_still_to_be_learnt() -> None:
     assert PRIVATE.stand_in().width == PRIVATE.width
 
 
+def test_the_columns_share_epsilon_and_the_table_carries_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many questions as columns, which together cost what was charged, and what was learnt before is not forgotten."""
+    asked: list[float] = []
+    for name in ("private_range", "private_frequent"):
+        whole = getattr(learning, name)
+        monkeypatch.setattr(
+            learning, name, lambda *a, whole=whole, **how: asked.append(how["epsilon"]) or whole(*a, **how)
+        )
+    columns = {"a": Range(bounds="private"), "b": Range(bounds="private"), "c": Categories(bounds="private", most=2)}
+    table = Table({**columns, "t": Flag()}, "t", spent=0.25)
+    learnt = table.learn({"a": [1.0] * 9, "b": [2.0] * 9, "c": ["x"] * 9, "t": [0] * 9}, epsilon=0.6)
+    assert len(asked) == 3
+    assert sum(asked) <= 0.6 * (1 + 1e-12)
+    assert learnt.spent == pytest.approx(0.85)
+    assert Table.from_dict(learnt.as_dict()).spent == learnt.spent
+
+
 def test_frequent_categories_are_learnt_and_rare_ones_are_not() -> None:
     table = Table({"city": Categories(bounds="private", most=5, other=True), "t": Flag()}, "t")
     rows = {"city": ["Rome"] * 500 + ["Oslo"] * 400 + ["my own house"], "t": [0] * 901}
