@@ -16,13 +16,14 @@ from honestdp.files import replace_file
 
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
+    from honestdp.ledger.spending import Spending
 
 
 def share_of(options: Mapping[str, Any]) -> float:
     """The epsilon that is for what is learnt."""
     from honestdp.data.tables.learning import SHARE
 
-    given, whole = options["bounds_epsilon"], options["epsilon"]
+    given, whole = options.get("bounds_epsilon"), options["epsilon"]
     if given is None:
         return float(SHARE * whole)
     checks.positive(bounds_epsilon=given)
@@ -30,6 +31,13 @@ def share_of(options: Mapping[str, Any]) -> float:
         wanted = f"below --epsilon, {whole:g}, which is for everything: what is learnt, and the runs"
         raise checks.InvalidArgument("bounds_epsilon", given, wanted)
     return float(given)
+
+
+def charged_first(table: Table | None, size: int, options: Mapping[str, Any]) -> list[Spending]:
+    """What is charged before the search: so that a ledger without room for both is found before either. table: to be learnt."""
+    from honestdp.data.tables.learning import spending_of
+
+    return [] if table is None else [spending_of(table, size, share_of(options))]
 
 
 def kept(table: Table, options: Mapping[str, Any], folder: Path | None) -> Table | None:
@@ -51,13 +59,30 @@ def kept(table: Table, options: Mapping[str, Any], folder: Path | None) -> Table
 def learnt(table: Table, file: Path, options: Mapping[str, Any], folder: Path | None, dataset: str | None) -> Table:
     """The table with what it left to be learnt: charged, learnt, and on the disk before anything is made of it."""
     from honestdp.data.tables.schema import text_of
+    from honestdp.search.lifecycle import SearchStopped
 
     path = _path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     books = {"ledger": options["ledger"], "dataset": dataset, "note": options["note"]}
-    found = table.learn(file, epsilon=share_of(options), **books)
-    replace_file(path, text_of(found).encode(), mode=0o644)
+    before = _charges(books)
+    try:
+        found = table.learn(file, epsilon=share_of(options), **books)
+        replace_file(path, text_of(found).encode(), mode=0o644)
+    except KeyboardInterrupt as stop:
+        if (charged := _charges(books) > before) and not path.exists():
+            words = f"the charge for {', '.join(table.to_learn)} stays charged, and to learn them is charged again"
+            raise SearchStopped(words, paid=words) from None
+        raise (SearchStopped(LEARNT_ONCE, paid=LEARNT_ONCE) if charged else stop) from None
     return found
+
+
+LEARNT_ONCE = "what was learnt is charged and kept, and the search is not charged yet: the same command goes on"
+
+
+def _charges(books: Mapping[str, Any]) -> int:
+    from honestdp.ledger import Ledger
+
+    return 0 if books["ledger"] is None else len(Ledger(books["ledger"]).charges(books["dataset"]))
 
 
 def _path(folder: Path | None) -> Path:

@@ -16,6 +16,7 @@ from typer import Argument, Option
 
 from honestdp import checks
 from honestdp.cli import options as option
+from honestdp.cli.sources import label_of
 from honestdp.cli.spaces import numbers_of
 from honestdp.cli.terminal import balance_line
 
@@ -77,13 +78,16 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
     """The columns that are needed, some rows at a time, at first none. A column that is missing is found at once."""
     import pyarrow as pa
 
-    from honestdp.data.tables.files import TableFile
+    from honestdp.data.tables.files import TableFile, other_delimiter
 
     table = saved.columns
     source = TableFile(file, table.encoding, table.delimiter)
     names, header = list(dict.fromkeys([*table.inputs, *keep])), source.header
     for name in names:
         if name not in header:
+            if other := other_delimiter(header):
+                wanted = f"one with {table.delimiter!r} between values, as the model's schema says; here it seems to be {other!r}"
+                raise checks.InvalidArgument("file", str(file), wanted)
             what = "a column to keep" if name in keep else "a column that the model was trained on"
             raise checks.InvalidArgument("file", str(file), f"a file with the column {name!r}, {what}")
     none = {name: pa.array([], pa.string()) for name in names}
@@ -170,7 +174,7 @@ def evaluate(
         prevalence=numbers_of("prevalence", prevalence),  # type: ignore[arg-type]
         records=records,
         ledger=ledger,
-        dataset=None if ledger is None else dataset or file.stem,
+        dataset=None if ledger is None else dataset or label_of(file),
         note=note,
     )
     if as_json:

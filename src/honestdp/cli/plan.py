@@ -18,6 +18,7 @@ from honestdp.cli import sources
 from honestdp.cli.terminal import progress
 
 if TYPE_CHECKING:
+    from honestdp.budget import Statement
     from honestdp.planner.comparison import Plan
 
 _FILE = "A CSV or Parquet file with its --schema: rows are counted and no value of one is looked at."
@@ -80,6 +81,10 @@ def plan(
             charts.check(file, argument)
     if chart is not None and epsilon is None:
         raise checks.InvalidArgument("chart", str(chart), "left out with --noise: it shows what an --epsilon buys")
+    if epsilon is not None and source.spent:
+        if not epsilon > source.spent:
+            raise checks.InvalidArgument("epsilon", epsilon, f"above {source.spent:g}, which was spent to learn bounds")
+        epsilon -= source.spent
     with warnings.catch_warnings(action="ignore"), progress("comparing methods") as tick, once():
         made = comparison.plan(
             records=records,
@@ -104,6 +109,7 @@ def plan(
             crossed = crossings.crossovers(run, delta=delta, coverage=coverage)
         chosen = made.recommended.selection
         statement = statements.statement(chosen, run, delta=delta, records=records, unit=source.unit)
+        statement = _with_learning(statement, source.spent)
     with progress("drawing") as tick:
         if plot is not None:
             charts.draw(run, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
@@ -111,19 +117,37 @@ def plan(
             from honestdp.report import choices
 
             choices.draw(made, file=chart, progress=tick)
+    command = _command(made, max_runs, published, context, source.spent)
     if as_json:
         drawn = {"plot": None if plot is None else str(plot), "chart": None if chart is None else str(chart)}
         said = (
             console.plan_as_dict(made, crossed, statement)
-            | {"command": _command(made, max_runs, published, context)}
+            | {"command": command, "epsilon_of_bounds": source.spent}
             | drawn
         )
         typer.echo(json.dumps(said, indent=2))
         return
-    console.print_plan(made, crossed, statement, _command(made, max_runs, published, context), table=table)
+    if source.spent:
+        typer.echo(
+            f"{'bounds':<13}epsilon {source.spent:g} is for what is learnt of the columns; what follows is the rest"
+        )
+    console.print_plan(made, crossed, statement, command, table=table)
     for name, file in (("chart", chart), ("plot", plot)):
         if file is not None:
             typer.echo(f"{name:<13}{file}")
+
+
+def _with_learning(statement: Statement, spent: float) -> Statement:
+    """The statement with what is, or was, learnt of the columns, as a search on them will have it."""
+    from dataclasses import replace
+
+    from honestdp.training.preparation import with_learning
+
+    notes = (*statement.notes, *with_learning(statement.epsilon, spent))
+    published = statement.published and (statement.published[0], statement.published[1] + spent)
+    return (
+        replace(statement, epsilon=statement.epsilon + spent, published=published, notes=notes) if spent else statement
+    )
 
 
 def _exactly(value: float) -> str:
@@ -131,11 +155,14 @@ def _exactly(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def _command(made: Plan, max_runs: float | None, published: bool, context: typer.Context) -> str | None:
+def _command(
+    made: Plan, max_runs: float | None, published: bool, context: typer.Context, spent: float = 0.0
+) -> str | None:
     """What does it: the words in capitals are the reader's to fill in. None where `tune` would refuse."""
     if made.candidates > 1 and made.validation == 0:
         return None
-    epsilon = _exactly(made.budget.epsilon) if made.budget else rounded_up(made.recommended.epsilon)
+    whole = context.params["epsilon"]
+    epsilon = _exactly(whole) if made.budget else rounded_up(made.recommended.epsilon + spent)
     words = ["honestdp", "tune", *_trained_on(context), "--epsilon", epsilon, "--delta", _exactly(made.delta)]
     words += ["--lot", _exactly(made.run.lot), "--steps", str(made.run.steps)]
     if made.validation != 0.2:

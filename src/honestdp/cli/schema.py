@@ -19,7 +19,9 @@ def schema(
     file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is read.")],
     out: Annotated[Path | None, Option(help="The schema to write; FILE's name with .toml if left out, here.")] = None,
     encoding: Annotated[str, Option(help="Of a CSV, such as latin-1.")] = "utf-8",
-    delimiter: Annotated[str, Option(help="Of a CSV: what is between two values.")] = ",",
+    delimiter: Annotated[
+        str | None, Option(help="Of a CSV: what is between two values; by the header if left out.")
+    ] = None,
     force: Annotated[bool, Option("--force", help="Write over a schema that is there.")] = False,
     as_json: option.Json = False,
 ) -> None:
@@ -32,15 +34,17 @@ def schema(
     No row is read, and no value of the file is in it: what is read off private rows would not be private. What nobody can
     declare can be learnt privately, out of the budget: bounds = "private".
     """
-    from honestdp.data.tables.files import TableFile
+    from honestdp.data.tables.files import TableFile, other_delimiter
     from honestdp.data.tables.schema import template
 
     out = out or Path(f"{label_of(file)}.toml")
     if out.exists() and not force:
         raise checks.InvalidArgument("out", str(out), "a file that is not there yet, or given with --force")
-    if len(delimiter.encode().decode("unicode_escape")) != 1:
+    between = (delimiter or ",").encode().decode("unicode_escape")
+    if len(between) != 1 or delimiter == "":
         raise checks.InvalidArgument("delimiter", delimiter, "one character")
-    between = delimiter.encode().decode("unicode_escape")
+    if delimiter is None:
+        between = other_delimiter(TableFile(file, encoding).header) or between
     text = template(file, encoding=encoding, delimiter=between)
     out.write_text(text, encoding="utf-8")
     columns = list(TableFile(file, encoding, between).header)
@@ -48,5 +52,6 @@ def schema(
         typer.echo(json.dumps({"schema": str(out), "columns": columns}, indent=2))
         return
     command = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
-    typer.echo(f"{'schema':<12}{out}, {len(columns)} columns to declare: nothing in it may be read off the rows")
+    many = f"{len(columns)} column{'s' * (len(columns) != 1)}"
+    typer.echo(f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows")
     typer.echo(f"{'then':<12}{command}")

@@ -132,6 +132,9 @@ def handed_over(source: Source, result: Any) -> str | None:
 
 def _of_file(file: Path, options: Mapping[str, Any], folder: Path | None) -> Source:
     table, to_learn = table_of(options), None
+    if not table.to_learn and options["bounds_epsilon"] is not None:
+        wanted = 'left out: no column of the schema has bounds = "private", so that there is nothing to learn'
+        raise checks.InvalidArgument("bounds_epsilon", options["bounds_epsilon"], wanted)
     if table.to_learn:
         share = learning.share_of(options)
         if (found := learning.kept(table, options, folder)) is not None:
@@ -176,12 +179,15 @@ def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan knows of what will be trained on: N, the default delta, the model's parameters, and whose record it is."""
+    """What a plan knows of what will be trained on: N, the default delta, the model's parameters, whose record it is, and the
+    epsilon that was spent, or is set apart, to learn bounds.
+    """
 
     counted: int
     delta: float = DELTA
     parameters: int | None = None
     unit: Unit | None = None
+    spent: float = 0.0
 
 
 def planned_on(options: Mapping[str, Any]) -> Planned:
@@ -203,7 +209,8 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
     inputs, outputs = table.width + 1, table.outputs
     parameters = inputs * units + (units + 1) * outputs if units else inputs * outputs
     unit = ROW if table.person is None else Unit(table.person, table.rows_per_person or 1)
-    return Planned(counted, default_delta(counted), parameters, unit)
+    spent = table.spent + (learning.share_of(options) if table.to_learn and options["epsilon"] is not None else 0.0)
+    return Planned(counted, default_delta(counted), parameters, unit, spent)
 
 
 def _counted(table: Table, file: Path) -> int:

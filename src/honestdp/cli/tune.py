@@ -12,8 +12,8 @@ import typer
 from typer import Option
 
 from honestdp import checks
+from honestdp.cli import learning, sources
 from honestdp.cli import options as option
-from honestdp.cli import sources
 from honestdp.cli.spaces import numbers_of, spaces_of
 from honestdp.cli.terminal import balance_line
 
@@ -150,10 +150,12 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         begun = folder is not None and (folder / "search.json").exists()
         if context.params["dry_run"]:
             words = "nothing was charged"
+        elif not getattr(stop, "charged", False) and learning.LEARNT_ONCE in context.meta:
+            words = learning.LEARNT_ONCE
         elif not getattr(stop, "charged", False):
             words = "nothing more was charged" if begun else "nothing was charged"
         else:
-            words = f"{getattr(stop, 'paid', '')}; to go on:"
+            words = getattr(stop, "paid", "") + ("; to go on:" if begun else "")
         typer.echo(f"honestdp: the search was stopped; {words}", err=True)
         if begun and not context.params["dry_run"]:
             typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder)]), err=True)
@@ -199,17 +201,20 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     source = sources.source_of(context.params, folder)
     what = _asked(context, source, resumed)
     folders[:] = [] if what.folder is None else [what.folder]
+    first = learning.charged_first(source.to_learn, source.counted, context.params)
     if context.params["dry_run"]:
-        ahead = dry_run.looked_ahead(what)
+        ahead = dry_run.looked_ahead(what, first)
         typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else str(ahead))
         if ahead.refusal:
             raise checks.HonestdpError(ahead.refusal)
         return
     if source.to_learn is not None:  # first what can fail without a row of it
-        ahead = dry_run.looked_ahead(what)
+        ahead = dry_run.looked_ahead(what, first)
         if ahead.refusal:
-            raise checks.HonestdpError(ahead.refusal)
+            raise checks.HonestdpError(f"{ahead.refusal}; nothing was charged")
         source = sources.with_bounds(source, context.params, folder)
+        if what.books is not None:
+            context.meta[learning.LEARNT_ONCE] = True
         what = _asked(context, source, resumed)
     result = tune.carried_out(what)
     digest = sources.handed_over(source, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,8 +160,10 @@ def dry_run(model: Model | Callable[..., torch.nn.Module], data: Any, **argument
     return looked_ahead(asked(**bound.arguments))
 
 
-def looked_ahead(what: Asked) -> DryRun:
-    """The dry run of a search that was asked for."""
+def looked_ahead(what: Asked, first: Sequence[Spending] = ()) -> DryRun:
+    """The dry run of a search that was asked for. first: what will be charged before it, such as bounds that are learnt: a
+    ledger with room for either, and not for both, is found before the first of them.
+    """
     standing = "begins"
     with guarded(), once():
         if what.folder is not None:
@@ -173,7 +175,7 @@ def looked_ahead(what: Asked) -> DryRun:
         seconds, memory = expected(made, what.public.setting, what.private.shapes)
         balance, after, refusal = None, None, ""
         if what.books is not None and standing == "begins":
-            balance, after, refusal = _quoted(Ledger(what.books.ledger), what.books.dataset, made.spending)
+            balance, after, refusal = _quoted(Ledger(what.books.ledger), what.books.dataset, made.spending, first)
     sizes = {leaving.SEARCH: len(leaving.text_of(what.public.with_spending(made.spending)))} | rehearsed.files
     kept = [name for name in sizes if name.startswith(leaving.CANDIDATES)]
     whole = {name: size for name, size in sizes.items() if name not in kept}
@@ -200,8 +202,8 @@ def looked_ahead(what: Asked) -> DryRun:
     )
 
 
-def _quoted(ledger: Ledger, dataset: str, spending: Spending) -> tuple[Balance, float, str]:
-    """The balance, what would be spent after the charge, and why the ledger would refuse it."""
+def _quoted(ledger: Ledger, dataset: str, spending: Spending, first: Sequence[Spending]) -> tuple[Balance, float, str]:
+    """The balance, what would be spent after the charge and those before it, and why the ledger would refuse them."""
     balance = ledger.balance(dataset)
     charges = ledger.charges(dataset)
     try:
@@ -209,9 +211,14 @@ def _quoted(ledger: Ledger, dataset: str, spending: Spending) -> tuple[Balance, 
     except OtherUnit as refusal:
         return balance, balance.spent, str(refusal)
     spent = Counter(charge.spending for charge in charges)
-    after = counted_epsilon(spent + Counter([spending]), delta=balance.budget.delta)
+    after = counted_epsilon(spent + Counter([*first, spending]), delta=balance.budget.delta)
     allowed = spending.private and after <= balance.budget.epsilon
     over = f"over budget: it would have spent {rounded_up(after)}, so that the ledger refuses this search"
+    if first:
+        over = (
+            f"over budget: with what is charged before this search {dataset} would have spent {rounded_up(after)}, of "
+        )
+        over += f"{balance.budget.epsilon:g} at delta {balance.budget.delta:g}, so that the ledger refuses both"
     return balance, after, "" if allowed else over
 
 

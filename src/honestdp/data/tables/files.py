@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +137,12 @@ class TableFile:
 
     def _trouble(self, wanted: str) -> InvalidArgument:
         return InvalidArgument("data", str(self.path), wanted)
+
+
+def other_delimiter(header: Iterable[str]) -> str | None:
+    """What seems to be between the names of a header that was taken for a single name; None where nothing does."""
+    names = list(header)
+    return next((each for each in ";\t|," if len(names) == 1 and each in names[0]), None)
 
 
 def _plain(values: pa.Array) -> pa.Array:

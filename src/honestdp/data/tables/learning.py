@@ -27,6 +27,7 @@ from honestdp.data.tables.values import Array
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
     from honestdp.ledger import Ledger
+    from honestdp.ledger.spending import Spending
 
 SHARE = 0.1
 """Of a budget's epsilon, for what is learnt, where nobody says another part."""
@@ -58,22 +59,25 @@ def learn(
 def _charge(table: Table, size: int, epsilon: float, names: Sequence[str], **books_named: Any) -> None:
     """Durably, before a value is read: epsilon, as one private choice, and nothing else."""
     from honestdp.ledger.paying import Account, books_of
-    from honestdp.ledger.spending import Spending
-    from honestdp.run import Run
-    from honestdp.selection import Compose
 
     books = books_of(books_named["ledger"], books_named["dataset"], note=books_named["note"])
     if books is None:
         return
-    nothing = Run(records=size, lot=1.0, steps=0, noise=1.0)
-    spending = Spending(Compose(candidates=1), ((nothing, 1),), choice=epsilon, **_unit(table))
     account = Account.of(books, uuid.uuid4().hex)
-    account.charge(spending, what=f"honestdp, private bounds of {', '.join(names)}"[:200], read=False)
+    account.charge(
+        spending_of(table, size, epsilon), what=f"honestdp, private bounds of {', '.join(names)}"[:200], read=False
+    )
     account.end()
 
 
-def _unit(table: Table) -> dict[str, Any]:
-    return {} if table.person is None else {"unit": table.person}
+def spending_of(table: Table, size: int, epsilon: float) -> Spending:
+    """What `learn` charges: epsilon, as one private choice, of records or of people."""
+    from honestdp.ledger.spending import Spending
+    from honestdp.run import Run
+    from honestdp.selection import Compose
+
+    nothing = Run(records=size, lot=1.0, steps=0, noise=1.0)
+    return Spending(Compose(candidates=1), ((nothing, 1),), choice=epsilon, unit=table.person or "")
 
 
 def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[str, Array]:
@@ -85,13 +89,13 @@ def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[
         for name in names:
             column = table.columns[name]
             is_range = isinstance(column, Range)
-            parts[name].append((column.raw if is_range else buckets)(batch[name], table.missing))
+            values = table.pointed(name, batch[name])
+            parts[name].append((column.raw if is_range else buckets)(values, table.missing))
         if table.person is not None:
             whose.append(ids.numbers(batch[table.person]))
-    values = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}
-    count = len(values[names[0]])
-    rows = asked(count, np.concatenate(whose) if whose else None, size)
-    return {name: each[rows] for name, each in values.items()}
+    read = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}
+    rows = asked(len(read[names[0]]), np.concatenate(whose) if whose else None, size)
+    return {name: each[rows] for name, each in read.items()}
 
 
 def _learnt(column: Column, values: Array, epsilon: float, size: int) -> Column:

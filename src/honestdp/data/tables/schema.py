@@ -27,11 +27,11 @@ from typing import Any
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.column import Column
-from honestdp.data.tables.files import TableFile
+from honestdp.data.tables.files import TableFile, other_delimiter
 from honestdp.data.tables.table import KINDS, Table
 
 TO_FILL = "?"
-_OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", "encoding", "delimiter", "spent")
+_OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", "encoding", "delimiter", "decimal", "spent")
 _INFERRED = {
     "low": "range",
     "high": "range",
@@ -140,11 +140,18 @@ def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",")
     (True, False)
     """
     header = TableFile(Path(path), encoding, delimiter).header
+    if other := other_delimiter(header):
+        wanted = (
+            f"the file's own: its header seems to have {other!r} between names; give delimiter {other!r} to take it"
+        )
+        raise InvalidArgument("delimiter", repr(delimiter), wanted)
     given = [*([f"encoding = {_toml(encoding)}"] * (encoding != "utf-8"))]
     given += [f"delimiter = {_toml(delimiter)}"] * (delimiter != ",")
+    given += ['# decimal = ","     # where numbers are written as 3,5'] * (delimiter == ";")
     lines = [*_HEAD, *given]
     for name, kind in header.items():
-        lines += ["", f"[columns.{_key(name)}]", *_to_fill(kind)]
+        nameless = ['kind = "ignore"  # no name in the header: an index, most likely']
+        lines += ["", f"[columns.{_key(name)}]", *(_to_fill(kind) if name else nameless)]
     return "\n".join(lines) + "\n"
 
 
@@ -160,6 +167,8 @@ _HEAD = (
     '#   date        first = "2000-01-01", last = "2029-12-31"',
     "#   ignore      no model sees it",
     "# fill = a value says what a missing one counts as; indicator = true makes its absence a feature.",
+    "# Nobody is told of a wrong declaration, since to tell would be to tell of rows: a value that is not of its column's kind",
+    "# counts as missing, and a row whose target is not one of the values, letter by letter, is left out.",
     "",
     f'target = "{TO_FILL}"  # the column to predict',
     "# records = 100000  # the public number of rows; left out, it is counted, and the statement says so",

@@ -20,7 +20,7 @@ from honestdp.boundary.people import by_person
 from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
-from honestdp.data.tables.files import TableFile
+from honestdp.data.tables.files import TableFile, other_delimiter
 from honestdp.data.tables.ids import Ids
 from honestdp.data.tables.rows import Named, named
 from honestdp.data.tables.values import Array
@@ -134,6 +134,11 @@ def source_of(table: Table, source: Any) -> _InMemory | TableFile:
 def check_header(table: Table, header: Mapping[str, Any]) -> None:
     """Every declared column is there, and no other: which a model sees is declared for each."""
     unknown = [str(name) for name in header if name not in table.columns and name != table.person]
+    if unknown and (other := other_delimiter(map(str, header))):
+        wanted = (
+            f"what is between the values of a row: between the names it seems to be {other!r}; declare it in the schema"
+        )
+        raise InvalidArgument("delimiter", repr(table.delimiter), wanted)
     if unknown:
         wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
         raise InvalidArgument("columns", f"a column {unknown[0]!r} that the table does not know", wanted)
@@ -150,6 +155,10 @@ def check_header(table: Table, header: Mapping[str, Any]) -> None:
                 "Categories(0, 1), or turn them into those texts"
             )
             raise InvalidArgument(f"the column {name!r}", "of a numeric type", wanted)
+        kind, stored = table.columns[name].kind, header[name]
+        if isinstance(stored, str) and stored.startswith(_NEVER.get(kind, ())):
+            wanted = f"of a kind that fits its type in the file, {stored}: every value of it would count as missing"
+            raise InvalidArgument(f"columns[{name!r}]", kind, wanted)
 
 
 def _holds_numbers(values: Any, *, floats: bool) -> bool:
@@ -161,3 +170,14 @@ def _holds_numbers(values: Any, *, floats: bool) -> bool:
     return not words.startswith("interval") and words.startswith(
         ("int", "uint", "bool", *(("float", "double") if floats else ()))
     )
+
+
+_NOT_ONE = ("list", "large_list", "fixed_size_list", "struct", "map")
+_NO_NUMBER = ("date", "time", "duration", *_NOT_ONE)
+_NEVER = {
+    "range": _NO_NUMBER,
+    "number": _NO_NUMBER,
+    "flag": _NO_NUMBER,
+    "date": ("double", "float", "halffloat", "bool", "time32", "time64", "duration", *_NOT_ONE),
+}
+"""Types of Parquet, which are public, that no value of a kind has: a wrong declaration that can be told without a row."""

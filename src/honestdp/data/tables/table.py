@@ -21,7 +21,7 @@ from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.column import Column, Ignore
 from honestdp.data.tables.quantities import Date, Flag, Number, Range
 from honestdp.data.tables.rows import BATCH, Named, named
-from honestdp.data.tables.values import Array, as_arrow
+from honestdp.data.tables.values import Array, as_arrow, with_points
 
 if TYPE_CHECKING:
     from honestdp.data.tables.source import TableRows
@@ -40,7 +40,7 @@ class Table:
     rows_per_person: the most rows of a person that count, declared. Both or neither.
     records: N, the public number of records (of people, with person). Left out it is that of the data, as the statement says.
     missing: texts that stand for a missing value, besides empty ones; a declared category is never taken for one.
-    encoding, delimiter: of CSV files.
+    encoding, delimiter: of CSV files. decimal: "." or ",", in numbers that are texts.
     spent: epsilon of what was learnt privately (`learn`), which every statement of a model on this table then includes.
 
     InvalidArgument where the declarations contradict each other.
@@ -64,20 +64,23 @@ class Table:
     missing: tuple[str, ...] = field(default=MISSING, kw_only=True)
     encoding: str = field(default="utf-8", kw_only=True)
     delimiter: str = field(default=",", kw_only=True)
+    decimal: str = field(default=".", kw_only=True)
     spent: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise InvalidArgument("columns", self.columns, "a dictionary of names to columns, such as Range(17, 90)")
         for name, column in self.columns.items():
-            if not isinstance(name, str) or not name:
-                raise InvalidArgument("columns", name, "named by texts")
+            if not isinstance(name, str) or not (name or isinstance(column, Ignore)):
+                wanted = "named by texts; one without a name, such as an index, is an Ignore()"
+                raise InvalidArgument("columns", repr(name), wanted)
             if not isinstance(column, Column) or not column.kind:
                 wanted = "a Range, Number, Categories, Flag, Date or Ignore"
                 raise InvalidArgument(f"columns[{name!r}]", column, wanted)
         object.__setattr__(self, "columns", dict(self.columns))
         object.__setattr__(self, "missing", tuple(self.missing))
         checks.non_negative(spent=self.spent)
+        checks.one_of((".", ","), decimal=self.decimal)
         if self.records is not None:
             checks.whole(least=1, most=checks.MOST, records=self.records)
         self._check_target()
@@ -202,15 +205,20 @@ class Table:
         self.check_columns(batch, tuple(self.inputs))
         first = 0
         for name, column in self.inputs.items():
-            column.encode(batch[name], out[:, first : first + column.width], self.missing)
+            column.encode(self.pointed(name, batch[name]), out[:, first : first + column.width], self.missing)
             first += column.width
+
+    def pointed(self, name: str, values: Any) -> Any:
+        """Values of this column, as pyarrow holds them, with a point where numbers are declared to have a comma."""
+        numeric = self.decimal == "," and isinstance(self.columns[name], Range | Number)
+        return with_points(values) if numeric else values
 
     def encode_labels(self, values: Any) -> Array:
         """What `encode_target` gives, of a column as pyarrow holds it."""
         column = self.columns[self.target]
         if isinstance(column, Categories):
             return np.maximum(column.places(values, self.missing), -1)
-        raw = column.raw(values, self.missing)
+        raw = column.raw(self.pointed(self.target, values), self.missing)
         if isinstance(column, Flag):
             return np.nan_to_num(raw, nan=-1.0).astype(np.int64)
         return column.scaled(raw).astype(np.float32)  # NaN stays
@@ -296,6 +304,7 @@ class Table:
         plain |= {"records": self.records, "missing": None if self.missing == MISSING else list(self.missing)}
         plain |= {"encoding": None if self.encoding == "utf-8" else self.encoding}
         plain |= {"delimiter": None if self.delimiter == "," else self.delimiter, "spent": self.spent or None}
+        plain |= {"decimal": None if self.decimal == "." else self.decimal}
         given = {name: value for name, value in plain.items() if value is not None}
         return {**given, "columns": {name: column.as_dict() for name, column in self.columns.items()}}
 

@@ -123,6 +123,11 @@ def _numbers_of_texts(values: pa.Array, missing: tuple[str, ...]) -> Array:
         return one_by_one(trimmed, _number)
 
 
+def with_points(values: pa.Array) -> pa.Array:
+    """Texts of numbers that are written with a decimal comma, with a point; values that are no texts as they are."""
+    return pc.replace_substring(values, ",", ".") if _is_text(values.type) else values
+
+
 def _number(text: str) -> float:
     """Booleans among texts count as they do among themselves."""
     known = {"True": 1.0, "False": 0.0}

@@ -1,0 +1,136 @@
+"""What people do who meet the command line for the first time: files as other programs write them, and ledgers without room."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import honestdp
+from honestdp.data.tables import learning as of_tables
+from honestdp.search import tune as searching
+from tests.cli.test_tables import SCHEMA, TUNE, called, rows, write
+
+PRIVATE = SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"')
+CHARGED = (*TUNE, "--ledger", "ledger.db", "--out", "model")
+
+
+def prepared(folder: Path, schema: str = SCHEMA, *, epsilon: float = 4.0) -> honestdp.Ledger:
+    write(folder / "patients.csv", rows())
+    (folder / "patients.toml").write_text(schema)
+    ledger = honestdp.Ledger(folder / "ledger.db")
+    ledger.set_budget("patients", honestdp.Budget(epsilon, 1e-4))
+    return ledger
+
+
+def test_a_ledger_with_room_for_bounds_or_the_search_but_not_both_is_charged_for_neither(tmp_path: Path) -> None:
+    ledger = prepared(tmp_path, PRIVATE, epsilon=2.85)  # 0.3 to learn, 2.7 to search: each has room, both do not
+    for words in (CHARGED, (*CHARGED, "--dry-run")):
+        code, _, err = called(tmp_path, *words)
+        assert (code, len(err.splitlines())) == (2, 1), err
+        assert "refuses both" in err
+    assert ledger.charges("patients") == ()
+    assert not (tmp_path / "model.learnt.toml").exists()
+
+
+def test_learnt_bounds_that_were_lost_are_not_paid_for_again_by_the_same_command(tmp_path: Path) -> None:
+    ledger = prepared(tmp_path, PRIVATE, epsilon=9.0)
+    assert called(tmp_path, *CHARGED, "--json")[0] == 0
+    (tmp_path / "model.learnt.toml").unlink()
+    code, _, err = called(tmp_path, *CHARGED)
+    assert (code, len(ledger.charges("patients"))) == (2, 2), err
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("before", "nothing was charged"), ("within", "charged again"), ("after", "charged and kept")],
+)
+def test_a_stop_says_whether_bounds_were_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, words: str
+) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    ledger = prepared(tmp_path, PRIVATE)
+    with monkeypatch.context() as patched:
+        patched.setattr(*{"before": (of_tables, "_charge", stop), "within": (of_tables, "_values", stop),
+                          "after": (searching, "carried_out", stop)}[place])  # fmt: skip
+        code, _, err = called(tmp_path, *CHARGED)
+    assert (code, words in err) == (130, True), err
+    assert len(ledger.charges("patients")) == (place != "before")
+    if place == "after":
+        assert called(tmp_path, *CHARGED, "--json")[0] == 0
+        assert len(ledger.charges("patients")) == 2
+
+
+def test_an_epsilon_for_bounds_is_refused_where_none_are_learnt(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    code, _, err = called(tmp_path, *CHARGED, "--bounds-epsilon", "0.1")
+    assert (code, "--bounds-epsilon" in err) == (2, True)
+
+
+def test_a_plan_sets_apart_what_the_search_will_spend_on_bounds(tmp_path: Path) -> None:
+    prepared(tmp_path, PRIVATE)
+    words = ("plan", "patients.csv", "--schema", "patients.toml", "--epsilon", "3", "--lot", "100", "--steps", "5")
+    said = json.loads(called(tmp_path, *words, "--json")[1])
+    ahead = json.loads(called(tmp_path, *TUNE, "--out", "model", "--dry-run", "--json")[1])
+    assert said["epsilon_of_bounds"] == pytest.approx(0.3)
+    assert said["recommended"]["noise"] == pytest.approx(ahead["runs"][0]["noise"])
+    assert said["statement"]["epsilon"] == pytest.approx(ahead["epsilon"])
+    assert "--epsilon 3 " in said["command"]
+
+
+def test_a_file_with_semicolons_decimal_commas_and_an_index_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    ledger = prepared(tmp_path)
+    lines = [f"{i};{row[0]};{row[1]},5;{row[2]};{row[3]}" for i, row in enumerate(rows())]
+    (tmp_path / "patients.csv").write_text("\n".join([";patient;age;sex;readmitted", *lines]) + "\n")
+    code, _, err = called(tmp_path, *CHARGED)
+    assert (code, "';'" in err, ledger.charges("patients")) == (2, True, ()), err
+    assert called(tmp_path, "schema", "patients.csv", "--force")[0] == 0
+    text = (tmp_path / "patients.toml").read_text()
+    assert 'delimiter = ";"' in text
+    assert '# decimal = ","' in text
+    assert '[columns.""]\nkind = "ignore"' in text
+    declared = 'delimiter = ";"\ndecimal = ","\n' + SCHEMA + '[columns.""]\nkind = "ignore"\n'
+    (tmp_path / "patients.toml").write_text(declared)
+    code, _, err = called(tmp_path, *CHARGED, "--json")
+    assert code == 0, err
+    write(tmp_path / "commas.csv", rows())
+    code, _, err = called(tmp_path, "predict", "model", "commas.csv")
+    assert (code, "','" in err) == (2, True), err
+
+
+def test_a_decimal_comma_is_a_number_where_it_is_declared_and_missing_where_not() -> None:
+    columns = {"a": honestdp.Range(0, 10), "c": honestdp.Categories("1,5", "2"), "y": honestdp.Range(0, 10)}
+    given = {"a": ["2,5", "5", "1.000,5", "x"], "c": ["1,5", "2", "2", "2"], "y": ["2,5", "1", "1", "1"]}
+    table = honestdp.Table(columns, target="y", decimal=",")
+    assert table.encode(given).tolist() == [[0.25, 1, 0], [0.5, 0, 1], [0.5, 0, 1], [0.5, 0, 1]]
+    assert table.encode_target(given)[0] == 0.25
+    assert honestdp.Table(columns, target="y").encode(given)[0, 0] == 0.5
+    assert honestdp.Table.from_dict(table.as_dict()) == table
+    with pytest.raises(honestdp.errors.InvalidArgument, match="decimal"):
+        honestdp.Table(columns, target="y", decimal=";")
+
+
+def test_a_kind_that_a_type_of_parquet_rules_out_is_refused(tmp_path: Path) -> None:
+    ledger = prepared(tmp_path)
+    columns = dict(zip(("patient", "age", "sex", "readmitted"), map(list, zip(*rows(), strict=True)), strict=True))
+    days = pa.array([int(age) for age in columns["age"]], pa.int32()).cast(pa.date32())
+    pyarrow.parquet.write_table(pa.table(columns | {"age": days}), tmp_path / "patients.parquet")
+    words = ["patients.parquet" if word == "patients.csv" else word for word in CHARGED]
+    code, _, err = called(tmp_path, *words)
+    assert (code, "'age'" in err, "date32" in err, ledger.charges("patients")) == (2, True, True, ()), err
+
+
+def test_a_file_has_one_name_in_the_ledger_whichever_command_charges(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    assert called(tmp_path, *TUNE, "--out", "model")[0] == 0
+    (tmp_path / "patients.csv").rename(tmp_path / "patients.2024.csv")
+    words = ("evaluate", "model", "patients.2024.csv", "--epsilon", "0.1", "--ledger", "ledger.db", "--json")
+    code, said, err = called(tmp_path, *words)
+    assert code == 0, err
+    assert json.loads(said)["ledger"]["dataset"] == "patients"
