@@ -479,11 +479,15 @@ def test_a_model_that_draws_random_numbers_is_compared_with_equal_draws() -> Non
         ask(DrawingAndMixing())
 
 
-class SeldomMixes(nn.Linear):
+class SeldomMixes(nn.Module):
     """Mixes neighbours once in fifty calls: no trial of a few calls sees it."""
 
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
     def forward(self, x: Tensor) -> Tensor:
-        y = super().forward(x)
+        y: Tensor = self.layer(x)
         return torch.where(torch.rand(()) < 0.02, y + y.sum(0), y)
 
 
