@@ -78,7 +78,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "schedule": ("schedule must be one of constant", {"schedule": "linear"}),
     "schedule that is no number": (r"schedule\(0\) must be a finite number", {"schedule": lambda _: float("nan")}),
     "device": ("device must be cpu, or .*'abacus'", {"compute": Compute(device="abacus")}),
-    "records": ("records must be 400, as many as the data has", {"records": 401}),
+    "records": ("records must be 400, as many records as the data has", {"records": 401}),
     "budget": ("budget must be a honestdp.Budget", {"budget": 3.0}),
     "noise_seed": ("noise_seed must be left out with a ledger", {"noise_seed": 1}),
     "negative seed": ("noise_seed must be a whole number", {"noise_seed": -1, "ledger": None, "dataset": None}),
@@ -216,8 +216,8 @@ def test_a_search_that_was_refused_can_be_made_in_the_same_folder(
 
 THREE = "digits --epsilon 3 "
 COMMANDS = {
-    "no dataset": ("a dataset must be named: honestdp tune DATASET", "--epsilon 3"),
-    "unknown dataset": ("the dataset must be one of mnist, .*; got nonsense", "nonsense --epsilon 3"),
+    "no dataset": ("a file or a dataset must be named: honestdp tune FILE --schema SCHEMA, honestdp tune DATASET", "--epsilon 3"),
+    "unknown dataset": ("must be a CSV or Parquet file, or one of mnist, .*; got nonsense", "nonsense --epsilon 3"),
     "no epsilon": ("--epsilon must be given", "digits"),
     "infinite rate": ("--space must be NAME=VALUES with finite numbers.*got lr=inf", THREE + "--space lr=inf"),
     "no number": ("--space must be NAME=VALUES with finite numbers.*got lr=a", THREE + "--space lr=a"),
