@@ -216,7 +216,10 @@ def test_a_search_that_was_refused_can_be_made_in_the_same_folder(
 
 THREE = "digits --epsilon 3 "
 COMMANDS = {
-    "no dataset": ("a file or a dataset must be named: honestdp tune FILE --schema SCHEMA, honestdp tune DATASET", "--epsilon 3"),
+    "no dataset": (
+        "a file or a dataset must be named: honestdp tune FILE --schema SCHEMA, honestdp tune DATASET",
+        "--epsilon 3",
+    ),
     "unknown dataset": ("must be a CSV or Parquet file, or one of mnist, .*; got nonsense", "nonsense --epsilon 3"),
     "no epsilon": ("--epsilon must be given", "digits"),
     "infinite rate": ("--space must be NAME=VALUES with finite numbers.*got lr=inf", THREE + "--space lr=inf"),
