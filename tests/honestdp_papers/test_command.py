@@ -90,7 +90,8 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     assert "honestdp/boundary/mechanism.py" in made["stale"]["changed since"]
     written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
     assert "1 of 1 parts are stale." in written
-    assert "of which files have changed since they were made:" in written
+    assert "files that they rest on have changed: " in written
+    assert "[figure2](#figure2) rest on parts that are stale" in written
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3`" in written
 
 
