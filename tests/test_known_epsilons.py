@@ -21,7 +21,8 @@ def price(selection: Any = None) -> float:
         return epsilon_of(selection or Compose(candidates=3), EVENT, delta=1e-5)
 
 
-def test_a_price_is_computed_once_and_is_the_right_one() -> None:
+def test_a_price_is_computed_once_and_is_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_epsilons, "_honest", [prices()])  # whatever earlier tests have left behind
     found = price()
     assert found == Compose(candidates=3).epsilon(EVENT, delta=1e-5)
     assert price(Compose(candidates=4)) > found
