@@ -172,6 +172,8 @@ class Killed(Pairs):
         return super().__getitem__(number)
 
 
+# torch's handler may raise while torch itself opens a temporary file, which then is closed by the garbage collector alone
+@pytest.mark.filterwarnings("ignore:.*:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("how", [{"at": 30}, {"after": 0.3}, {"after": 0.6}], ids=str)
 def test_a_killed_worker_is_named_wherever_it_is_noticed(how: dict[str, Any], workers: int) -> None:

@@ -316,11 +316,17 @@ def _like(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize(
     "data",
-    [X, X.numpy(), {"x": X, "y": Y}, (X, Y, Y), "records.csv", (X, None), (X, np.array(["a"] * 40))],
-    ids=["x alone", "an array alone", "a dictionary", "three", "a path", "no labels", "words"],
+    [{"x": X, "y": Y}, (X, Y, Y), "records.csv", (X, np.array(["a"] * 40))],
+    ids=["a dictionary", "three", "a path", "words"],
 )
 def test_what_is_no_pair_of_numbers_is_named(data: Any) -> None:
     with pytest.raises(InvalidArgument, match="data"):
+        train(nn.Linear(8, 3), data, run=RUN, optimizer=RULE)
+
+
+@pytest.mark.parametrize("data", [X, X.numpy(), (X, None)], ids=["x alone", "an array alone", "no labels"])
+def test_labels_that_were_forgotten_are_named_where_the_model_gives_several_numbers(data: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"Where records have labels, pass \(x, y\)"):
         train(nn.Linear(8, 3), data, run=RUN, optimizer=RULE)
 
 
