@@ -17,7 +17,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,12 @@ class Part:
 
 
 DONE, STALE, TO_DO = "done", "stale", "to do"
+
+
+def described(rule: Any) -> str:
+    """A rule by its class and the numbers that are not its defaults: a new option of a rule makes no other identity."""
+    given = ((f.name, getattr(rule, f.name)) for f in fields(rule) if getattr(rule, f.name) != f.default)
+    return f"{type(rule).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
 
 
 def file_of(part: Part, folder: Path) -> Path:

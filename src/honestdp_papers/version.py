@@ -28,7 +28,18 @@ DECISIVE = (
     "training",
 )
 """What of the product decides the numbers of a training. Its accounting, books and reports do not."""
-UNDECISIVE = ("claims", "command", "document", "look", "parts", "registry", "results", "run_device", "version")
+UNDECISIVE = (
+    "claims",
+    "command",
+    "document",
+    "look",
+    "measured",
+    "parts",
+    "registry",
+    "results",
+    "run_device",
+    "version",
+)
 """What of the papers' package decides no number of a part."""
 
 _MODULE = re.compile(r"honestdp(?:\.\w+)+")

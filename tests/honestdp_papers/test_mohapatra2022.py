@@ -16,6 +16,7 @@ import torch
 from honestdp.boundary.query import Constants, Release
 from honestdp.gradients.layout import layout_of
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD, Outcome, Table, judged
+from honestdp_papers.measured import jackknifed
 from honestdp_papers.mohapatra2022 import (
     PAPER,
     adaptive,
@@ -32,11 +33,11 @@ from honestdp_papers.mohapatra2022 import (
     theorem2,
     trends,
 )
-from honestdp_papers.mohapatra2022.measures import jackknifed, looks, mean_accuracy
+from honestdp_papers.mohapatra2022.measures import looks, mean_accuracy
 from honestdp_papers.mohapatra2022.published_adadp import PublishedADADP
 from honestdp_papers.mohapatra2022.setting import PUBLISHED, RELU, TASKS, beside, grid, model_of, pairs
-from honestdp_papers.mohapatra2022.training import described, part_name
-from honestdp_papers.parts import Arrays
+from honestdp_papers.mohapatra2022.training import part_name
+from honestdp_papers.parts import Arrays, described
 from honestdp_papers.results import readable
 from tests.shared_data import FOLDER, needs_files
 

@@ -13,7 +13,7 @@ def _head() -> Head:
 
 def _trained(name: str, about: str, module: str, parts: str) -> Item:
     own = f"{__name__}.{module}"
-    return Item(name, about, finish_in(own, name), parts_in(own, parts))
+    return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
 
 
 THEORY = (
@@ -34,25 +34,16 @@ NETWORKS = (
     _trained("figure4", "ADADP and DP-SGD tuned at another noise, CIFAR-10", "networks", "parts4"),
 )
 """Figures 1 to 4 and Table 1."""
-_MIXTURE = f"{__name__}.variational"
 VARIATIONAL = (
-    Item(
-        "figure5",
-        "Variational inference of a mixture at sigma 6: ADADP against tuned DPVI",
-        finish_in(_MIXTURE, "figure5"),
-        parts_in(_MIXTURE, "parts5"),
+    _trained(
+        "figure5", "Variational inference of a mixture at sigma 6: ADADP against tuned DPVI", "variational", "parts5"
     ),
-    Item(
-        "figure6",
-        "The step size that ADADP finds from different initial ones",
-        finish_in(_MIXTURE, "figure6"),
-        parts_in(_MIXTURE, "parts6"),
-    ),
-    Item(
+    _trained("figure6", "The step size that ADADP finds from different initial ones", "variational", "parts6"),
+    _trained(
         "supplement-figure1",
         "Variational inference of a mixture at sigma 1.2: ADADP against tuned DPVI",
-        finish_in(_MIXTURE, "supplement_figure1"),
-        parts_in(_MIXTURE, "parts_supplement"),
+        "variational",
+        "parts_supplement",
     ),
 )
 """Figures 5 and 6 and Figure 1 of the supplement: the Gaussian mixture."""

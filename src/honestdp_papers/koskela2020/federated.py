@@ -9,17 +9,27 @@ from pathlib import Path
 import numpy as np
 
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
+from honestdp_papers.koskela2020.federated_measures import (
+    accuracy,
+    final,
+    kept_better,
+    lead,
+    levels_in,
+    loss_of,
+    rounds_of,
+    tuned,
+    usual,
+)
 from honestdp_papers.koskela2020.federation import (
     APART,
     THIRD,
-    levels,
     part_name,
     repeats,
     step_sizes,
     world,
 )
 from honestdp_papers.look import COLOURS, logarithmic, named, panels
-from honestdp_papers.mohapatra2022.measures import Measured, counted, jackknifed
+from honestdp_papers.measured import Measured, counted, jackknifed
 from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
 
@@ -30,63 +40,6 @@ POOR = 5.0
 """Points below the adaptive method from which on another one is poor here."""
 ALIKE = 3.0
 """Points between the first step sizes of ADADP within which it does not depend on them."""
-
-
-def accuracy(parts: Finished, method: str, level: int, quick: bool) -> Array:
-    """In per cent, `[repeats, step sizes, looks]`."""
-    kept = [parts[part_name(method, level, repeat)] for repeat in range(repeats(quick))]
-    found: Array = np.stack([100 * one["right"].astype(float) / float(one["tests"]) for one in kept])
-    return found
-
-
-def levels_in(parts: Finished, quick: bool) -> tuple[int, ...]:
-    """The shares of random images that were trained by both methods; one of them a figure can do without."""
-    wanted = [(method, repeat) for method in ("ADADP", "SGD") for repeat in range(repeats(quick))]
-    return tuple(
-        level for level in levels(quick) if all(part_name(method, level, repeat) in parts for method, repeat in wanted)
-    )
-
-
-def final(parts: Finished, method: str, level: int, quick: bool) -> Array:
-    """After the last round, `[repeats, step sizes]`."""
-    last: Array = accuracy(parts, method, level, quick)[:, :, -1]
-    return last
-
-
-def rounds_of(parts: Finished, level: int) -> Array:
-    """The rounds after which was looked."""
-    kept = parts[part_name("ADADP", level, 0)]
-    seen: Array = (np.arange(kept["right"].shape[1]) + 1) * int(kept["every"])
-    return seen
-
-
-def _tuned(means: Array) -> float:
-    """Of SGD: that of its best step size, which is picked on the test images."""
-    return float(means.max())
-
-
-def _usual(means: Array) -> float:
-    """Of ADADP: that of its usual first step size."""
-    return float(means[-1])
-
-
-def lead(parts: Finished, level: int, quick: bool) -> Measured:
-    """By how many points ADADP ends above SGD tuned for this level."""
-    found = [final(parts, method, level, quick) for method in ("ADADP", "SGD")]
-    return jackknifed(found, lambda means: _usual(means[0]) - _tuned(means[1]))
-
-
-def loss_of(parts: Finished, method: str, level: int, quick: bool) -> Measured:
-    """By how many points a method ends lower at a level than where all images are dealt out at random."""
-    of = _usual if method == "ADADP" else _tuned
-    found = [final(parts, method, at, quick) for at in (100, level)]
-    return jackknifed(found, lambda means: of(means[0]) - of(means[1]))
-
-
-def kept_better(parts: Finished, level: int, quick: bool) -> Measured:
-    """By how many points less ADADP loses than tuned SGD."""
-    found = [final(parts, method, at, quick) for method in ("SGD", "ADADP") for at in (100, level)]
-    return jackknifed(found, lambda m: (_tuned(m[0]) - _tuned(m[1])) - (_usual(m[2]) - _usual(m[3])))
 
 
 def notes_of(quick: bool) -> list[str]:
@@ -140,7 +93,7 @@ def federated2a(parts: Finished, quick: bool) -> Outcome:
     for level in levels_in(parts, quick):
         ends = {method: final(parts, method, level, quick).mean(axis=0) for method in ("ADADP", "SGD")}
         best = step_sizes("SGD", quick)[int(ends["SGD"].argmax())]
-        rows.append([f"{level}", _usual(ends["ADADP"]), _tuned(ends["SGD"]), f"{best:.2g}", str(ahead[level])])
+        rows.append([f"{level}", usual(ends["ADADP"]), tuned(ends["SGD"]), f"{best:.2g}", str(ahead[level])])
     header = ["% random", "ADADP, eta0 0.1", "SGD, tuned", "its step size", "ADADP above SGD"]
     numbers = {"levels": list(levels_in(parts, quick)), "accuracy": _numbers(parts, levels_in(parts, quick), quick)}
     table = Table("Test accuracy after the last round, per cent", header, rows, digits=1)
@@ -201,7 +154,7 @@ def federated3b(parts: Finished, quick: bool) -> Outcome:
 def _over_rounds(parts: Finished, level: int, quick: bool, where: str) -> Outcome:
     end = lead(parts, level, quick)
     found = [accuracy(parts, method, level, quick).mean(axis=2) for method in ("ADADP", "SGD")]
-    whole = jackknifed(found, lambda means: _usual(means[0]) - _tuned(means[1]))
+    whole = jackknifed(found, lambda means: usual(means[0]) - tuned(means[1]))
     claims = [
         judged(
             f"{where} the adaptive method is better than tuned SGD",
@@ -246,9 +199,9 @@ def federated4(parts: Finished, quick: bool) -> Outcome:
     gaps = {
         method: jackknifed(
             [final(parts, method, THIRD, quick), final(parts, "Adam", THIRD, quick)],
-            lambda means, of=of: of(means[0]) - _tuned(means[1]),  # type: ignore[misc]
+            lambda means, of=of: of(means[0]) - tuned(means[1]),  # type: ignore[misc]
         )
-        for method, of in (("ADADP", _usual), ("SGD", _tuned))
+        for method, of in (("ADADP", usual), ("SGD", tuned))
     }
     claims = [
         judged(

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from honestdp import optimizers
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
-from honestdp_papers.koskela2020.setting import CIFAR, DELTA, FIRST, MNIST, NOISES, TAU, Task
+from honestdp_papers.koskela2020.networks_figure import draw
+from honestdp_papers.koskela2020.setting import CIFAR, DELTA, FIRST, MNIST, NOISES, TAU, TUNED_AT, Task
 from honestdp_papers.koskela2020.training import (
     ADADP,
     ADADP_REPEATS,
@@ -36,13 +35,11 @@ from honestdp_papers.koskela2020.training import (
     sized,
     switch_of,
 )
-from honestdp_papers.look import COLOURS, named, panels, shared_legend
-from honestdp_papers.mohapatra2022.measures import Measured, accuracy, counted, jackknifed
+from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 
 QUICK_NOISES = (2.0, 8.0)
-TUNED_AT = 2.0
 STARTS = (1e-3, 1e-2, 1e-1, 1.0)
 COMPETITIVE = 1.0
 """Points of accuracy by which a competitive method may be behind; the paper gives no number."""
@@ -302,40 +299,10 @@ def _outcome(task: Task, compared: Sequence[Compared], claims: list[Claim], quic
         {"accuracies": found, "epsilon": costs},
         [table],
         notes_of(task, quick),
-        lambda file: _draw(file, compared, costs, heading),
+        lambda file: draw(file, compared, costs, heading),
     )
 
 
 def _at(line: Array) -> list[int]:
     looks = line.shape[1]
     return [max(0, looks * part // 4 - 1) for part in (1, 2, 3, 4)]
-
-
-STYLES = {"best": "-", "second best": "--", f"tuned at sigma {TUNED_AT:g}": "-", "tuned at this sigma": "--"}
-
-
-def _draw(file: Path, compared: Sequence[Compared], costs: dict[str, float], heading: str) -> None:
-    rows = -(-len(compared) // 2)
-    with panels(file, rows, 2, size=(9, 3.0 * rows + 1)) as axes:
-        flat: list[Any] = [one for row in axes for one in row]
-        for one in flat[len(compared) :]:
-            one.set_axis_off()
-        for one, what in zip(flat, compared, strict=False):
-            for name, line in what.lines.items():
-                label, colour, style = _shown(name)
-                values, epochs = line.mean(axis=0), np.arange(1, line.shape[1] + 1)
-                one.plot(epochs, values, style, color=colour, linewidth=1.5, label=label)
-                one.fill_between(epochs, line.min(axis=0), line.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-            top = max(float(line.mean(axis=0).max()) for line in what.lines.values()) + 1
-            one.set_ylim(top - 25, top)
-            sizes = ", ".join(name.split(",")[0] for name in what.lines if "," in name)
-            title = f"sigma {what.noise:g}, epsilon {costs[f'{what.noise:g}']:.2f}: {sizes}"
-            named(one, title, "epochs", "test accuracy, %")
-        shared_legend(flat[0], f"{heading} (bands: least and largest)", columns=2)
-
-
-def _shown(name: str) -> tuple[str, str, str]:
-    """Label without the step size, which is another in each panel; colour and style."""
-    first, _, place = name.partition(", ")
-    kind = first.split()[0]
-    return (f"{kind}, {place}" if place else kind), COLOURS[kind], STYLES.get(place, "-")

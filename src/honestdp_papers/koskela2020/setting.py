@@ -24,6 +24,8 @@ LOT, EPOCHS, DELTA = 200, 100, 1e-6
 SWITCH = 50
 """Epochs after which a step size that was found, or held, decays."""
 NOISES = (2.0, 4.0, 6.0, 8.0)
+TUNED_AT = 2.0
+"""The noise at which DP-SGD is tuned in figures 3 and 4."""
 FIRST, TAU = 0.1, 1.0
 """eta0 and tau of ADADP on networks."""
 MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081

@@ -42,7 +42,7 @@ from honestdp_papers.koskela2020.training import (
     switch_of,
 )
 from honestdp_papers.look import COLOURS, logarithmic, named, panels
-from honestdp_papers.mohapatra2022.measures import Measured, accuracy, jackknifed
+from honestdp_papers.measured import Measured, accuracy, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 

@@ -41,8 +41,7 @@ from honestdp_papers.koskela2020.setting import (
     half_decades,
     mnist_normalised,
 )
-from honestdp_papers.mohapatra2022.training import described
-from honestdp_papers.parts import Array, Arrays, Part, Tell
+from honestdp_papers.parts import Array, Arrays, Part, Tell, described
 
 QUICK_RECORDS, QUICK_TESTS, QUICK_EPOCHS, QUICK_SWITCH = 10000, 2000, 20, 10
 QUICK_SIZES = {"mnist-normalised": (784, 64, 64, 64, 10), "cifar10": (1600, 64, 64, 10)}

@@ -14,7 +14,7 @@ from honestdp_papers.koskela2020 import mixture
 from honestdp_papers.koskela2020.mixture import CLIP, EPOCH, FIRST, FIRSTS, LOT, RECORDS, STEPS, TAU, TESTS, part_name
 from honestdp_papers.koskela2020.setting import DELTA, SWITCH
 from honestdp_papers.look import COLOURS, logarithmic, named, panels, shared_legend
-from honestdp_papers.mohapatra2022.measures import Measured, counted, jackknifed
+from honestdp_papers.measured import Measured, counted, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 

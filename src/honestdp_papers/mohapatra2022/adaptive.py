@@ -15,8 +15,9 @@ import numpy as np
 
 from honestdp_papers.claims import Claim, Outcome, Table, judged
 from honestdp_papers.look import COLOURS
+from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
 from honestdp_papers.mohapatra2022.drawing import Line, draw_curves
-from honestdp_papers.mohapatra2022.measures import Measured, accuracy, counted, jackknifed, looks, trained_notes
+from honestdp_papers.mohapatra2022.measures import looks, trained_notes
 from honestdp_papers.mohapatra2022.setting import PUBLISHED, Pair, beside, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import part_name, parts_at
 from honestdp_papers.parts import Array, Part

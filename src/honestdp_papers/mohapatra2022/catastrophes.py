@@ -15,8 +15,9 @@ import numpy as np
 
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
+from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
 from honestdp_papers.mohapatra2022.comparison import DRAWN, OPTIMIZERS, pruned, trained_on, wins
-from honestdp_papers.mohapatra2022.measures import Measured, accuracy, counted, jackknifed, trained_notes
+from honestdp_papers.mohapatra2022.measures import trained_notes
 from honestdp_papers.mohapatra2022.setting import Pair, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import part_name, parts_at
 from honestdp_papers.parts import Array, Part

@@ -14,7 +14,7 @@ import numpy as np
 
 from honestdp_papers.claims import NUMBERS, OURS, Claim, Outcome, Table, judged
 from honestdp_papers.look import named, panels
-from honestdp_papers.mohapatra2022.measures import jackknifed
+from honestdp_papers.measured import jackknifed
 from honestdp_papers.mohapatra2022.regression import LOT, RECORDS, VALUES
 from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished

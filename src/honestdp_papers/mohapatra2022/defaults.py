@@ -14,7 +14,8 @@ import numpy as np
 from honestdp.optimizers import Adam
 from honestdp_papers.claims import Claim, Outcome, Table, judged
 from honestdp_papers.look import named, panels
-from honestdp_papers.mohapatra2022.measures import Measured, accuracy, counted, jackknifed, trained_notes
+from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
+from honestdp_papers.mohapatra2022.measures import trained_notes
 from honestdp_papers.mohapatra2022.setting import NOISES, Pair, beside, is_ours, pair_name, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import training_part
 from honestdp_papers.parts import Array, Part

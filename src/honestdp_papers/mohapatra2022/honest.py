@@ -16,6 +16,7 @@ import numpy as np
 from honestdp.search.design import Design
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
+from honestdp_papers.measured import Measured, counted
 from honestdp_papers.mohapatra2022.honest_cases import Case, case, form_of, stray
 from honestdp_papers.mohapatra2022.honest_noise import COVERAGE, kept
 from honestdp_papers.mohapatra2022.honest_searches import SEARCHES
@@ -35,7 +36,6 @@ from honestdp_papers.mohapatra2022.honest_training import (
     repeats_of,
     searches,
 )
-from honestdp_papers.mohapatra2022.measures import Measured, counted
 from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair
 from honestdp_papers.mohapatra2022.setting import pairs as every_pair
 from honestdp_papers.registry import Finished

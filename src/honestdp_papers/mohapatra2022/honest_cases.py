@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from honestdp.search.secret import drawn
+from honestdp_papers.measured import Measured
 from honestdp_papers.mohapatra2022.honest_noise import kept
 from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_answers
 from honestdp_papers.mohapatra2022.honest_training import OPTIMIZERS, SINGLE, Search, epsilons, pool_name, searches
-from honestdp_papers.mohapatra2022.measures import Measured
 from honestdp_papers.mohapatra2022.setting import OUR_TASKS, Pair, Task, pair_title
 from honestdp_papers.parts import Arrays
 from honestdp_papers.registry import Finished

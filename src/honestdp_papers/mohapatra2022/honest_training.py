@@ -33,8 +33,7 @@ from honestdp.search.space import Candidate, Space, space_of
 from honestdp.training.chunks import plan_chunks
 from honestdp_papers.curves import Exam, Plan, most_together, placed, population_of, seeded
 from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair, Task, model_of, pair_name
-from honestdp_papers.mohapatra2022.training import described
-from honestdp_papers.parts import Arrays, Part, Tell
+from honestdp_papers.parts import Arrays, Part, Tell, described
 
 STEPS, DELTA, FRACTION = 1000, 1e-6, 0.2
 EPSILONS = (1.0, 3.0)

@@ -1,70 +1,15 @@
-"""What is read from kept trainings: accuracies in per cent, differences with their standard errors, and notes on them.
-
-Errors are the jackknife's over the repeats: a number is computed again without each repeat of each optimizer, and what it
-moves by is its error. So a number such as the best of many candidates, which is no average, has one too.
-"""
+"""What is read from kept trainings: accuracies averaged over the repeats, when they were looked at, and notes on them."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from honestdp.data.datasets.gisette import STANDIN
-from honestdp_papers.claims import ERRORS
+from honestdp_papers.measured import accuracy
 from honestdp_papers.mohapatra2022.setting import MORE_REPEATS, REPEATS, pairs
 from honestdp_papers.mohapatra2022.training import QUICK_STEPS
 from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number and its standard error; the error of a single training is not known, and told as 0."""
-
-    value: float
-    error: float
-
-    def above(self, limit: float) -> bool | None:
-        """Whether it is; None where that cannot be told."""
-        return None if abs(self.value - limit) < ERRORS * self.error else self.value > limit
-
-    def at_most(self, limit: float) -> bool | None:
-        above = self.above(limit)
-        return None if above is None else not above
-
-    def __str__(self) -> str:
-        return f"{self.value:+.1f} ± {self.error:.1f}"
-
-    @property
-    def size(self) -> str:
-        """Of a number that has no sign to tell."""
-        return f"{self.value:.1f} ± {self.error:.1f}"
-
-
-def accuracy(parts: Finished, name: str) -> Array:
-    """In per cent, `[repeats, candidates, looks]`."""
-    kept = parts[name]
-    found: Array = 100 * kept["right"].astype(float) / float(kept["tests"])
-    return found
-
-
-def jackknifed(groups: Sequence[Array], number: Callable[[Sequence[Array]], float]) -> Measured:
-    """A number of the means over the repeats of independent groups, each `[repeats, ...]`."""
-    means = [group.mean(axis=0) for group in groups]
-    variance = 0.0
-    for place, group in enumerate(groups):
-        count = len(group)
-        without = [
-            number([*means[:place], np.delete(group, i, axis=0).mean(axis=0), *means[place + 1 :]])
-            for i in range(count)
-            if count > 1
-        ]
-        if without:
-            variance += (count - 1) / count * float(np.square(np.array(without) - np.mean(without)).sum())
-    return Measured(float(number(means)), math.sqrt(variance))
 
 
 def mean_accuracy(parts: Finished, name: str) -> Array:
@@ -95,7 +40,3 @@ def looks(parts: Finished, name: str) -> Array:
     """The steps at which a part was looked at, `[looks]`."""
     kept = parts[name]
     return (np.arange(kept["right"].shape[2]) + 1) * int(kept["every"])
-
-
-def counted(cases: Sequence[bool | None]) -> str:
-    return f"{sum(case is True for case in cases)} of {len(cases)}"

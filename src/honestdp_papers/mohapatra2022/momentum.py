@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from honestdp_papers.claims import Outcome, Table, judged
-from honestdp_papers.mohapatra2022.measures import Measured, accuracy, jackknifed, trained_notes
+from honestdp_papers.measured import Measured, accuracy, jackknifed
+from honestdp_papers.mohapatra2022.measures import trained_notes
 from honestdp_papers.mohapatra2022.setting import MOMENTA, Pair, grid, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import part_name, parts_at
 from honestdp_papers.parts import Array, Part

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import fields
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from honestdp_papers.mohapatra2022.setting import (
     pairs,
     repeats_of,
 )
-from honestdp_papers.parts import Arrays, Part, Tell
+from honestdp_papers.parts import Arrays, Part, Tell, described
 
 QUICK_STEPS = 2000
 """As few as show the shape: in 300 steps Adam, which moves a weight by at most 0.001 a step, gets nowhere."""
@@ -85,12 +84,6 @@ def training_part(
 
     seconds = 1 + len(rules) * plan.repeats * run.steps * step_cost(pair)
     return Part(name, identity, seconds, work, __name__, optional)
-
-
-def described(rule: Rule) -> str:
-    """A rule by its class and the numbers that are not its defaults: a new option of a rule makes no other identity."""
-    given = ((f.name, getattr(rule, f.name)) for f in fields(rule) if getattr(rule, f.name) != f.default)
-    return f"{type(rule).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
 
 
 def step_cost(pair: Pair) -> float:
