@@ -1,8 +1,8 @@
 """Which model `honestdp tune FILE` takes by default: test accuracy on Adult of logistic regression and one hidden layer.
 
-    HONESTDP_DATA=../shared/data python benchmarks/table_models.py --seeds 3
+    HONESTDP_DATA=../shared/data python benchmarks/table_models.py --repeats 3
 
-Each cell is the mean over seeds of a whole `tune` by horizon at delta 1e-6, with a fifth of the records withheld for its score.
+Each cell is the mean over repeats of a whole `tune` by horizon at delta 1e-6, with a fifth of the records withheld for its score.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ def models(features: int) -> dict[str, Callable[[], nn.Module]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--repeats", type=int, default=3)
+    repeats = parser.parse_args().repeats
     data = honestdp.load_dataset("adult")
     (x, y), (unseen, labels) = data.train, data.test
     for epsilon in (0.3, 1.0, 3.0):
         for name, model in models(x.shape[1]).items():
             budget, begun = honestdp.Budget(epsilon, DELTA), time.perf_counter()
             rights = []
-            for _ in range(seeds):
+            for _ in range(repeats):
                 result = honestdp.tune(model, (x, y), budget=budget)
                 with torch.no_grad():
                     found = result.model(torch.as_tensor(unseen)).argmax(1)
                 rights.append(float((found == torch.as_tensor(labels)).float().mean()))
-            seconds = (time.perf_counter() - begun) / seeds
-            spread = statistics.stdev(rights) if seeds > 1 else 0.0
+            seconds = (time.perf_counter() - begun) / repeats
+            spread = statistics.stdev(rights) if repeats > 1 else 0.0
             print(f"{epsilon:<5g}{name:<12}{statistics.mean(rights):.4f} +- {spread:.4f}  {seconds:.1f} s", flush=True)
 
 
