@@ -98,23 +98,85 @@ def adadp(
     s.memory["eta"] = eta * min(max(tau / err, 0.9), 1.1)
 
 
+def factor(pace: float, a: Tensor, b: Tensor, proportional: bool) -> float:
+    """By which a clip or a step size moves: equation (20), or (19)."""
+    if not proportional:
+        return math.exp(pace * float(torch.sign(a @ b)))
+    return max(0.1, 1 + pace * float(a @ b) / (float(a.norm()) * float(b.norm())))
+
+
 def oso(
-    s: Slow, members: list[int], noise: list[Tensor], *, lr: float, clip: float, rho_c: float, rho_r: float
+    s: Slow,
+    members: list[int],
+    noise: list[Tensor],
+    *,
+    lr: float,
+    clip: float,
+    rho_c: float,
+    rho_r: float,
+    momentum: float = 0.0,
+    nu_q: float = 7.124,
+    proportional: bool = False,
+    automatic: bool = False,
 ) -> None:
     c, rho = s.memory.setdefault("clip", clip), s.memory.setdefault("rho", lr)
-    nu_q = 7.124 * s.sigma
-    nu_g = (s.sigma**-2 - nu_q**-2) ** -0.5
-    g = s.flat(members, c, noise[0], nu_g)
-    big = [v / v.norm() for v in s.gradients(members) if float(v.norm()) > c]
-    q = (sum(big, torch.zeros_like(s.theta)) + nu_q * noise[1]) / s.lot
-    s.theta = s.theta - rho * g
+    if automatic:
+        g = c * s.automatic(members, noise[0])
+        q = g / c
+    else:
+        g, q = _clipped_and_direction(s, members, noise, c, nu_q)
+    v = momentum * s.memory.get("v", 0) + g
+    s.theta = s.theta - rho * v
     if s.t > 0:
-        s.memory["clip"] = c * math.exp(rho_c * float(torch.sign(g @ s.memory["q"])))
-        s.memory["rho"] = rho * math.exp(rho_r * float(torch.sign(g @ s.memory["g"])))
-    s.memory["g"], s.memory["q"] = g, q
+        s.memory["clip"] = c * factor(rho_c, g, s.memory["q"], proportional)
+        s.memory["rho"] = rho * factor(rho_r, g, s.memory["v"], proportional)
+    s.memory["v"], s.memory["q"] = v, q
 
 
-def quantile(s: Slow, members: list[int], noise: list[Tensor], *, lr: float, quantile: float, clip: float) -> None:
+def _clipped_and_direction(
+    s: Slow, members: list[int], noise: list[Tensor], c: float, nu_q: float
+) -> tuple[Tensor, Tensor]:
+    nu = nu_q * s.sigma
+    g = s.flat(members, c, noise[0], (s.sigma**-2 - nu**-2) ** -0.5)
+    big = [v / v.norm() for v in s.gradients(members) if float(v.norm()) > c]
+    return g, (sum(big, torch.zeros_like(s.theta)) + nu * noise[1]) / s.lot
+
+
+def adam_oso(
+    s: Slow,
+    members: list[int],
+    noise: list[Tensor],
+    *,
+    lr: float,
+    clip: float,
+    beta1: float,
+    rho_c: float,
+    rho_r: float,
+    nu_q: float,
+    proportional: bool = False,
+    own: bool = True,
+) -> None:
+    c, rho = s.memory.setdefault("clip", clip), s.memory.setdefault("rho", lr)
+    g, q = _clipped_and_direction(s, members, noise, c, nu_q)
+    nu_g = (s.sigma**-2 - (nu_q * s.sigma) ** -2) ** -0.5
+    m = beta1 * s.memory.get("m", 0) + (1 - beta1) * g / (nu_g * c / s.lot + 1e-8)
+    s.theta = s.theta - rho * m / (1 - beta1 ** (s.t + 1))
+    if s.t > 0:
+        s.memory["clip"] = c * factor(rho_c, g, s.memory["q"], proportional)
+        s.memory["rho"] = rho * factor(rho_r, g, s.memory["m"], proportional)
+    s.memory["m"], s.memory["q"] = m, q - g / c if own else q
+
+
+def quantile(
+    s: Slow,
+    members: list[int],
+    noise: list[Tensor],
+    *,
+    lr: float,
+    quantile: float,
+    clip: float,
+    clamped: bool = True,
+) -> None:
     c = s.memory.setdefault("clip", clip)
     s_b = s.lot / 20
     nu_g = (s.sigma**-2 - (2 * s_b) ** -2) ** -0.5
@@ -122,7 +184,7 @@ def quantile(s: Slow, members: list[int], noise: list[Tensor], *, lr: float, qua
     count = sum((1.0 if float(v.norm()) <= c else 0.0) - 0.5 for v in s.gradients(members))
     b = (count + s_b * float(noise[1])) / s.lot + 0.5
     s.theta = s.theta - lr * g
-    s.memory["clip"] = c * math.exp(-0.2 * (min(max(b, 0.0), 1.0) - quantile))
+    s.memory["clip"] = c * math.exp(-0.2 * ((min(max(b, 0.0), 1.0) if clamped else b) - quantile))
 
 
 def horizon(s: Slow, members: list[int], noise: list[Tensor], *, average: bool) -> None:

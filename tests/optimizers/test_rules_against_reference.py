@@ -63,6 +63,30 @@ CASES = {
     "horizon": (rules.Horizon, slow.horizon, [{}, {}], {"average": False}),
     "horizon averaged": (rules.Horizon, slow.horizon, [{}, {}], {"average": True}),
 }
+_OSO = [{"lr": 0.5, "clip": 0.3, "rho_c": 0.1, "rho_r": 0.2}, {"lr": 0.2, "clip": 0.1, "rho_c": 0.2, "rho_r": 0.0}]
+_SHARES = [{"momentum": 0.9, "nu_q": 2.0}, {"momentum": 0.0, "nu_q": 30.0}]
+_ADAM = [{"beta1": 0.9, "nu_q": 7.124, "rho_r": 0.0}, {"beta1": 0.5, "nu_q": 1.5, "rho_r": 0.3}]
+CASES |= {
+    "oso, a momentum and a share each": (
+        rules.OSO, slow.oso, [one | own for one, own in zip(_OSO, _SHARES, strict=True)], {},
+    ),
+    "oso, proportional": (rules.OSO, slow.oso, [one | {"rho_c": 1.5} for one in _OSO], {"proportional": True}),
+    "oso, automatic": (rules.OSO, slow.oso, [one | {"momentum": 0.5} for one in _OSO], {"automatic": True}),
+    "quantile, not clamped": (
+        rules.Quantile,
+        slow.quantile,
+        [{"lr": 0.5, "quantile": 0.5, "clip": 0.3}, {"lr": 0.2, "quantile": 0.8, "clip": 1.5}],
+        {"clamped": False},
+    ),
+}  # fmt: skip
+for own in (False, True):
+    for proportional in (False, True):
+        CASES[f"adam-oso {own} {proportional}"] = (
+            rules.AdamOSO,
+            slow.adam_oso,
+            [one | own for one, own in zip(_OSO, _ADAM, strict=True)],
+            {"own": own, "proportional": proportional},
+        )
 for keep in ("half", "full"):
     for accept in (False, True):
         CASES[f"adadp {keep} {accept}"] = (
@@ -102,15 +126,17 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
                 population._rule, population.params, population.state, lots, step
             )
         draws = [normals.normal(tuple(population.params.shape))]
-        if name == "oso":
+        if population._rule.query(population.state, constants).extra == "direction":
             draws.append(normals.normal(tuple(population.params.shape)))
-        if name == "quantile":
+        if make is rules.Quantile:
             draws.append(normals.normal((2, 1))[:, 0])
         for run, one in enumerate(plain):
             members = lots.indices[step, run, : int(lots.counts[step, run])].tolist()
             reference(one, members, [z[run] for z in draws], **numbers[run], **reference_kwargs(shared, reference))
             one.t += 1
             torch.testing.assert_close(population.params[run], one.theta, rtol=1e-9, atol=1e-11)
+            if "clip" in one.memory:
+                assert population.state["clip"][run].item() == pytest.approx(one.memory["clip"], rel=1e-9)
     final = population.weights()
     for run, one in enumerate(plain):
         expected = one.memory["average"] if name == "horizon averaged" else one.theta

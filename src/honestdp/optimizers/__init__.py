@@ -1,4 +1,4 @@
-"""The papers' optimizers as pure rules over releases, one of our own (Horizon), and the base of a user's own (FixedClip).
+"""The papers' optimizers as pure rules over releases, two of our own, and the base of a user's own (FixedClip).
 
 Each has a name, by which `train`, `tune` and the command line know it, and a grid, which `tune` searches where it gets no space.
 
@@ -11,6 +11,7 @@ SGD(lr=0.1, clip=1.0)
 
 from honestdp.optimizers.adadp import ADADP
 from honestdp.optimizers.adam import Adam
+from honestdp.optimizers.adam_oso import AdamOSO
 from honestdp.optimizers.adam_wosm import AdamWOSM
 from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.momentum import Momentum
@@ -20,6 +21,6 @@ from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
 __all__ = [
-    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Quantile", "Rule",
-    "State",
+    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Quantile",
+    "Rule", "State",
 ]  # fmt: skip

@@ -42,10 +42,7 @@ class AdamWOSM(FixedClip, name="adam-wosm", grid={"clip": CLIPS}):
         super().__post_init__()
 
     def check(self, *, lot: float, noise: float) -> None:
-        if noise == 0:
-            _log.warning(
-                "AdamWOSM divides by the noise: at noise 0 its step size is lr / 1e-8; SGD or Adam suit better"
-            )
+        warn_without_noise("AdamWOSM", noise)
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {"first": torch.zeros_like(params)}
@@ -58,3 +55,8 @@ class AdamWOSM(FixedClip, name="adam-wosm", grid={"clip": CLIPS}):
         spread = column(constants.noise * clip / constants.lot + XI)
         pace = scheduled(self.lr, state, constants) / (spread * bias_correction(self.beta1, step, params))
         return params - pace * first, {"first": first}
+
+
+def warn_without_noise(rule: str, noise: float) -> None:
+    if noise == 0:
+        _log.warning(f"{rule} divides by the noise: at noise 0 its step size is lr / 1e-8; SGD or Adam suit better")

@@ -8,6 +8,7 @@ nu_g = (sigma^-2 - (2 s_b)^-2)^-1/2: both together cost one Gaussian of multipli
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,9 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
     the clip, and is defined where the noise is below lot/10.
 
     lr: the step size. quantile: the part of the records whose gradients are not clipped, 0.5 for the median. clip: to
-    begin with; it moves by C *= exp(-0.2 (b~ - quantile)), b~ held to [0, 1]. weight_decay: see `Rule`.
+    begin with; it moves by C *= exp(-0.2 (b~ - quantile)). clamped: b~, a fraction with noise on it, is held to [0, 1],
+    so that no step moves the clip by more than a fifth; False takes it as it was released, with swings as large as its
+    noise. weight_decay: see `Rule`.
 
     >>> import honestdp
     >>> honestdp.optimizers.Quantile(lr=0.1)
@@ -41,12 +44,20 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
     lr: Number
     quantile: Number = 0.5
     clip: Number = 0.1
+    clamped: bool = True
 
     def __post_init__(self) -> None:
         check_numbers(positive={"lr": self.lr})
         if not isinstance(self.quantile, Tensor):
             checks.probability(quantile=self.quantile)
         check_clip(self.clip, auto=False)
+        if not isinstance(self.clamped, bool):
+            raise InvalidArgument("clamped", self.clamped, "True or False")
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The hyperparameters by name; clamped where it is not."""
+        return {name: value for name, value in super().numbers.items() if (name, value) != ("clamped", True)}
 
     def check(self, *, lot: float, noise: float) -> None:
         if noise >= lot * 2 / NOISE_SHARE:
@@ -63,6 +74,6 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         assert release.fraction is not None
         params = params - scheduled(self.lr, state, constants) * release.gradient
-        below = release.fraction.clamp(0, 1)
+        below = release.fraction.clamp(0, 1) if self.clamped else release.fraction
         clip = (state["clip"] * torch.exp(-CLIP_PACE * (below - self.quantile))).clamp(min=LEAST_CLIP)
         return params, {"step": state["step"] + 1, "clip": clip}
