@@ -11,7 +11,7 @@ from honestdp.checks import HonestdpError
 from honestdp_papers.claims import Outcome
 from honestdp_papers.parts import Arrays, Part
 
-PAPERS = ("mohapatra2022", "koskela2020")
+PAPERS = ("mohapatra2022", "koskela2020", "galli2024")
 Finished = dict[str, Arrays]
 """The arrays of every part by the part's name."""
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.datasets import adult, embedded, enron, gisette
+from honestdp.data.datasets import adult, embedded, enron, gisette, news
 from honestdp.data.named import load_dataset as load
 from honestdp.data.named import names, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable
@@ -30,6 +32,7 @@ SIZES = {
     "enron": (4137, 1035, 5512, 2),
     "enron-counts": (4137, 1035, 5512, 2),
     "gisette-standin": (4800, 1200, 5000, 2),
+    "ag-news-standin": (9650, 6425, 750, 4),
     "digits": (1437, 360, 64, 10),
     "breast-cancer": (455, 114, 30, 2),
 }
@@ -64,7 +67,7 @@ def test_sizes_are_those_of_the_paper(name: str) -> None:
 
 
 def test_every_name_is_covered() -> None:
-    assert set(names()) == set(SIZES) | {"gisette", "cifar10"}  # of which the one is nowhere and the other takes long
+    assert set(names()) == set(SIZES) | {"gisette", "ag-news", "cifar10"}  # two are nowhere and one takes long
     with pytest.raises(InvalidArgument, match=r"one of mnist, .*breast-cancer"):
         load("cifar")
 
@@ -260,3 +263,47 @@ def test_a_damaged_file_is_refused_by_its_checksum(tmp_path: Path, monkeypatch: 
     file.write_bytes(gzip.compress(whole)[:-1000])
     with pytest.raises(DatasetUnavailable, match="cannot be read"):
         load("adult")
+
+
+AG_NEWS = (
+    '"3","Oil up, shares down (AP)","AP - Oil prices rose ""sharply"" again\\on Monday, as the shares fell."\n'
+    '"2","Cup final","The final of the cup, in the rain."\n'
+)
+
+
+def test_ag_news_is_read_in_its_published_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"train": AG_NEWS, "test": AG_NEWS[: AG_NEWS.index("\n") + 1]}.items():
+        (tmp_path / "ag_news").mkdir(exist_ok=True)
+        (tmp_path / "ag_news" / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
+        source = getattr(news, name.upper())
+        own = hashlib.sha256(text.encode()).hexdigest()
+        monkeypatch.setattr(news, name.upper(), replace(source, sha256=own))
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    with pytest.raises(DatasetUnavailable, match=r"2 \+ 1 texts where 120000 \+ 7600 are published"):
+        load("ag-news")
+    monkeypatch.setattr(news, "RECORDS", 2)
+    monkeypatch.setattr(news, "TESTS", 1)
+    found = load("ag-news")
+    assert found.standin is None
+    assert found.y.tolist() == [2, 1, 2]
+    assert found.x.shape == (3, 750)
+    words = news.vocabulary(text for _, text in news.rows_of(AG_NEWS, "here"))
+    assert words[:2] == ["the", "again"]
+    assert "on" not in words
+    assert found.x[0, words.index("sharply")] == found.x[2, words.index("monday")] == 1
+    assert found.x[1].sum() == 4
+    assert not found.x[:, len(words) :].any()
+
+
+def test_rows_that_are_not_ag_news_are_refused_by_their_number() -> None:
+    with pytest.raises(DatasetUnavailable, match=r"row 2 of train\.csv"):
+        news.rows_of(AG_NEWS.replace('"2","Cup', '"5","Cup'), "train.csv")
+
+
+@needs_files
+def test_the_standin_of_ag_news_says_so_and_is_the_same_everywhere() -> None:
+    found = load("ag-news-standin")
+    assert found.standin is not None
+    assert "not AG News itself" in found.standin
+    assert 0.18 < found.y.astype(float).tolist().count(3) / len(found.y) < 0.3
+    assert hashlib.sha256(found.x.tobytes()).hexdigest() == news.STANDIN_SHA256

@@ -81,9 +81,9 @@ def split_rows(count: int) -> tuple[Array, Array]:
 def load_dataset(name: str) -> NamedDataset:
     """A public dataset by its name.
 
-    name: mnist, mnist-signed, fashion-mnist, adult, adult-202, enron, enron-counts, gisette or gisette-standin, which are
-        downloaded once and kept in a cache, cifar10, whose files are put into HONESTDP_DATA by hand, or digits and breast-cancer,
-        which need no files.
+    name: mnist, mnist-signed, fashion-mnist, adult, adult-202, enron, enron-counts, gisette, gisette-standin or ag-news, which
+        are downloaded once and kept in a cache, cifar10 or ag-news-standin, whose files are put into HONESTDP_DATA by hand, or
+        digits and breast-cancer, which need no files.
 
     Returns a NamedDataset: `x` and `y`, `train` and `test` as pairs, `classes`, and where it comes from.
 
@@ -106,7 +106,7 @@ def names() -> tuple[str, ...]:
 
 
 def _loaders() -> dict[str, Callable[[], NamedDataset]]:
-    from honestdp.data.datasets import adult, cifar, embedded, enron, gisette, images
+    from honestdp.data.datasets import adult, cifar, embedded, enron, gisette, images, news
 
     return {
         "mnist": images.mnist,
@@ -119,6 +119,8 @@ def _loaders() -> dict[str, Callable[[], NamedDataset]]:
         "enron-counts": enron.unscaled,
         "gisette": gisette.real,
         "gisette-standin": gisette.standin,
+        "ag-news": news.ag_news,
+        "ag-news-standin": news.standin,
         "digits": embedded.digits,
         "breast-cancer": embedded.breast_cancer,
     }
