@@ -154,7 +154,6 @@ def adam_oso(
     rho_r: float,
     nu_q: float,
     proportional: bool = False,
-    own: bool = True,
 ) -> None:
     c, rho = s.memory.setdefault("clip", clip), s.memory.setdefault("rho", lr)
     g, q = _clipped_and_direction(s, members, noise, c, nu_q)
@@ -164,7 +163,7 @@ def adam_oso(
     if s.t > 0:
         s.memory["clip"] = c * factor(rho_c, g, s.memory["q"], proportional)
         s.memory["rho"] = rho * factor(rho_r, g, s.memory["m"], proportional)
-    s.memory["m"], s.memory["q"] = m, q - g / c if own else q
+    s.memory["m"], s.memory["q"] = m, q
 
 
 def quantile(

@@ -79,14 +79,13 @@ CASES |= {
         {"clamped": False},
     ),
 }  # fmt: skip
-for own in (False, True):
-    for proportional in (False, True):
-        CASES[f"adam-oso {own} {proportional}"] = (
-            rules.AdamOSO,
-            slow.adam_oso,
-            [one | own for one, own in zip(_OSO, _ADAM, strict=True)],
-            {"own": own, "proportional": proportional},
-        )
+for proportional in (False, True):
+    CASES[f"adam-oso {proportional}"] = (
+        rules.AdamOSO,
+        slow.adam_oso,
+        [one | own for one, own in zip(_OSO, _ADAM, strict=True)],
+        {"proportional": proportional},
+    )
 for keep in ("half", "full"):
     for accept in (False, True):
         CASES[f"adadp {keep} {accept}"] = (

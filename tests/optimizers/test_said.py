@@ -15,7 +15,20 @@ import pytest
 import honestdp
 from honestdp import optimizers
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers import ADADP, BY_NAME, OSO, SGD, Adam, AdamWOSM, FixedClip, Horizon, Momentum, Quantile, Rule
+from honestdp.optimizers import (
+    ADADP,
+    BY_NAME,
+    OSO,
+    SGD,
+    Adam,
+    AdamOSO,
+    AdamWOSM,
+    FixedClip,
+    Horizon,
+    Momentum,
+    Quantile,
+    Rule,
+)
 from tests.tiny_search import clouds, linear
 
 RUN = honestdp.Run(records=400, lot=40, steps=2, noise=1.0)
@@ -60,6 +73,7 @@ def test_a_rule_names_what_is_missing_and_what_it_does_not_have(call: Any, said:
 
 RULES = [
     SGD(0.1, 1.0), Momentum(0.1, 0.9, 1.0), Adam(1.0), AdamWOSM("auto"), ADADP(1.0), OSO(0.1), Quantile(0.1), Horizon(),
+    OSO(0.1, momentum=0.5, nu_q=2.0, proportional=True, automatic=True), AdamOSO(), Quantile(0.1, clamped=False),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import torch
 from honestdp.boundary.clipping import gradient_multiplier
 from honestdp.boundary.query import Query
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.oso import DIRECTION_NOISE
+from honestdp.optimizers.learnt import DIRECTION_NOISE
 
 
 def left(noise: float, *, direction: float = 0.0, count: float = 0.0) -> float:

@@ -32,6 +32,7 @@ EVERY_RULE = [
     rules.AdamWOSM(clip="auto"),
     rules.ADADP(clip=1.0),
     rules.OSO(lr=0.1),
+    rules.AdamOSO(),
     rules.Quantile(lr=0.1),
     rules.Horizon(average=True),
 ]

@@ -35,6 +35,9 @@ MIXED: list[rules.Rule] = [
     rules.Momentum(lr=0.1, momentum=0.5, clip=1.5),
     rules.Adam(lr=0.02, clip=0.75),
     rules.Quantile(lr=0.3, quantile=0.3, clip=0.7),
+    rules.OSO(lr=0.2, clip=0.5, nu_q=2.5),
+    rules.AdamOSO(clip=0.2, nu_q=1.5),
+    rules.OSO(lr=0.2, automatic=True),
     rules.AdamWOSM(clip=0.35),
     rules.ADADP(clip=0.45),
     rules.Horizon(),
@@ -126,8 +129,9 @@ def test_every_rule_gets_releases_of_the_noise_its_result_states(monkeypatch: py
     for i, result in enumerate(watch.results):
         mechanism, _, row = watch.of[i]
         sigma, extra = result.run.noise, 0.0
-        if isinstance(result.optimizer, rules.OSO):
-            sigma, extra = left_by(7.124 * sigma, of=sigma), 7.124 * sigma
+        if isinstance(result.optimizer, rules.OSO | rules.AdamOSO) and not result.optimizer.numbers.get("automatic"):
+            extra = result.optimizer.numbers.get("nu_q", 7.124) * sigma
+            sigma = left_by(extra, of=sigma)
         elif isinstance(result.optimizer, rules.Quantile):
             sigma = left_by(2 * 37.5 / 20, of=sigma)
         sent = watch.sent[id(mechanism)]

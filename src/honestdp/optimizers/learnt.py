@@ -48,7 +48,7 @@ class LearntClip(Rule):
     @property
     def numbers(self) -> dict[str, Any]:
         """The hyperparameters by name; options where they are not left as they are."""
-        usual = {"momentum": 0.0, "nu_q": DIRECTION_NOISE, "proportional": False, "automatic": False, "own": True}
+        usual = {"momentum": 0.0, "nu_q": DIRECTION_NOISE, "proportional": False, "automatic": False}
         return {name: value for name, value in super().numbers.items() if _differs(value, usual.get(name))}
 
     def init(self, params: Tensor, constants: Constants) -> State:

@@ -33,7 +33,7 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
 
     lr: the step size. quantile: the part of the records whose gradients are not clipped, 0.5 for the median. clip: to
     begin with; it moves by C *= exp(-0.2 (b~ - quantile)). clamped: b~, a fraction with noise on it, is held to [0, 1],
-    so that no step moves the clip by more than a fifth; False takes it as it was released, with swings as large as its
+    so that no step moves the clip by more than exp(0.2); False takes it as it was released, with swings as large as its
     noise. weight_decay: see `Rule`.
 
     >>> import honestdp
