@@ -41,7 +41,7 @@ class Part:
 
     weight: its share of the work, as seconds on a large GPU, roughly. work(device, tell) returns the arrays to keep.
     module: where the work is written; with all that it imports it is the code that the numbers rest on.
-    optional: a result is made without it where it is not there.
+    optional: a result is made without it where it is not there. flops: what it computes, roughly, where that is known.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Part:
     work: Callable[[str, Tell], Arrays]
     module: str = ""
     optional: bool = False
+    flops: float = 0.0
 
     @property
     def files(self) -> dict[str, str]:

@@ -60,8 +60,10 @@ def _made(chosen: argparse.Namespace) -> int:
         for part in parts.values():
             now = state(part, folder)
             why = f"  ({', '.join(changed(part, folder))})" if now == STALE else ""
-            print(f"{now:<5}  {part.weight:6.1f} s, {100 * part.weight / whole:5.1f} %  {part.name}{why}")
-        print(f"{whole:.0f} s on a large GPU in all, roughly")
+            known = f", {part.flops / 1e12:7.1f} TFLOP" if part.flops else ""
+            print(f"{now:<5}  {part.weight:6.1f} s, {100 * part.weight / whole:5.1f} %{known}  {part.name}{why}")
+        flops = sum(part.flops for part in parts.values())
+        print(f"{whole:.0f} s{f' and {flops:.1e} FLOP' if flops else ''} on a large GPU in all, roughly")
         return 0
     check_device(chosen.device)
     finished = make_all(

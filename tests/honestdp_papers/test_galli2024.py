@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from dp_accounting import SelfComposedDpEvent
 
-from honestdp_papers.galli2024 import setting
-from honestdp_papers.galli2024.setting import AG_NEWS, FASHION, MNIST, STANDIN, UNSTRIDED, Task
+from honestdp import accounting
+from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, SENTENCE, UNTOLD, Outcome
+from honestdp_papers.galli2024 import PAPER, figures, setting, tables, training
+from honestdp_papers.galli2024.noise import calibrated, noise_of
+from honestdp_papers.galli2024.setting import (
+    AG_NEWS,
+    FASHION,
+    MNIST,
+    ONLINE,
+    QUANTILE,
+    STANDIN,
+    THRESHOLD,
+    UNSTRIDED,
+    WOSM,
+    Task,
+)
+from honestdp_papers.registry import Finished
 
 
 @pytest.mark.parametrize("task", [MNIST, FASHION, UNSTRIDED, AG_NEWS, STANDIN], ids=lambda task: task.name)
@@ -26,3 +45,188 @@ def test_weights_steps_and_looks_are_those_of_table_1() -> None:
     assert STANDIN.run(1.0).rate == pytest.approx(AG_NEWS.run(1.0).rate)
     assert setting.step_sizes(7) == pytest.approx([0.003162, 0.01468, 0.06813, 0.3162, 1.468, 6.813, 31.62], rel=1e-3)
     assert setting.clips(7) == pytest.approx([0.01, 0.0464, 0.2154, 1.0, 4.64, 21.54, 100.0], rel=1e-2)
+
+
+SHEET = {
+    MNIST: {ONLINE: (1.50, 1.07, 0.90, 0.80), QUANTILE: (3.03, 1.96, 1.52, 1.28), THRESHOLD: (3.55, 2.27, 1.74, 1.45)},
+    FASHION: {
+        ONLINE: (3.88, 2.08, 1.50, 1.23),
+        QUANTILE: (8.52, 4.39, 3.03, 2.36),
+        THRESHOLD: (10.1, 5.18, 3.55, 2.75),
+    },
+    STANDIN: {
+        ONLINE: (1.16, 0.87, 0.76, 0.69),
+        QUANTILE: (2.20, 1.47, 1.17, 1.01),
+        THRESHOLD: (2.56, 1.68, 1.32, 1.12),
+    },
+}
+"""Noises at k = 7, delta 1e-5, computed elsewhere, to three digits."""
+
+
+@pytest.mark.parametrize("task", SHEET, ids=lambda task: task.name)
+def test_the_noises_in_the_file_are_the_known_ones(task: Task) -> None:
+    for method, noises in SHEET[task].items():
+        runs = len(setting.candidates(method, 7, False))
+        assert runs == {ONLINE: 7, QUANTILE: 35, THRESHOLD: 49}[method]
+        found = [noise_of(task, epsilon, runs, False) for epsilon in task.epsilons]
+        assert found == pytest.approx(noises, rel=6e-3)
+
+
+def test_the_file_is_what_the_accountants_say_and_meets_the_budget() -> None:
+    noise = calibrated(MNIST, 5.0, 49)
+    assert noise == noise_of(MNIST, 5.0, 49, False)
+    event = SelfComposedDpEvent(MNIST.run(noise).event, 49)
+    assert 4.99 < accounting.epsilon(event, delta=setting.DELTA, accountant="moments") <= 5.0
+    assert STANDIN.priced.rate == AG_NEWS.run(1.0).rate
+
+
+def planted(task: Task, best: dict[str, dict[float, tuple[tuple[float, ...], float]]], *, others: float) -> Finished:
+    """Parts of all seeds at k = 7 in which one candidate of each method has a value and all others another one, give or take."""
+    parts: Finished = {}
+    rng = np.random.default_rng(0)
+    for part in training.parts_at(task, (7,), False):
+        _, _, block, method, *at = part.name.split("/")
+        epsilons = [float(at[0][3:])] if at else list(task.epsilons)
+        seeds = 1 if "-" not in block else setting.SEEDS
+        rows = 14 if method == setting.NODP else len(epsilons) * len(setting.candidates(method, 7, False))
+        shape = (seeds, rows, len(task.looks))
+        curves = others + rng.normal(0, 1e-3 * others, shape)
+        for i, epsilon in enumerate(epsilons if method != setting.NODP else []):
+            values = setting.candidates(method, 7, False)
+            wanted, value = best[method][epsilon]
+            place = min(range(len(values)), key=lambda j: np.abs(np.log(np.divide(values[j], wanted))).sum())
+            curves[:, i * len(values) + place] = value * rng.normal(1, 2e-3, (seeds, 1)) + rng.normal(
+                0, 1e-4 * value, shape[2]
+            )
+        key = {"error": curves.astype(np.float32)} if task.error else {"right": (curves * 100).astype(np.uint16)}
+        parts[part.name] = {**key, "tests": np.array(10000), "looks": np.array(task.looks)}
+    return parts
+
+
+def as_printed(task: Task, value: dict[str, float]) -> dict[str, dict[float, tuple[tuple[float, ...], float]]]:
+    printed = tables.PRINTED[tables.key_of(task)]
+    return {
+        method: {epsilon: (printed[method][i] or (0.01, 0.1), value[method]) for i, epsilon in enumerate(task.epsilons)}
+        for method in setting.METHODS
+    }
+
+
+MNIST_VALUES = {ONLINE: 97.0, WOSM: 97.0, THRESHOLD: 93.0, QUANTILE: 92.0}
+
+
+def verdicts(outcome: Outcome, kind: str) -> dict[str, str]:
+    return {claim.claim: claim.verdict for claim in outcome.claims if claim.kind == kind}
+
+
+def test_every_printed_cell_is_a_claim_that_holds_where_it_is_best() -> None:
+    parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
+    found = verdicts(tables.table2(parts, False), NUMBERS)
+    assert len(found) == 17
+    private = [verdict for claim, verdict in found.items() if "Without privacy" not in claim]
+    assert private == [HOLDS] * 16
+
+
+def test_a_planted_wrong_winner_turns_its_cell_alone() -> None:
+    best = as_printed(MNIST, MNIST_VALUES)
+    best[THRESHOLD][5.0] = ((0.3162, 100.0), 95.0)
+    found = verdicts(tables.table2(planted(MNIST, best, others=50.0), False), NUMBERS)
+    turned = [claim for claim, verdict in found.items() if verdict == FAILS and "Without privacy" not in claim]
+    assert len(turned) == 1
+    assert "FixedThreshold at epsilon 5" in turned[0]
+    best = as_printed(MNIST, MNIST_VALUES)
+    best[THRESHOLD][5.0] = ((0.3162, 0.0464), 93.0)  # another pair of the same product
+    found = verdicts(tables.table2(planted(MNIST, best, others=50.0), False), NUMBERS)
+    assert FAILS not in [verdict for claim, verdict in found.items() if "Without privacy" not in claim]
+
+
+def test_a_single_seed_decides_nothing_in_full_size() -> None:
+    parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
+    one = {name: kept for name, kept in parts.items() if "/seed0/" in name}
+    assert set(verdicts(tables.table2(one, False), NUMBERS).values()) == {UNTOLD}
+    assert set(verdicts(figures.figure3(one, False), SENTENCE).values()) == {UNTOLD}
+
+
+def test_the_misprinted_step_size_means_the_products_around_it() -> None:
+    meant = tables.meant(THRESHOLD, (0.03162, 0.0464), 7)
+    levels = {round(np.log10(lr * clip), 2) for lr, clip in meant}
+    assert levels == {-3.17, -2.5}
+    assert tables.meant(THRESHOLD, (0.003162, 4.64), 7) == tables.meant(THRESHOLD, (0.01467, 1.0), 7)
+
+
+def test_figure3_follows_the_numbers() -> None:
+    best = as_printed(MNIST, MNIST_VALUES)
+    for epsilon in (5.0, 7.0, 9.0):
+        best[ONLINE][epsilon] = (best[ONLINE][epsilon][0], 98.5)
+    parts = planted(MNIST, best, others=50.0)
+    assert set(verdicts(figures.figure3(parts, False), SENTENCE).values()) == {HOLDS}
+    for epsilon in (5.0, 7.0):
+        best[ONLINE][epsilon] = (best[ONLINE][epsilon][0], 95.0)
+    found = verdicts(figures.figure3(planted(MNIST, best, others=50.0), False), SENTENCE)
+    assert [claim for claim, verdict in found.items() if verdict != HOLDS] == [
+        "Online is ahead of AdamWOSM at epsilon 5, 7 and 9 (MNIST)"
+    ]
+
+
+@pytest.fixture
+def constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "constant_error", lambda task: 0.08)
+
+
+@pytest.mark.usefixtures("constant")
+def test_figure4_follows_the_numbers() -> None:
+    values = {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03}
+    best = as_printed(FASHION, values)
+    best[QUANTILE][1.0] = ((0.01, 0.1), float("nan"))
+    found = verdicts(figures.figure4(planted(FASHION, best, others=0.1), False), SENTENCE)
+    assert list(found.values()) == [HOLDS, HOLDS, HOLDS, FAILS]  # the planted error of AdamWOSM does not fall
+    best[QUANTILE][1.0] = ((0.01, 0.1), 0.01)
+    found = verdicts(figures.figure4(planted(FASHION, best, others=0.1), False), SENTENCE)
+    assert list(found.values()) == [IN_PART, FAILS, HOLDS, FAILS]
+
+
+def test_figure5_follows_the_numbers_and_says_that_it_is_a_stand_in() -> None:
+    values = {ONLINE: 79.95, WOSM: 80.0, THRESHOLD: 70.0, QUANTILE: 60.0}
+    outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
+    assert "stand-in" in outcome.claims[0].claim
+    assert any("not AG News itself" in note for note in outcome.notes)
+    assert outcome.claims[1].verdict == HOLDS
+    assert outcome.claims[0].verdict != FAILS
+    values = {ONLINE: 82.0, WOSM: 80.0, THRESHOLD: 81.0, QUANTILE: 81.0}
+    outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
+    assert outcome.claims[0].verdict == FAILS
+
+
+TINY = replace(
+    MNIST, records=60, tests=20, lot=6.0, steps=3, epsilons=(3.0,), make=setting.small_convolutional
+)  # looks: the end alone
+
+
+@pytest.mark.parametrize("error", [False, True], ids=["classes", "images"])
+def test_a_part_trains_all_kinds_of_rules_with_noises_of_their_own(
+    error: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    x = torch.tensor(rng.random((80, 1, 28, 28)), dtype=torch.float32)
+    y = x if error else torch.arange(80) % 10
+    monkeypatch.setattr(training, "records_of", lambda task: setting.Records((x[:60], y[:60]), (x[60:], y[60:])))
+    make = setting.small_autoencoder if error else setting.small_convolutional
+    task = replace(TINY, make=make, error=error)
+    rules = [training.rule_of(ONLINE, (0.1,)), training.rule_of(ONLINE, (0.1,)), training.rule_of(QUANTILE, (0.1, 0.5))]
+    grid = training.Grid(task, rules, [0.1, 5000.0, 0.5], (0, 1))
+    found = training.grid_part("tiny", grid).work("cpu", lambda part: None)
+    key = "error" if error else "right"
+    assert found[key].shape == (2, 3, 1)
+    assert (found["clip"] > 0).all()
+    assert not found["lr"][:, 2].any()
+    if error:
+        assert np.array_equal(found[key], training.grid_part("tiny", grid).work("cpu", lambda part: None)[key])
+        assert found[key][:, 1].mean() > found[key][:, 0].mean()  # the noise of 5000 is worse than none
+
+
+def test_the_parts_of_all_items_fit_into_nine_minutes_and_have_names_of_their_own() -> None:
+    parts = [part for item in PAPER.items for part in item.parts(False)]
+    named = {part.name: part for part in parts}
+    assert all(part.identity == named[part.name].identity for part in parts)
+    assert max(part.weight for part in parts) < 400
+    first = [part.name for part in training.parts_at(MNIST, (5, 7, 9), False)][:11]
+    assert all(name.startswith("mnist/k7/seed0/") for name in first)

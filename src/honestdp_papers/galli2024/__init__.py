@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from honestdp_papers.registry import Item, Paper
+from honestdp_papers.registry import Head, Item, Paper, finish_in, parts_in
+
+
+def _head() -> Head:
+    from honestdp_papers.galli2024.page import CHAPTERS, WORDS, settings
+
+    return Head(settings(), list(WORDS), CHAPTERS)
+
+
+def _trained(name: str, about: str, module: str, parts: str) -> Item:
+    own = f"{__name__}.{module}"
+    return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
+
 
 METHOD: tuple[Item, ...] = ()
 """Figures 1 and 2 and Proposition 1: the method itself."""
+COMPARISON = (
+    _trained("figure3", "Accuracy at budgets of whole grids, MNIST", "figures", "parts3"),
+    _trained("figure4", "Error of an autoencoder at budgets of whole grids, Fashion-MNIST", "figures", "parts4"),
+    _trained("figure5", "Accuracy at budgets of whole grids, AG News (stand-in)", "figures", "parts5"),
+    _trained("table2", "The best hyperparameters, MNIST", "tables", "parts2"),
+    _trained("table3", "The best hyperparameters, Fashion-MNIST", "tables", "parts3"),
+    _trained("table4", "The best hyperparameters, AG News (stand-in)", "tables", "parts4"),
+)
+"""Figures 3 to 5 and Tables 2 to 4."""
 
 PAPER = Paper(
+    head=_head,
     name="galli2024",
     title="Online Sensitivity Optimization in Differentially Private Learning",
     citation="Galli, Palamidessi & Cucinotta, AAAI 2024",
-    items=(*METHOD,),
+    items=(*METHOD, *COMPARISON),
 )

@@ -226,9 +226,9 @@ def tasks() -> tuple[Task, ...]:
 
 
 QUICK = {
-    "mnist": {"records": 8000, "tests": 2000, "lot": 128.0, "steps": 250, "make": small_convolutional},
-    "fashion": {"records": 8000, "tests": 1000, "lot": 128.0, "steps": 250, "make": small_autoencoder},
-    "text": {"steps": 500, "make": small_words_network},
+    "mnist": {"records": 4000, "tests": 1000, "lot": 64.0, "steps": 200, "make": small_convolutional},
+    "fashion": {"records": 4000, "tests": 500, "lot": 64.0, "steps": 200, "make": small_autoencoder},
+    "text": {"tests": 2000, "steps": 400, "make": small_words_network},
 }
 
 

@@ -1,0 +1,141 @@
+"""One task's methods side by side: their trainings by case, leads of one over another, and table, figure and notes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from honestdp.data.datasets import news
+from honestdp_papers.claims import Claim, Outcome, Table
+from honestdp_papers.galli2024.measures import BEST, READINGS, Scores, decided, lead, plain_scores, scores_of, told
+from honestdp_papers.galli2024.noise import granularities, noise_of
+from honestdp_papers.galli2024.setting import (
+    DELTA,
+    EVERY,
+    METHODS,
+    ONLINE,
+    QUANTILE,
+    SEEDS,
+    THRESHOLD,
+    WOSM,
+    Task,
+    candidates,
+    sized,
+)
+from honestdp_papers.look import named, panels, shared_legend
+from honestdp_papers.measured import Measured
+from honestdp_papers.registry import Finished
+
+COLOURS = {ONLINE: "#1f77b4", WOSM: "#d62728", THRESHOLD: "#b5651d", QUANTILE: "#2a9d8f"}
+Case = tuple[int, float]
+"""(granularity, epsilon)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One task. cases: every granularity and epsilon at which all methods are there."""
+
+    task: Task
+    cases: dict[Case, dict[str, Scores]]
+    plain: dict[str, Scores]
+    quick: bool
+
+    def at(self, epsilons: Sequence[float]) -> list[Case]:
+        return [case for case in self.cases if case[1] in epsilons]
+
+    def leads(self, first: str, second: str, cases: Sequence[Case], reading: str = BEST) -> dict[Case, Measured]:
+        return {case: lead(self.cases[case][first], self.cases[case][second], reading) for case in cases}
+
+    def sure(self, case: Case, methods: Sequence[str], verdict: bool | None) -> bool | None:
+        seeds = min(self.cases[case][name].seeds for name in methods)
+        return decided(verdict, seeds, self.quick)
+
+    def ahead(
+        self, first: str, second: str, cases: Sequence[Case], by: float = 0.0, reading: str = BEST
+    ) -> list[bool | None]:
+        leads = self.leads(first, second, cases, reading)
+        return [self.sure(case, (first, second), gap.above(by)) for case, gap in leads.items()]
+
+    def spoken(self, first: str, second: str, cases: Sequence[Case], reading: str = BEST) -> str:
+        leads = self.leads(first, second, cases, reading)
+        return ", ".join(f"{gap} (k {k}, epsilon {epsilon:g})" for (k, epsilon), gap in leads.items())
+
+
+def compared(parts: Finished, task: Task, quick: bool) -> Compared:
+    cases = {}
+    for k in granularities(quick):
+        for epsilon in sized(task, quick).epsilons:
+            found = {name: scores_of(parts, task, name, k, epsilon, quick) for name in METHODS}
+            there = {name: scores for name, scores in found.items() if scores is not None}
+            if len(there) == len(METHODS):
+                cases[k, epsilon] = there
+    return Compared(task, cases, plain_scores(parts, task, quick), quick)
+
+
+def notes_of(here: Compared) -> list[str]:
+    task, seeds = sized(here.task, here.quick), {s.seeds for scores in here.cases.values() for s in scores.values()}
+    count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{min(seeds, default=0)}"
+    notes = [
+        f"{count} of the paper's {SEEDS} seeds are trained; ± is one standard error over them, and in full size nothing is "
+        "decided by one seed. Granularities here: "
+        + (", ".join(sorted({str(k) for k, _ in here.cases})) or "none")
+        + ".",
+        f"As in the paper the whole test set is looked at every {EVERY} steps, the best look stands for a training and the best "
+        f"candidate for a method: no budget covers that. The last iterate beside it is what (epsilon, {DELTA:g}) covers, but for "
+        "the choice of the candidate.",
+    ]
+    if here.task.name.endswith("standin"):
+        notes.append(
+            f"AG News's training texts were not to be had: this is {news.STANDIN}. It keeps AG News's rate and steps, so that "
+            f"the noises are AG News's, with lots of {task.lot:.0f} in the place of 512. All of this is of the stand-in."
+        )
+    if here.quick:
+        notes.append(
+            f"Quick version: {task.records} records, {task.steps} steps of lot {task.lot:.0f}, a small network, 3 values of an "
+            "axis and 3 quantiles, two epsilons, one seed, so that no error is known. Verdicts are those of the small version."
+        )
+    return notes
+
+
+def outcome_of(here: Compared, claims: list[Claim]) -> Outcome:
+    task, rows = here.task, list[list[str | float]]()
+    numbers: dict[str, dict[str, list[float]]] = {}
+    for (k, epsilon), scores in here.cases.items():
+        for name, own in scores.items():
+            tops = [own.top(reading) for reading in READINGS]
+            cells = [f"{told(top.value, task)} ± {top.error:.{4 if task.error else 1}f}" for top in tops]
+            noise = noise_of(task, epsilon, len(candidates(name, k, here.quick)), here.quick)
+            rows.append([str(k), f"{epsilon:g}", name, f"{noise:.2f}", str(own.seeds), *cells])
+            numbers.setdefault(f"k{k}, epsilon {epsilon:g}", {})[name] = [top.value for top in tops]
+    for name, own in here.plain.items():
+        cells = [told(own.top(reading).value, task) for reading in READINGS]
+        rows.append(["", "no privacy", name, "0", str(own.seeds), *cells])
+    header = ["k", "epsilon of the grid", "method", "sigma", "seeds", *READINGS]
+    table = Table(f"{task.title}: {task.measure}, of the best candidate of each method", header, rows)
+    return Outcome(claims, {"best and last": numbers}, [table], notes_of(here), lambda file: _draw(file, here))
+
+
+def _draw(file: Path, here: Compared) -> None:
+    ks = sorted({k for k, _ in here.cases}) or [7]
+    with panels(file, 2, len(ks), size=(3.6 * len(ks) + 1, 6.4)) as axes:
+        for row, reading in zip(axes, READINGS, strict=True):
+            for panel, k in zip(row, ks, strict=True):
+                for name in METHODS:
+                    points = [(e, scores[name].top(reading)) for (own, e), scores in here.cases.items() if own == k]
+                    shown = [(e, top) for e, top in points if np.isfinite(top.value)]
+                    panel.errorbar(
+                        [e for e, _ in shown],
+                        [top.value for _, top in shown],
+                        [top.error for _, top in shown],
+                        fmt="o-",
+                        color=COLOURS[name],
+                        linewidth=1.3,
+                        markersize=4,
+                        capsize=2,
+                        label=name,
+                    )
+                named(panel, f"k = {k}, {reading}", "epsilon of the whole grid", here.task.measure)
+        shared_legend(axes[0][0], here.task.title, columns=4)

@@ -1,0 +1,137 @@
+"""What is read from kept trainings: every method's grid at every epsilon, the best checkpoint and the last iterate.
+
+As in the paper the best of all looks at the test set stands for a training, and the candidate with the best mean over the seeds
+for a method. Beside it is the last iterate, which is what a budget covers. Whatever seeds are there are used, and their number is
+said; in full size nothing is decided by a single one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from honestdp_papers.galli2024.setting import NODP, NODP_ADAM, Task, candidates, sized, step_sizes
+from honestdp_papers.galli2024.training import epsilon_blocks, part_name, seed_blocks
+from honestdp_papers.measured import Measured, jackknifed
+from honestdp_papers.parts import Array, Arrays
+from honestdp_papers.registry import Finished
+
+BEST, LAST = "best checkpoint", "last iterate"
+READINGS = (BEST, LAST)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The trainings of one grid: curves `[seeds, candidates, looks]`, in per cent or as an error, and the candidates."""
+
+    curves: Array
+    values: Sequence[tuple[float, ...]]
+    error: bool
+
+    @property
+    def seeds(self) -> int:
+        return len(self.curves)
+
+    def read(self, reading: str) -> Array:
+        """`[seeds, candidates]`; a training that diverged has an infinite error."""
+        if reading == LAST:
+            last: Array = self.curves[:, :, -1]
+            return last
+        found: Array = self.curves.min(axis=2) if self.error else self.curves.max(axis=2)
+        return found
+
+    def winner(self, reading: str) -> int:
+        """The candidate with the best mean over the seeds."""
+        means = self.read(reading).mean(axis=0)
+        return int(means.argmin() if self.error else means.argmax())
+
+    def top(self, reading: str) -> Measured:
+        """That mean and its error."""
+        return jackknifed([self.read(reading)], lambda means: best(means[0], self.error))
+
+    def deviation(self, reading: str) -> float:
+        """Of the best candidate over the seeds."""
+        own = self.read(reading)[:, self.winner(reading)]
+        return float(own.std(ddof=1)) if len(own) > 1 else 0.0
+
+
+def best(values: Array, error: bool) -> float:
+    return float(values.min() if error else values.max())
+
+
+def lead(first: Scores, second: Scores, reading: str) -> Measured:
+    """By how much the first is better: in points of accuracy, or in per cent of the second's error."""
+    return _gap(first.read(reading), second.read(reading), first.error)
+
+
+def behind(scores: Scores, chosen: Sequence[int], reading: str) -> Measured:
+    """The best of some candidates less the best of all: 0 or below; in points, or per cent of the error of the best."""
+    own = scores.read(reading)
+    picked = list(chosen)
+
+    def number(means: Sequence[Array]) -> float:
+        return _better(best(means[0][picked], scores.error), best(means[0], scores.error), scores.error)
+
+    return jackknifed([own], number)
+
+
+def _gap(first: Array, second: Array, error: bool) -> Measured:
+    return jackknifed([first, second], lambda means: _better(best(means[0], error), best(means[1], error), error))
+
+
+def _better(one: float, other: float, error: bool) -> float:
+    if not error:
+        return one - other
+    if not np.isfinite(one) or not np.isfinite(other):
+        return 0.0 if one == other else float("-inf") if not np.isfinite(one) else 100.0
+    return 100 * (1 - one / other)
+
+
+def decided(case: bool | None, seeds: int, quick: bool) -> bool | None:
+    """In full size a single seed decides nothing, for its error is not known."""
+    return case if quick or seeds > 1 else None
+
+
+def curves_of(kept: Arrays) -> Array:
+    """In per cent, or as an error with infinity where a training diverged; `[seeds, runs, looks]`."""
+    if "error" in kept:
+        found: Array = np.nan_to_num(kept["error"].astype(float), nan=np.inf, posinf=np.inf)
+        return found
+    return 100 * kept["right"].astype(float) / float(kept["tests"])
+
+
+def scores_of(parts: Finished, task: Task, method: str, k: int, epsilon: float, quick: bool) -> Scores | None:
+    """A method's grid at one epsilon, of all seeds that are there; None where none is."""
+    own, values = sized(task, quick), candidates(method, k, quick)
+    rows = []
+    for seeds in seed_blocks(own, quick):
+        for epsilons in epsilon_blocks(own, method, quick):
+            name = part_name(own, k, seeds, method, epsilons)
+            if epsilon in epsilons and name in parts:
+                first = epsilons.index(epsilon) * len(values)
+                rows.append(curves_of(parts[name])[:, first : first + len(values)])
+    return Scores(np.concatenate(rows), values, task.error) if rows else None
+
+
+def plain_scores(parts: Finished, task: Task, quick: bool) -> dict[str, Scores]:
+    """Without privacy: by SGD and by Adam."""
+    own, k = sized(task, quick), 3 if quick else 7
+    names = [part_name(own, k, seeds, NODP) for seeds in seed_blocks(own, quick)]
+    rows = [curves_of(parts[name]) for name in names if name in parts]
+    if not rows:
+        return {}
+    both, values = np.concatenate(rows), [(lr,) for lr in step_sizes(k)]
+    return {
+        NODP: Scores(both[:, :k], values, task.error),
+        NODP_ADAM: Scores(both[:, k:], values, task.error),
+    }
+
+
+def told(value: float, task: Task) -> str:
+    return ("diverged" if not np.isfinite(value) else f"{value:.4f}") if task.error else f"{value:.1f}"
+
+
+def unit(task: Task) -> str:
+    return "per cent of the error" if task.error else "points"
