@@ -18,7 +18,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.optimizers import ADADP as ADADPRule
 from honestdp.optimizers import SGD as SGDRule
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
-from honestdp_papers.koskela2020 import PAPER, cifar, networks, table1, table1_noise, training
+from honestdp_papers.koskela2020 import PAPER, cifar, figure2, networks, table1, table1_noise, training
 from honestdp_papers.koskela2020.setting import CIFAR, MNIST, dense, half_decades
 from honestdp_papers.registry import Finished
 
@@ -147,7 +147,7 @@ def test_the_sentence_on_todays_selections_is_computed_from_the_table() -> None:
 
 
 def test_figure2_and_4_draw(tmp_path: Path) -> None:
-    for parts, finish in ((table1.parts_of(True), table1.figure2), (networks.parts4(True), networks.figure4)):
+    for parts, finish in ((table1.parts_of(True), figure2.figure2), (networks.parts4(True), networks.figure4)):
         outcome = finish(made_up(parts, lambda name, candidate: 50.0 - candidate), True)
         assert outcome.draw is not None
         outcome.draw(tmp_path / "figure.png")

@@ -29,7 +29,12 @@ NETWORKS = (
     _trained("figure1a", "ADADP and DP-Adam at its best step sizes, MNIST", "networks", "parts1a"),
     _trained("figure1b", "ADADP and DP-Adam at its best step sizes, CIFAR-10", "networks", "parts1b"),
     _trained("table1", "One run of ADADP against private selection, as printed and today", "table1", "parts_of"),
-    _trained("figure2", "Realisations of ADADP and of private selection", "table1", "parts_of"),
+    Item(
+        "figure2",
+        "Realisations of ADADP and of private selection",
+        finish_in(f"{__name__}.figure2", "figure2"),
+        parts_in(f"{__name__}.table1", "parts_of"),
+    ),
     _trained("figure3", "ADADP and DP-SGD tuned at another noise, MNIST", "networks", "parts3"),
     _trained("figure4", "ADADP and DP-SGD tuned at another noise, CIFAR-10", "networks", "parts4"),
 )

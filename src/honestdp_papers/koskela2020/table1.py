@@ -1,4 +1,4 @@
-"""Table 1 (with the supplement's) and Figure 2: one run of ADADP against private selection of DP-SGD's step size, at one budget.
+"""Table 1 (with the supplement's): one run of ADADP against private selection of DP-SGD's step size, at one budget.
 
 The candidates are 10^(-i/2), i = 1..10, constant for half of the epochs and then decaying. Every selection has a noise of its
 own, with which its whole search meets ADADP's (epsilon, delta) (`table1_noise`). Each candidate is trained a few times at that
@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from honestdp_papers.koskela2020.table1_noise import (
 )
 from honestdp_papers.koskela2020.training import (
     ADADP,
+    PUBLISHED,
     Grid,
     epochs_of,
     grid_part,
@@ -41,7 +41,6 @@ from honestdp_papers.koskela2020.training import (
     sized,
     switch_of,
 )
-from honestdp_papers.look import COLOURS, logarithmic, named, panels
 from honestdp_papers.measured import Measured, accuracy, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
@@ -80,8 +79,10 @@ def parts_of(quick: bool) -> list[Part]:
     """ADADP at several noises first, from which the noises of the selections follow; see `table1_noise`."""
     found = noises(quick)
     own = {found["adadp"]} if quick else {*ADADP_NOISES, found["adadp"]}
-    sought = [optimizer_part(CIFAR, ADADP, noise, quick) for noise in sorted(own)]
-    return sought + [selection_part(name, noise, quick) for name, noise in found["noise"].items()]
+    sought = [optimizer_part(CIFAR, PUBLISHED, noise, quick) for noise in sorted(own)]
+    return [*sought, optimizer_part(CIFAR, ADADP, found["adadp"], quick)] + [
+        selection_part(name, noise, quick) for name, noise in found["noise"].items()
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ class Searched:
     mean: Measured
 
 
-def _searched(parts: Finished, quick: bool) -> list[Searched]:
+def searched(parts: Finished, quick: bool) -> list[Searched]:
     found, count = noises(quick), QUICK_SEARCHES if quick else SEARCHES
     return [
         _drawn(name, selection, found, accuracy(parts, f"table1/{name}")[:, :, -1], count, quick)
@@ -133,8 +134,8 @@ def _drawn(name: str, selection: Any, found: dict[str, Any], kept: Array, count:
     return Searched(name, noise, accuracies, runs, Measured(float(accuracies.mean()), math.sqrt(variance)))
 
 
-def _adadp(parts: Finished, quick: bool) -> tuple[Measured, Array]:
-    kept = accuracy(parts, part_name(CIFAR, ADADP, noises(quick)["adadp"]))[:, 0, -1]
+def adadp(parts: Finished, quick: bool, rule: str = PUBLISHED) -> tuple[Measured, Array]:
+    kept = accuracy(parts, part_name(CIFAR, rule, noises(quick)["adadp"]))[:, 0, -1]
     return jackknifed([kept], lambda means: float(means[0])), kept
 
 
@@ -143,18 +144,22 @@ def _less(first: Measured, second: Measured) -> Measured:
 
 
 def table1(parts: Finished, quick: bool) -> Outcome:
-    own, kept = _adadp(parts, quick)
-    searched = _searched(parts, quick)
-    published = [one for one in searched if one.name.startswith("liu")]
-    modern = [one for one in searched if one.name in MODERN]
-    claims = [*_printed(published), *_sentences(own, published), *_today(own, modern)]
+    own, kept = adadp(parts, quick)
+    text, text_kept = adadp(parts, quick, ADADP)
+    found_by = searched(parts, quick)
+    published = [one for one in found_by if one.name.startswith("liu")]
+    modern = [one for one in found_by if one.name in MODERN]
+    claims = [*_printed(published), *_sentences(own, published), *_today(own, modern), _by_the_text(own, text)]
     found = noises(quick)
     rows: list[list[str | float]] = [
-        ["ADADP", f"{found['adadp']:g}", own.value, own.error, float(kept.std(ddof=1)) if len(kept) > 1 else 0.0, 1.0,
-         f"{PRINTED:.2f}, 0.33, 1"]
-    ]  # fmt: skip
-    for one in searched:
-        printed = SUPPLEMENT.get(_exponent(one.name)) if one.name.startswith("liu") else None
+        [name, f"{found['adadp']:g}", mean.value, mean.error, _deviation(runs), 1.0, printed]
+        for name, mean, runs, printed in (
+            ("ADADP, published code", own, kept, f"{PRINTED:.2f}, 0.33, 1"),
+            ("ADADP, the text's rule", text, text_kept, ""),
+        )
+    ]
+    for one in found_by:
+        printed = SUPPLEMENT.get(exponent(one.name)) if one.name.startswith("liu") else None
         shown = "" if printed is None else f"{printed[0]:.2f}, {printed[1]:.2f}, {printed[2]:g}"
         deviation, runs = float(one.accuracies.std()), float(one.runs.mean())
         rows.append([one.name, f"{one.noise:.4g}", one.mean.value, one.mean.error, deviation, runs, shown])
@@ -170,23 +175,38 @@ def table1(parts: Finished, quick: bool) -> Outcome:
     table = Table("One run of ADADP and private selections at one budget", header, rows)
     numbers = {
         "adadp": [own.value, own.error],
+        "adadp by the text": [text.value, text.error],
         "noises": found,
-        "selections": {one.name: [one.mean.value, one.mean.error, float(one.runs.mean())] for one in searched},
+        "selections": {one.name: [one.mean.value, one.mean.error, float(one.runs.mean())] for one in found_by},
     }
-    return Outcome(claims, numbers, [table], _notes(found, quick))
+    return Outcome(claims, numbers, [table], notes_of(found, quick))
 
 
-def _exponent(name: str) -> int:
+def _deviation(runs: Array) -> float:
+    return float(runs.std(ddof=1)) if len(runs) > 1 else 0.0
+
+
+def _by_the_text(own: Measured, text: Measured) -> Claim:
+    gap = _less(text, own)
+    return judged(
+        "ADADP as the text has it is as good at this budget as the published code",
+        [gap.above(-AS_GOOD)],
+        f"{text.value:.1f} % and {own.value:.1f} %: text less code {gap}; at most {AS_GOOD:g} behind counts as good",
+        kind=OURS,
+    )
+
+
+def exponent(name: str) -> int:
     return int(name.rpartition("^")[2])
 
 
 def _printed(published: list[Searched]) -> list[Claim]:
     cases: list[bool | None] = []
     for one in published:
-        gap = Measured(abs(one.mean.value - SUPPLEMENT[_exponent(one.name)][0]), one.mean.error)
+        gap = Measured(abs(one.mean.value - SUPPLEMENT[exponent(one.name)][0]), one.mean.error)
         cases.append(gap.at_most(NEAR))
     told = ", ".join(
-        f"{one.mean.value:.1f} and {SUPPLEMENT[_exponent(one.name)][0]:.1f} (2^{_exponent(one.name)})"
+        f"{one.mean.value:.1f} and {SUPPLEMENT[exponent(one.name)][0]:.1f} (2^{exponent(one.name)})"
         for one in published
     )
     return [
@@ -205,9 +225,9 @@ def _sentences(own: Measured, published: list[Searched]) -> list[Claim]:
     fewest = min((float(one.runs.mean()) for one in as_good), default=math.inf)
     few = [gap.above(0) for one, gap in gaps.items() if one.runs.mean() < 100]
     many = [gap.above(-AS_GOOD) for gap in gaps.values()]
-    order = sorted(published, key=lambda one: _exponent(one.name))
+    order = sorted(published, key=lambda one: exponent(one.name))
     steps = [_less(one.mean, other.mean).above(-AS_GOOD) for one, other in itertools.pairwise(order)]
-    told = ", ".join(f"{gap} (2^{_exponent(one.name)})" for one, gap in gaps.items())
+    told = ", ".join(f"{gap} (2^{exponent(one.name)})" for one, gap in gaps.items())
     return [
         judged(
             "One run of ADADP is better than Liu & Talwar's selection with fewer than a hundred runs",
@@ -254,12 +274,13 @@ def _today(own: Measured, modern: list[Searched]) -> list[Claim]:
     ]
 
 
-def _notes(found: dict[str, Any], quick: bool) -> list[str]:
+def notes_of(found: dict[str, Any], quick: bool) -> list[str]:
     notes = [
         f"ADADP's sigma is not printed: {found['adadp']:g} is "
         + ("a choice of ours" if quick else f"where its accuracy is the printed {PRINTED:g} %")
         + (" (PROVISIONAL: not found yet)" if found["provisional"] else "")
-        + f". Its run costs epsilon {found['epsilon']['moments']:.3f} by moments, which Liu & Talwar's searches were given, and "
+        + ". ADADP is that of the published code, from which the printed numbers are. Its run costs "
+        f"epsilon {found['epsilon']['moments']:.3f} by moments, which Liu & Talwar's searches were given, and "
         f"{found['epsilon']['pld']:.3f} by the tight accountant, which today's selections were given; delta {DELTA:g}.",
         f"Searches are drawn from {REPEATS} trainings of each candidate at each noise; the standard error is that of the "
         "trainings. papernot-steinke and envelope run so many candidates that a given one is among them with probability "
@@ -273,47 +294,3 @@ def _notes(found: dict[str, Any], quick: bool) -> list[str]:
             "training each, and a sigma that was not sought."
         )
     return notes
-
-
-def figure2(parts: Finished, quick: bool) -> Outcome:
-    _, kept = _adadp(parts, quick)
-    searched = _searched(parts, quick)
-    spread = {one.name: (float(np.quantile(one.accuracies, 0.1)), float(one.accuracies.max())) for one in searched}
-    cases: list[bool | None] = [
-        bool(kept.min() >= low) for name, (low, _) in spread.items() if name.startswith("liu") and _exponent(name) >= -4
-    ]
-    claims = [
-        judged(
-            "Realisations of ADADP vary little, those of selections with few runs a lot",
-            cases,
-            f"the worst of {len(kept)} runs of ADADP, {kept.min():.1f} %, against the worst tenth of the searches: "
-            + ", ".join(f"{low:.1f} % ({name})" for name, (low, _) in spread.items()),
-        )
-    ]
-    points = {one.name: (one.runs[:200], one.accuracies[:200]) for one in searched}
-    numbers = {name: {"runs": runs.tolist(), "accuracy": values.tolist()} for name, (runs, values) in points.items()}
-    return Outcome(
-        claims,
-        {"adadp": kept.tolist(), "searches": numbers},
-        [],
-        _notes(noises(quick), quick),
-        lambda file: _draw(file, kept, points),
-    )
-
-
-def _draw(file: Path, own: Array, points: dict[str, tuple[Array, Array]]) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(points)))
-    with panels(file, 1, 2, size=(10, 4.8)) as axes:
-        for one, chosen in zip(axes[0], (False, True), strict=True):
-            for shade, (name, (runs, values)) in zip(shades, points.items(), strict=True):
-                if (name in MODERN) is chosen:
-                    one.plot(np.maximum(runs, 1), values, "o", color=shade, markersize=3, alpha=0.5, label=name)
-            one.plot(np.ones(len(own)), own, "D", color=COLOURS["ADADP"], markersize=6, label="ADADP")
-            logarithmic(one.xaxis)
-            one.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0,)))
-            title = "today's selections" if chosen else "Liu & Talwar, by gamma"
-            named(one, title, "trainings in a search", "test accuracy, %")
-            one.legend(fontsize=8, frameon=False, loc="lower right")
