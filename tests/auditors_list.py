@@ -17,12 +17,12 @@ PARTS: dict[str, tuple[str, ...]] = {
     "The door of training": (
         "boundary/query.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py", "boundary/clipping.py",
         "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",
-        "boundary/rounds.py",
+        "boundary/rounds.py", "boundary/ranks.py",
     ),
     "What comes in": (
         "boundary/data.py", "boundary/arrays.py", "boundary/people.py", "boundary/unread.py", "boundary/layouts.py",
-        "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/whereabouts.py", "boundary/augmenting.py",
-        "augment/__init__.py",
+        "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/slices.py", "boundary/whereabouts.py",
+        "boundary/augmenting.py", "augment/__init__.py",
     ),
     "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py"),
     "Tables: what a row becomes, and what is learnt of columns": (

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from honestdp.accounting.events import UnknownEvent
     from honestdp.accounting.rdp import AccountingWarning, FallBack
     from honestdp.boundary.decoding import RecordFailed, WorkerDied
+    from honestdp.boundary.ranks import RankLost
     from honestdp.data.sources import DatasetUnavailable
     from honestdp.estimators.steps import UncountedUse
     from honestdp.federated.client import RoundFailed, RoundsOver
@@ -46,6 +47,7 @@ _HOMES = {
         "accounting.events": "UnknownEvent",
         "accounting.rdp": "AccountingWarning FallBack",
         "boundary.decoding": "RecordFailed WorkerDied",
+        "boundary.ranks": "RankLost",
         "data.sources": "DatasetUnavailable",
         "federated.client": "RoundFailed RoundsOver",
         "estimators.steps": "UncountedUse",
@@ -68,7 +70,7 @@ __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
     "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
     "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
-    "NotPrivate", "OtherUnit", "OverBudget", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
+    "NotPrivate", "OtherUnit", "OverBudget", "RankLost", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
     "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "TamperedFolder", "UncountedUse", "UnknownEvent",
     "Unreadable", "WorkerDied",
 ]  # fmt: skip

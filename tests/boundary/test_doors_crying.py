@@ -237,7 +237,7 @@ def test_a_record_that_is_handed_to_on_step_cries(monkeypatch: pytest.MonkeyPatc
 def test_a_gradient_without_noise_cries(monkeypatch: pytest.MonkeyPatch) -> None:
     from honestdp.boundary import release
 
-    before, after = "_noisy(gradient, deviation, params, constants, noise)", "gradient"
+    before, after = "_noisy(gradient, deviation, params, constants, noise, ranks)", "gradient"
     planted(monkeypatch, release, release, "release", before, after)
     monkeypatch.setattr(mechanism, "release", release.release)
     with pytest.raises(CriedOut, match=r"honestdp\.optimizers"):
@@ -310,8 +310,19 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
             "split",
             "unit",
         },
-        "Intake": {"augment", "bytes_per_run", "decoding", "fingerprint", "mechanism", "rehearsal", "rounds", "unit"},
-        "Mechanism": {"between_blocks", "random_state", "restore", "settle", "steps"},
+        "Intake": {
+            "augment",
+            "bytes_per_run",
+            "compare",
+            "decoding",
+            "fingerprint",
+            "mechanism",
+            "ranks",
+            "rehearsal",
+            "rounds",
+            "unit",
+        },
+        "Mechanism": {"between_blocks", "check_alike", "random_state", "restore", "settle", "steps"},
         "ScoreDoor": {"score"},
         "Captured": {"replay"},
     }
@@ -327,7 +338,7 @@ def test_every_attribute_of_the_doors_is_private_but_what_is_listed() -> None:
     }
     assert public == {"Mechanism.constants", "PrivateData.augment"}
     assert {field.name for field in fields(intake.Intake) if not field.name.startswith("_")} == {
-        "question", "layout", "dtype", "fingerprint", "unit",
+        "question", "layout", "dtype", "fingerprint", "ranks", "unit",
     }  # fmt: skip
 
 

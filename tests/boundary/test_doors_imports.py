@@ -18,6 +18,7 @@ TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
 
 WORDS = {
     "clipping": {"gradient_multiplier"},
+    "ranks": {"ALONE", "Joined", "RankLost", "Ranks"},
     "query": {"LEAST_CLIP", "Constants", "Query", "Release", "State"},
     "seed": {"Seed"},
     "generators": {"lent", "seed_all"},
@@ -47,7 +48,7 @@ DOORS = {
     "data.PrivateData": {
         "federated.client", "federated.rounds", "models.evaluation", "search.after_charge",
         "search.configuration", "search.lifecycle", "search.planning", "search.remembering", "search.runs", "search.tune",
-        "training.charging", "training.preparation", "training.train",
+        "training.charging", "training.preparation", "training.torchrun", "training.train",
     },
     "intake.Intake": {"training.loop"},
     "intake.take_in": {"federated.rounds", "training.train"},
@@ -131,6 +132,7 @@ def test_no_module_of_the_boundary_is_named_in_a_string_but_by_the_front_door() 
     named = [hit for hit in _strings(SOURCES) if "boundary" in hit.split()[1]]
     assert sorted(named) == [
         "honestdp boundary.metrics", "honestdp boundary.people", "honestdp.errors boundary.decoding",
+        "honestdp.errors boundary.ranks",
     ]  # fmt: skip
 
 

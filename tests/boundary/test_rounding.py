@@ -205,7 +205,7 @@ def moved_by_the_last(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> float:
     """By how many clips the last record moves a sum without noise."""
     query = Query(torch.tensor([1.0]))
     # The sum itself: what leaves is noisy first, and of as few digits as the model's weights.
-    monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype: total.double())
+    monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype, ranks: total.double())
     whole, without = (released(part, query, Silence(), lot=1.0, sigma=0.0).gradient for part in (x, x[:-1]))
     return (whole - without).norm().item()
 
@@ -246,7 +246,7 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through a layer with a rule and through one without; with the margin in force, and made for it."""
-    monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype: total.double())
+    monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype, ranks: total.double())
     plain_layer = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(plain_layer.weight)
     for model in (plain_layer, Linear(1)):

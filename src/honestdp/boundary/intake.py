@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +17,14 @@ from honestdp.boundary.decoding import deaths_named
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.metrics import Metric
 from honestdp.boundary.query import Constants
+from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.records import BlankRecords, Records
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.release import Question, width_of
 from honestdp.boundary.rounds import MechanismOfRounds
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.slices import check_alike, mark_of, share_of
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
@@ -47,6 +50,15 @@ class Intake:
     unit: Unit = ROW
     """Whose record it is."""
 
+    ranks: Ranks = ALONE
+    """With whom the records are shared out."""
+    _given: str = ""
+    """A mark of all records as this rank was given them."""
+
+    def compare(self) -> None:
+        """An error on all ranks where they were not given the same records in the same order; before a lot is drawn."""
+        check_alike(self._given, self.ranks)
+
     @property
     def augment(self) -> Augmentation | None:
         """How records are varied in training."""
@@ -56,8 +68,9 @@ class Intake:
         self, constants: Constants, *, seed: Seed, secure: bool, pause: int | None = None, rows: Seed | None = None
     ) -> Mechanism:
         """rows: from which it follows which rows of people count, the same for all runs; by default `seed`."""
-        records, classes = self._records.drawn((rows or seed).child("rows")), self._classes
-        return Mechanism(self.question, records, constants, seed=seed, secure=secure, classes=classes, pause=pause)
+        whose = self.ranks.seed_of(rows or seed)
+        how: dict[str, Any] = {"secure": secure, "classes": self._classes, "pause": pause, "ranks": self.ranks}
+        return Mechanism(self.question, self._records.drawn(whose.child("rows")), constants, seed=seed, **how)
 
     def rounds(self, constants: Constants, *, seeds: Sequence[Seed], secure: bool) -> MechanismOfRounds:
         """The mechanism of runs that are trained in rounds, each from a seed of its own."""
@@ -98,24 +111,29 @@ def take_in(
     marked: bool = False,
     lot: float | None = None,
     strict: bool = False,
+    ranks: Ranks = ALONE,
+    secret: Seed | None = None,
 ) -> Intake:
     """Check model, loss and data against each other and against the declared number of records.
 
     lot: the expected size of a lot, at whose width model and loss are tried. strict: see `honestdp.train_population`.
     marked: with a fingerprint of the data.
     by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
+    ranks: who share the data out, all of which have been given them whole: see `Intake.compare`. secret: of theirs.
     """
     refuse_by_name(module)
     layout = layout_of(module, device)
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
-    source = data._open(device=device, dtype=dtype, workers=workers)
-    if len(source) != records and not by_coin:
+    if len(data) != records and not by_coin:
         wanted = (
-            f"{len(source)}, as many {data.unit.plural} as the data has. The number is not taken from the data, because it sets "
+            f"{len(data)}, as many {data.unit.plural} as the data has. The number is not taken from the data, because it sets "
             "the rate and the epsilon and so must be public: declare it in the Run, and pass exactly that many "
             f"{data.unit.plural}"
         )
         raise InvalidArgument("records", records, wanted)
+    given = mark_of(data, secret) if ranks.size > 1 and secret is not None else ""
+    mark, data = data.fingerprint() if marked else None, share_of(data, ranks)
+    source = data._open(device=device, dtype=dtype, workers=workers)
     working = copy.deepcopy(module).to(device)
     x, y = source.blank(working)
     loss = loss or default_loss(y)
@@ -126,8 +144,7 @@ def take_in(
         labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:
         check_labels(*labels, classes)
-    mark = data.fingerprint() if marked else None
-    return Intake(Question(working, loss, strict, rows), layout, dtype, source, classes, mark, data.unit)
+    return Intake(Question(working, loss, strict, rows), layout, dtype, source, classes, mark, data.unit, ranks, given)
 
 
 def open_door(

@@ -7,6 +7,9 @@ They run one by one, or on a GPU eight at a time as one captured graph (`capture
 The lots of a block of steps are drawn before its steps, for they do not depend on the weights, and the host knows how long
 each is: steps whose lots fit the captured shape are replayed, the rare others run one by one, in as many pieces as their lots
 need. No lot is cut to a shape.
+
+Several processes may make the steps together (`ranks`), each with its share of the records: its lots are drawn from these, at the
+rate of the whole. They make the same steps in the same order, one by one, for how many there are in a block is public.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from honestdp.boundary.augmenting import Variants
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query, Release, State, Steps
+from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.records import Records
 from honestdp.boundary.release import Examples, Question, release, width_of
 from honestdp.boundary.sampling import Lots, PendingLots, block_steps
@@ -42,8 +46,12 @@ class Mechanism:
         secure: bool = False,
         classes: int | None = None,
         pause: int | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        """pause: calls of `steps` end at every multiple of so many steps, for whoever looks at the weights there."""
+        """pause: calls of `steps` end at every multiple of so many steps, for whoever looks at the weights there.
+        ranks: with whom the steps are made; `records` are this one's share, and `seed` and `constants` are those of the whole.
+        """
+        seed, self._ranks = ranks.seed_of(seed), ranks
         device = constants.noise.device
         self.constants = constants
         self._records, self._question, self._classes = records, question, classes
@@ -57,6 +65,7 @@ class Mechanism:
         self._begun: tuple[Lots, int] | None = None
         self._captured: Captured | None = None
         self._capturable = device.type == "cuda" and records.resident and question.capturable
+        self._capturable &= ranks.size == 1  # a graph cannot wait for other processes
         self._block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
         if pause is not None:
             # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.
@@ -121,11 +130,15 @@ class Mechanism:
         # torch's own generator serves a model's dropout and nothing of privacy.
         shared = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
         varied = [] if self._variants is None else self._variants.state()
-        return [before, shared, *varied, *self._noise.state()]
+        return self._ranks.gathered([before, shared, *varied, *self._noise.state()])
+
+    def check_alike(self, params: Tensor) -> None:
+        """An error where another rank has other weights."""
+        self._ranks.check_alike(params)
 
     def restore(self, random_state: list[Tensor], *, step: int) -> None:
         """Go on from where `random_state` was taken, after so many steps."""
-        self._made = step
+        self._made, random_state = step, self._ranks.own(random_state)
         self._pending = self._begun = self._captured = None
         self._choice.set_state(random_state[0])
         device = self.constants.noise.device
@@ -193,7 +206,8 @@ class Mechanism:
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
         question, constants, noise = self._question, self.constants, self._noise
-        return release(lot, params, query, question=question, constants=constants, noise=noise, width=self._width)
+        how: dict[str, Any] = {"noise": noise, "width": self._width, "ranks": self._ranks}
+        return release(lot, params, query, question=question, constants=constants, **how)
 
     def _fits(self, lots: Lots, group: range) -> bool:
         longest = lots.longest[group.start : group.stop]

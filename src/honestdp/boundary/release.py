@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from honestdp.boundary.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
 from honestdp.boundary.noise import NoiseSource
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
 from honestdp.checks import InvalidArgument
@@ -109,10 +110,12 @@ def release(
     constants: Constants,
     noise: NoiseSource,
     width: int = PIECE,
+    ranks: Ranks = ALONE,
 ) -> Release:
     """One step of a population: the lot to what may leave. params: `[runs, d]`.
 
     lot: in as many pieces as it takes, of at most `width` examples of each run; that number is public.
+    ranks: over which the lot is spread; this is the part of it that is here, and what is released is of the whole.
     """
     query = _within_bounds(query, len(params))
     terms = _terms(constants, width)
@@ -143,9 +146,9 @@ def release(
                     count += centred_count(found.norms, examples.present, query)
     deviation = gradient_multiplier(constants.noise, query) * query.clip
     return Release(
-        _noisy(gradient, deviation, params, constants, noise),
-        _noisy(direction, query.extra_noise, params, constants, noise) if query.extra == "direction" else None,
-        _noisy_fraction(count, query.extra_noise, constants, noise) if query.extra == "quantile" else None,
+        _noisy(gradient, deviation, params, constants, noise, ranks),
+        _noisy(direction, query.extra_noise, params, constants, noise, ranks) if query.extra == "direction" else None,
+        _noisy_fraction(count, query.extra_noise, constants, noise, ranks) if query.extra == "quantile" else None,
     )
 
 
@@ -190,21 +193,29 @@ def _plus(total: Tensor | None, piece: Tensor) -> Tensor:
 
 
 def _noisy(
-    total: Tensor | None, deviation: Tensor | None, params: Tensor, constants: Constants, noise: NoiseSource
+    total: Tensor | None,
+    deviation: Tensor | None,
+    params: Tensor,
+    constants: Constants,
+    noise: NoiseSource,
+    ranks: Ranks,
 ) -> Tensor:
     """total + deviation / L * N(0, I) in the shape and precision of `params`, and 0 in its gaps."""
     assert deviation is not None
     total = torch.zeros_like(params) if total is None else total
-    answer = noisy(total, deviation / constants.lot, noise, dtype=params.dtype)
+    answer = noisy(total, deviation / constants.lot, noise, dtype=params.dtype, ranks=ranks)
     for gap in constants.layout.gaps:
         answer[:, gap] = 0
     return answer
 
 
-def _noisy_fraction(count: Tensor, deviation: Tensor | None, constants: Constants, noise: NoiseSource) -> Tensor:
+def _noisy_fraction(
+    count: Tensor, deviation: Tensor | None, constants: Constants, noise: NoiseSource, ranks: Ranks
+) -> Tensor:
     """b~, `[runs]`."""
     assert deviation is not None
-    return noisy(count[:, None] / constants.lot, deviation / constants.lot, noise, dtype=count.dtype)[:, 0] + 0.5
+    share, deviation = count[:, None] / constants.lot, deviation / constants.lot
+    return noisy(share, deviation, noise, dtype=count.dtype, ranks=ranks)[:, 0] + 0.5
 
 
 def _within_bounds(query: Query, runs: int) -> Query:

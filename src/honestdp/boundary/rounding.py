@@ -24,6 +24,7 @@ from torch import Tensor
 
 from honestdp import kernels
 from honestdp.boundary.noise import NoiseOfEach, NoiseSource, NoNoise
+from honestdp.boundary.ranks import ALONE, Ranks
 
 FINENESS = 2.0**-13
 _TO_WHOLE = 1.5 * 2.0**52
@@ -41,11 +42,14 @@ def grid(deviation: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch.dtype) -> Tensor:
+def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch.dtype, ranks: Ranks = ALONE) -> Tensor:
     """total + deviation N(0, I), rounded to the grid: `[runs, width]` of `dtype`.
 
-    total: `[runs, width]`, float32 or float64, private. deviation: `[runs]`, public.
+    total: `[runs, width]`, float32 or float64, private. deviation: `[runs]`, public. ranks: whose totals are added up, each with
+    its share of the noise in it, before the sum is rounded.
     """
+    if ranks.size > 1:
+        return _of_ranks(total, deviation, source, ranks).to(dtype)
     if isinstance(source, NoNoise):
         return total.to(dtype)
     if isinstance(source, NoiseOfEach):
@@ -62,6 +66,17 @@ def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch
     out = torch.empty(total.shape, dtype=dtype)
     _on_cpu(total.numpy(), deviation.double()[:, None].numpy(), shift[:, None].numpy(), source, out.numpy())
     return out
+
+
+def _of_ranks(total: Tensor, deviation: Tensor, source: NoiseSource, ranks: Ranks) -> Tensor:
+    """The sum of all ranks' totals and of their shares of the noise, rounded: float64, the same on every rank."""
+    own, shift = deviation.double()[:, None] * ranks.noise_share(), (grid(deviation) * _TO_WHOLE)[:, None]
+    if total.is_cuda:
+        drawn = source.normal(tuple(total.shape)).mul_(own).add_(total)
+    else:
+        drawn = torch.empty(total.shape, dtype=torch.float64)
+        _on_cpu(total.numpy(), own.numpy(), torch.zeros_like(shift).numpy(), source, drawn.numpy())
+    return ranks.sum_(drawn).add_(shift).sub_(shift)
 
 
 Numbers = np.ndarray[Any, Any]

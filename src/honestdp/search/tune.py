@@ -52,6 +52,7 @@ from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model
 from honestdp.training.preparation import preparation
 from honestdp.training.progress import spinner
+from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.watching import refuse_watching
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
@@ -183,6 +184,7 @@ def asked(
 ) -> Asked:  # fmt: skip
     """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
     compute = checked(compute)
+    refuse_ranks(compute, "a search")
     refuse_watching(on_step)
     if compute.checkpoint is not None:
         wanted = "left out for a search, which keeps its progress in the folder `out`"

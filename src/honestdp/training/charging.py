@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import nn
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import try_out
 from honestdp.boundary.noise import noise_source
+from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import LEDGER_VARIABLE
@@ -49,6 +51,7 @@ STAYS = "what was charged for it stays charged"
 class Charging:
     """What is to be charged to which books. watch: who looks at a run of so many steps, if anybody does.
 
+    ranks: who train together; the first of them pays, once all have tried what can be tried.
     balance: the dataset's, once it is charged. charge: what the checkpoint keeps of it.
     """
 
@@ -60,14 +63,19 @@ class Charging:
     secure: bool
     strict: bool
     watch: Callable[[int], Watch | None]
+    ranks: Ranks = ALONE
     balance: Balance | None = field(init=False, default=None)
     charge: dict[str, str] = field(init=False, default_factory=dict)
 
     def pay(self, data: PrivateData, modules: Sequence[nn.Module], runs: Sequence[Run], device: torch.device) -> None:
         """Try what can be tried, then charge the events of these very runs, durably."""
-        from honestdp.ledger.spending import Spending
-        from honestdp.selection import Compose
+        kept = self.ranks.first(self._known)
+        look = kept is None and self.ranks.is_first
+        self.ranks.together(lambda: self._try(data, modules, runs, device, look=look), words=True)
+        self.charge, self.balance = self.ranks.first(lambda: self._paid(kept, data, runs))
 
+    def _known(self) -> dict[str, str] | None:
+        """What the checkpoint knows of its charge; an error where it is another's."""
         kept = None if self.place is None else checkpoints.charge_of(self.place)
         if kept == {}:
             wanted = (
@@ -79,14 +87,22 @@ class Charging:
                 f"{kept['dataset']!r}, which the training in this checkpoint was charged to, or with another checkpoint"
             )
             raise InvalidArgument("dataset", self.books.dataset, wanted)
-        self._try(data, modules, runs, device, look=kept is None)
+        return kept
+
+    def _paid(
+        self, kept: dict[str, str] | None, data: PrivateData, runs: Sequence[Run]
+    ) -> tuple[dict[str, str], Balance]:
+        from honestdp.ledger.spending import Spending
+        from honestdp.selection import Compose
+
         spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs), unit=data.unit.person)
         self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
         if kept is None and self.place is not None:
             self._account().ledger.balance(self.books.dataset)  # no file for a dataset that has no budget
             checkpoints.begin(self.place, self.charge)
         what = "honestdp train" if len(runs) == 1 else f"honestdp train_population, {len(runs)} runs"
-        self.balance = self._charged(spending, what=what, new=kept is None)
+        balance = self._charged(spending, what=what, new=kept is None)
+        return self.charge, balance
 
     def _charged(self, spending: Any, *, what: str, new: bool) -> Balance:
         from honestdp.ledger import LedgerError
@@ -101,15 +117,16 @@ class Charging:
 
     def start(self, progress: Progress) -> None:
         """Before the next step: the checkpoint with its seed and a new token is on the disk, and the token in the ledger."""
-        place = self.place
-        if place is None:
-            return
+        if self.place is not None:
+            self.charge = self.ranks.first(partial(self._begun, self.place, progress))
 
+    def _begun(self, place: File, progress: Progress) -> dict[str, str]:
         def keep(token: dict[str, str]) -> None:
             progress.charge = self.charge = self.charge | token
             checkpoints.save(place, progress)
 
         self._account().resume(self.charge, keep)
+        return self.charge
 
     def _account(self) -> Account:
         from honestdp.ledger.paying import Account
@@ -121,7 +138,8 @@ class Charging:
         from honestdp.ledger import LedgerError
 
         with suppress(LedgerError, OSError):
-            self._account().end()
+            if self.ranks.is_first:
+                self._account().end()
 
     def _try(
         self, data: PrivateData, modules: Sequence[nn.Module], runs: Sequence[Run], device: torch.device, *, look: bool
@@ -144,7 +162,8 @@ class Charging:
             width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)
             how: dict[str, Any] = {"strict": self.strict, "declared": data.classes}
             try_out(module, self.loss or default_loss(y), x, y, examples=width, **how)
-        forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
+        if self.ranks.is_first:
+            forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
         if watch is not None and look:
             watch.begin(module, layout, stack([module], layout, device)[0])
 

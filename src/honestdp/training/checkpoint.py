@@ -132,10 +132,16 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
         tensors, about = unpacked(content)
         if "identity" not in about and about["charge"]:
             return None  # it was charged, if at all, and no more
-        known = dict(about["identity"])
+        known = {"ranks": 1} | dict(about["identity"])
         seed = Seed(bytes.fromhex(about["seed"]), seed.is_fixed) if "seed" in about else seed
     except Exception as trouble:
         raise _unreadable(place, trouble) from trouble
+    if known["ranks"] != identity["ranks"]:
+        wanted = (
+            f"resumed by {known['ranks']} rank{'s' * (known['ranks'] > 1)}, as it was begun: by another number it would draw "
+            "other lots and noise, a second training for one price; several ranks may share a machine"
+        )
+        raise InvalidArgument("checkpoint", f"{place} and {identity['ranks']}", wanted)
     differing = _differing(known, json.loads(json.dumps(identity)))
     if differing:
         wanted = f"of the same training; the file differs in {', '.join(differing)}"

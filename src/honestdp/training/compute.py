@@ -5,6 +5,7 @@ Nothing here changes a guarantee. What does (`noise_seed`, `secure`, `strict`) i
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +27,16 @@ class Compute:
     checkpoint: a file to keep the progress of a training in and to resume it from. It is secret, since the noise can be
         recomputed from it. A search has none: its folder, `out`, keeps its progress.
     checkpoint_seconds: how long may pass between two writings of the checkpoint.
+    ranks: how many processes train one model together, each on its share of the records. By default all that torchrun has
+        started, or that torch.distributed was initialised with; one where there is neither. A number must be theirs; 1 trains in
+        this process alone, by itself, whoever else was started. A search is not shared out so.
 
-    Raises InvalidArgument for workers or seconds below 0. A device that torch does not have here, or a checkpoint whose folder is
-    missing, is refused when the work begins.
+    Raises InvalidArgument for workers or seconds below 0 or ranks below 1. A device that torch does not have here, or a
+    checkpoint whose folder is missing, is refused when the work begins.
 
     >>> from honestdp import Compute
     >>> Compute(device="cpu", workers=0)
-    Compute(device='cpu', workers=0, progress=False, checkpoint=None, checkpoint_seconds=30.0)
+    Compute(device='cpu', workers=0, progress=False, checkpoint=None, checkpoint_seconds=30.0, ranks=None)
     """
 
     device: str | torch.device | None = None
@@ -40,10 +44,13 @@ class Compute:
     progress: bool = False
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 30.0
+    ranks: int | None = None
 
     def __post_init__(self) -> None:
         checks.whole(least=0, workers=self.workers)
         checks.non_negative(checkpoint_seconds=self.checkpoint_seconds)
+        if self.ranks is not None:
+            checks.whole(least=1, ranks=self.ranks)
 
     def place(self) -> torch.device:
         """The device, which is there and has a number."""
@@ -69,6 +76,7 @@ def checked(compute: Compute | None) -> Compute:
     if not isinstance(compute, Compute):
         raise InvalidArgument("compute", compute, 'a honestdp.Compute, such as Compute(device="cuda")')
     path = None if compute.checkpoint is None else Path(compute.checkpoint)
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+    writes = compute.ranks == 1 or os.environ.get("RANK", "0") == "0"  # the first of several processes writes for all
+    if path is not None and writes and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise InvalidArgument("checkpoint", str(path), "a file in a folder that exists")
     return compute

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -20,6 +21,7 @@ from honestdp.boundary.capture import free_captured
 from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
+from honestdp.boundary.ranks import RankLost, Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
@@ -69,6 +71,11 @@ class Job:
     watched: bool = field(init=False, default=False)
     _written: float = field(init=False, default_factory=monotonic)
 
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that do this job together."""
+        return self.intake.ranks
+
     def work(self, show: bool) -> Tensor:
         """The final weights of all runs, `[runs, d]`."""
         about, todo = self._identity(), None
@@ -76,13 +83,17 @@ class Job:
             todo = checkpoints.load(self.place, about, self.seed, self.initial.device)
         if todo is not None and len(todo.finished) == len(todo.chunks):
             _log.info("the training of %s is over; its result is read from there", self.place)
-        todo = todo or checkpoints.Progress(about, self.seed, self.chunks())
+        todo = todo or checkpoints.Progress(about, self.seed, self.ranks.first(self.chunks))
         self.seed, todo.watched = todo.seed, todo.watched or self.watch is not None
         self.initial = todo.initial = self.initial if todo.initial is None else todo.initial
         if self.start is not None and len(todo.finished) < len(todo.chunks):
             self.start(todo)
         runs, steps = len(self.runs), self.runs[0].steps
-        shown = bar(total=runs * steps, done=todo.made(steps), runs=runs) if show else nullcontext(unshown)
+        shown = (
+            bar(total=runs * steps, done=todo.made(steps), runs=runs)
+            if show and self.ranks.is_first
+            else nullcontext(unshown)
+        )
         with shown as advance, lent(), self.intake.decoding():
             while len(todo.finished) < len(todo.chunks):
                 self._finish_chunk(todo, advance)
@@ -100,8 +111,11 @@ class Job:
         try:
             weights = self._train(chunk, todo, advance)
         except torch.OutOfMemoryError:
-            if len(chunk) == 1:
+            if len(chunk) == 1 or self.ranks.size > 1:  # the other ranks are in the middle of the chunk
                 raise
+        except RankLost as lost:
+            self._keep(todo, always=True)
+            raise RankLost(f"{lost}; {self._stopped(todo)}") from lost
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:  # raised here and not there: where in a step it was helps nobody
@@ -130,14 +144,14 @@ class Job:
             if population.between_blocks:
                 todo.current = population.snapshot()
                 self._keep(todo, always=population.step == 0)
-                seed_all(self.seed.child("model", *chunk, population.step).number(63))
+                seed_all(self.ranks.seed_of(self.seed.child("model", *chunk, population.step)).number(63))
             if watch is None:
                 population.block()
             else:
                 population.block(look=watch.until(population.step))
             advance((population.step - before) * len(chunk))
             if watch is not None and watch.due(before, population.step, population.total):
-                todo.stopped = self._seen(watch, population, todo)
+                todo.stopped = self.ranks.first(partial(self._seen, watch, population, todo))
             before = population.step
         return population.weights()
 
@@ -157,7 +171,7 @@ class Job:
         """Show `on_step` the model before its first step, so that what is wrong with it shows before a record is read."""
         if self.watch is None or (self.place is not None and self.place.read() is not None):
             return
-        self.watch.begin(self.modules[0], self.intake.layout, self.initial[0])
+        self.ranks.first(partial(self.watch.begin, self.modules[0], self.intake.layout, self.initial[0]))
 
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""
@@ -166,22 +180,25 @@ class Job:
         return Population(mechanism, self._rule(chunk), self.initial[torch.tensor(chunk)])
 
     def _keep(self, todo: checkpoints.Progress, always: bool = False) -> None:
-        if self.place is not None and (always or monotonic() - self._written >= self.seconds):
+        if self.place is not None and self.ranks.is_first and (always or monotonic() - self._written >= self.seconds):
             checkpoints.save(self.place, todo)
             self._written = monotonic()
 
     def _interrupted(self, todo: checkpoints.Progress) -> Interrupted:
+        self._keep(todo, always=True)
+        return Interrupted(self._stopped(todo))
+
+    def _stopped(self, todo: checkpoints.Progress) -> str:
         step = 0 if todo.current is None else todo.current.step
-        if self.place is not None:
-            self._keep(todo, always=True)
-        return Interrupted(f"stopped at step {step} of {self.runs[0].steps}; {self._kept()}")
+        return f"stopped at step {step} of {self.runs[0].steps}; {self._kept()}"
 
     def _kept(self) -> str:
         if self.place is None:
             return (
                 "nothing was kept, since no checkpoint= was given: compute=honestdp.Compute(checkpoint=PATH) keeps one"
             )
-        again = f"call again with the same arguments and checkpoint={str(self.place)!r}"
+        again = "" if self.ranks.size == 1 else f"start all {self.ranks.size} ranks and "
+        again += f"call again with the same arguments and checkpoint={str(self.place)!r}"
         return f"the checkpoint is kept in {self.place}; to resume, {again}"
 
     def _constants(self, chunk: list[int]) -> Constants:
@@ -239,6 +256,7 @@ class Job:
             "parameters": [list(self.intake.layout.names), [list(shape) for shape in self.intake.layout.shapes]],
             "frozen parameters": digest.hexdigest(),
             "device": self.initial.device.type,
+            "ranks": self.ranks.size,
             "noise_seed": self.seed.key.hex() if self.seed.is_fixed else None,
             "secure": self.secure,
             "strict": self.intake.question.strict,

@@ -35,6 +35,7 @@ class Population:
         return self._mechanism.constants.steps
 
     def snapshot(self) -> Snapshot:
+        self._mechanism.check_alike(self.params)
         return Snapshot(self.step, self.params, self.state, self._mechanism.random_state())
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -57,4 +58,5 @@ class Population:
     def weights(self) -> Tensor:
         """What leaves at the end, `[runs, d]`."""
         self._mechanism.settle()
+        self._mechanism.check_alike(self.params)
         return self._rule.weights(self.params, self.state)

@@ -19,6 +19,7 @@ from honestdp import checks
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
+from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
@@ -40,7 +41,8 @@ from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, modules_of
 from honestdp.training.preparation import preparation
 from honestdp.training.result import Result
-from honestdp.training.shape import shaped
+from honestdp.training.shape import runs_of, shaped
+from honestdp.training.torchrun import OfFirst, begin_alike, compare, joined, note_of
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
 
@@ -176,32 +178,39 @@ def train_population(
     if not isinstance(optimizers, list | tuple):
         raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
     rules = [rule_of(optimizer, argument="optimizers") for optimizer in optimizers]
-    compute = checked(compute)
     if isinstance(budget, Budget) and delta not in (None, budget.delta):
         raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
-    done = preparation(private := PrivateData(data).augmented(augment), preprocessing)
-    budget = done.left(budget)
-    run, chosen = shaped(run, private, declared=done.declared, budget=budget, runs=len(rules))
-    place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
-    books = charging_of(ledger, dataset, note, noise_seed=noise_seed, place=place)
-    watch, resumed = partial(watch_of, on_step, every, len(rules)), place is not None and place.path.exists()
     loss = with_class_weights(loss, class_weights, prevalence)
-    how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict}
-    charging = None if books is None else Charging(books=books, place=place, rules=rules, watch=watch, **how)
-    with said_to_stay(charging):
-        how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
-        job = assemble(model, private, run=run, optimizers=rules, **how)
-        job.watch = watch(job.runs[0].steps)
-        if charging is None:  # who pays has warned and looked before that
-            forewarn(prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules]))
-            job.first_look()
-        past = remember_job(job, data, books=books, place=place, resumed=resumed)
-        weights = job.work(compute.progress)
+    with joined(checked(compute)) as (ranks, compute):
+        done = preparation(private := PrivateData(data).augmented(augment), preprocessing)
+        budget = done.left(budget)
+        run, chosen = shaped(run, private, declared=done.declared, budget=budget, runs=len(rules))
+        place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
+        resumed = ranks.first(lambda: place is not None and place.path.exists())
+        known = place if ranks.is_first else None
+        books = ranks.together(
+            partial(charging_of, ledger, dataset, note, noise_seed=noise_seed, place=known), words=True
+        )
+        watch = partial(watch_of, on_step, every, len(rules))
+        how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict, "ranks": ranks}
+        charging = None if books is None else Charging(books=books, place=place, rules=rules, watch=watch, **how)
+        with said_to_stay(charging):
+            how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
+            job = assemble(model, private, run=run, optimizers=rules, **how)
+            job.watch = watch(job.runs[0].steps)
+            if charging is None:  # who pays has warned and looked before that
+                said = prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules])
+                forewarn(said if ranks.is_first else ())
+                job.first_look()
+            past = remember_job(job, data, books=books, place=place, resumed=resumed)
+            weights = job.work(compute.progress)
     if charging is not None:
         charging.end()
     delta = budget.delta if budget is not None else delta
-    said: dict[str, Any] = {"charging": charging, "past": past, "preparation": done, "notes": chosen}
-    return results_of(job, weights, delta=delta, seeded=noise_seed is not None, **said)
+    words: dict[str, Any] = {"charging": charging, "past": past, "preparation": done}
+    return results_of(
+        job, weights, delta=delta, seeded=noise_seed is not None, notes=(*chosen, *note_of(ranks)), **words
+    )
 
 
 def assemble(
@@ -223,35 +232,55 @@ def assemble(
     together: int = 0,
     memory: int | None = None,
     charging: Charging | None = None,
+    ranks: Ranks = ALONE,
 ) -> Job:
     """Check everything and make the job that `train_population` does. Nothing is released yet.
 
     by_coin: see `take_in`. seed: in the place of noise_seed. keep: in the place of a checkpoint, for a caller who compares the
-    data by itself. together, memory: see `Job`. charging: pays before a record is read.
+    data by itself. together, memory: see `Job`. charging: pays before a record is read. ranks: with whom.
     """
     compute = checked(compute)
     _check_kinds(run, loss=loss, budget=budget, schedule=schedule)
-    runs = _runs(run, len(optimizers), budget)
+    runs = runs_of(run, len(optimizers), budget)
     check_rules(optimizers, runs, schedule)
     device = compute.place()
     modules = modules_of(model, len(runs))
     if not isinstance(model, torch.nn.Module):
         check_alike(modules)
-    private = PrivateData(data)
+    begin_alike(ranks, modules)
+    private, place = PrivateData(data), None if compute.checkpoint is None else File(Path(compute.checkpoint))
+    alike: dict[str, Any] = {"loss": loss, "noise_seed": noise_seed, "secure": secure, "strict": strict}
+    compare(
+        ranks,
+        private,
+        modules,
+        runs,
+        optimizers,
+        factors=(pace := factors(schedule, runs[0])),
+        device=device.type,
+        **alike,
+    )
+    drawn = seed or (Seed.fresh() if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed)))
+    secret = ranks.first(lambda: drawn)
     if charging is not None:
         charging.pay(private, modules, runs, device)
-    intake = take_in(
-        modules[0],
-        private.read(),
-        records=runs[0].records,
-        loss=loss,
-        device=device,
-        workers=compute.workers,
-        by_coin=by_coin or not private.exact,
-        marked=compute.checkpoint is not None,
-        lot=runs[0].lot,
-        strict=strict,
+    intake = ranks.together(
+        lambda: take_in(
+            modules[0],
+            private.read(),
+            records=runs[0].records,
+            loss=loss,
+            device=device,
+            workers=compute.workers,
+            by_coin=by_coin or not private.exact,
+            marked=compute.checkpoint is not None,
+            lot=runs[0].lot,
+            strict=strict,
+            ranks=ranks,
+            secret=secret,
+        )
     )
+    intake.compare()
     for rule, each in {kind(rule): (rule, each) for rule, each in zip(optimizers, runs, strict=True)}.values():
         try_rule(rule, each, intake.layout)
     return Job(
@@ -260,10 +289,10 @@ def assemble(
         runs=runs,
         rules=list(optimizers),
         initial=stack(modules, intake.layout, device),
-        factors=torch.tensor(factors(schedule, runs[0]), dtype=intake.dtype, device=device),
-        seed=seed or (Seed.fresh() if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed))),
+        factors=torch.tensor(pace, dtype=intake.dtype, device=device),
+        seed=secret,
         secure=secure,
-        place=keep if compute.checkpoint is None else File(Path(compute.checkpoint)),
+        place=keep if place is None else OfFirst(place, ranks),
         seconds=compute.checkpoint_seconds,
         together=together,
         memory=memory,
@@ -282,28 +311,6 @@ def _check_kinds(run: Any, *, loss: Any, budget: Any, schedule: Any) -> None:
         raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
     if not isinstance(schedule, str) and not callable(schedule):
         raise InvalidArgument("schedule", schedule, WANTED)
-
-
-def _runs(run: Run | Sequence[Run], count: int, budget: Budget | None) -> list[Run]:
-    if count == 0:
-        raise InvalidArgument("optimizers", [], "a list of at least one optimizer")
-    runs = [run] * count if isinstance(run, Run) else list(run)
-    if len(runs) != count:
-        raise InvalidArgument("run", f"{len(runs)} runs", f"one Run, or one for each of the {count} optimizers")
-    if len({(each.records, each.lot, each.steps) for each in runs}) > 1:
-        raise InvalidArgument("run", runs, "runs that differ in their noise alone; train others separately")
-    if budget is None:
-        return runs
-    if any(each.noise != 0 for each in runs):
-        wanted = "0 when a budget is given: the noise is then calculated from it"
-        raise InvalidArgument("run.noise", runs[0].noise, wanted)
-    from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
-    from honestdp.selection import Compose
-
-    first, all_of_them = runs[0], Compose(candidates=count)
-    if first.steps == 0:
-        return runs  # nothing is released, so any noise meets it
-    return [least_noise(budget, records=first.records, lot=first.lot, steps=first.steps, selection=all_of_them)] * count
 
 
 def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
