@@ -88,7 +88,7 @@ def program(folder: str) -> None:
     """What a rank does: all questions, and a file of what it saw."""
     rounding.FINENESS = 2.0**-48
     with joined(Compute(device="cpu")) as (ranks, _):
-        answers = {}
+        answers: dict[str, Any] = {}
         for number, extra in enumerate((None, "quantile", "direction")):
             seed = ranks.first(lambda number=number: Seed.fixed(100 * ranks.size + number))  # type: ignore[misc]
             steps = STEPS if extra is None else STEPS // 4
@@ -120,7 +120,8 @@ def seen(every: dict[int, list[Any]], size: int) -> Any:
 
 def lots(sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """`[steps * runs, records]`: 1 for members."""
-    return np.rint(sums)
+    members: np.ndarray[Any, Any] = np.rint(sums)
+    return members
 
 
 def test_a_record_is_in_a_lot_once_or_not_at_all(seen: Any) -> None:
