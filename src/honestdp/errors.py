@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from honestdp.federated.client import RoundFailed, RoundsOver
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.errors import (  # isort: skip
-        BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
-        Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
+        BrokenChain, BudgetExceeded, BudgetFixed, ClocksDiffer, Conflict, InDoubt, KeyEnded, KeyReused, LedgerError, Locked,
+        LookAlike, MayDelete, Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit,
+        ReadOnly, StaleCopy, Unreachable,
     )  # fmt: skip
     from honestdp.losses import LabelsUnfit
     from honestdp.models.digests import TamperedFolder
@@ -53,8 +54,9 @@ _HOMES = {
         "estimators.steps": "UncountedUse",
         "gradients": "ModelWritten RefusedModel",
         "ledger.errors": (
-            "BrokenChain BudgetExceeded BudgetFixed KeyEnded KeyReused LedgerError Locked LookAlike Misremembered "
-            "NoBudget NoCharge NoLedger NotALedger NotPrivate OtherUnit ReadOnly StaleCopy"
+            "BrokenChain BudgetExceeded BudgetFixed ClocksDiffer Conflict InDoubt KeyEnded KeyReused LedgerError Locked "
+            "LookAlike MayDelete Misremembered NoBudget NoCharge NoLedger NotALedger NotDurable NotPrivate OtherUnit ReadOnly "
+            "StaleCopy Unreachable"
         ),
         "losses": "LabelsUnfit",
         "models.digests": "TamperedFolder",
@@ -67,12 +69,12 @@ _HOMES = {
     for name in names.split()
 }
 __all__ = [
-    "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "DatasetUnavailable", "FallBack",
-    "HonestdpError", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit", "LedgerError", "Locked",
-    "LookAlike", "MachineStopped", "Misremembered", "ModelWritten", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
-    "NotPrivate", "OtherUnit", "OverBudget", "RankLost", "ReadOnly", "RecordFailed", "RefusedModel", "RoundFailed", "RoundsOver",
-    "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "TamperedFolder", "UncountedUse", "UnknownEvent",
-    "Unreadable", "WorkerDied",
+    "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "ClocksDiffer", "Conflict", "DatasetUnavailable",
+    "FallBack", "HonestdpError", "InDoubt", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit",
+    "LedgerError", "Locked", "LookAlike", "MachineStopped", "MayDelete", "Misremembered", "ModelWritten", "NoBudget", "NoCharge",
+    "NoLedger", "NotALedger", "NotDurable", "NotPrivate", "OtherUnit", "OverBudget", "RankLost", "ReadOnly", "RecordFailed",
+    "RefusedModel", "RoundFailed", "RoundsOver", "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "TamperedFolder",
+    "UncountedUse", "UnknownEvent", "Unreachable", "Unreadable", "WorkerDied",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from honestdp import Budget, Run
-from honestdp.ledger import Ledger
+from honestdp.ledger import Ledger, Place
 from honestdp.ledger.spending import Spending
 from honestdp.selection import Compose
 
@@ -24,8 +24,10 @@ def spending(noise: float = 200.0) -> Spending:
     return Spending(Compose(candidates=1), ((TINY.with_noise(noise), 1),))
 
 
-def ledger_of(folder: Path, *, timeout: float = 30.0, budget: Budget = BUDGET) -> Ledger:
-    ledger = Ledger(folder / "ledger.db", timeout=timeout)
+def ledger_of(place: Place, *, timeout: float = 30.0, budget: Budget = BUDGET) -> Ledger:
+    """place: of the ledger, or a folder for it."""
+    named = place / "ledger.db" if isinstance(place, Path) and place.is_dir() else place
+    ledger = Ledger(named, timeout=timeout)
     ledger.set_budget("a", budget)
     return ledger
 

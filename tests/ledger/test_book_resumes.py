@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import BrokenChain, KeyEnded, Ledger, NoCharge, NoLedger, StaleCopy
+from honestdp.ledger import BrokenChain, KeyEnded, Ledger, NoCharge, NoLedger, Place, StaleCopy, postgres, store
 from honestdp.ledger.account import NOTHING, resume_content, resume_key
-from honestdp.ledger.store import Transaction
+from honestdp.ledger.transaction import Transaction
 from tests.ledger.small_ledger import BUDGET, in_child, ledger_of, spending
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    ledger = ledger_of(tmp_path)
+def ledger(place: Place) -> Ledger:
+    ledger = ledger_of(place)
     ledger.charge("a", spending(), key="search")
     return ledger
 
@@ -130,14 +130,8 @@ def test_keys_that_look_like_resumes_of_each_other_are_apart(ledger: Ledger) -> 
 
 def test_the_time_of_an_end_is_that_of_its_charge(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a search with a secret number of runs ended tells how many runs there were."""
-    import honestdp.ledger.store as store
-
-    class Later(store.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return super().now(tz).replace(year=2099)
-
-    monkeypatch.setattr(store, "datetime", Later)
+    for kind in (store.Transaction, postgres.Transaction):
+        monkeypatch.setattr(kind, "_now", lambda self: "2099-01-01T00:00:00+00:00")
     ledger.charge("a", spending(), key="later")
     ledger.resume("a", key="search", token="t1", after="")
     ledger.end("a", key="search")

@@ -8,7 +8,7 @@ import pytest
 
 from honestdp import Ledger
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import describe
+from honestdp.ledger import Place, describe
 from honestdp.ledger.paying import books_of
 from tests.ledger.small_ledger import BUDGET, ledger_of, spending
 
@@ -24,9 +24,9 @@ def test_an_earlier_line_is_all_of_it_what_was_charged() -> None:
     assert describe.parts("honestdp tune, envelope") == ("honestdp tune, envelope", "", "")
 
 
-def test_a_charge_says_who_made_it_and_what_they_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_charge_says_who_made_it_and_what_they_noted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
-    ledger = ledger_of(tmp_path)
+    ledger = ledger_of(place)
     ledger.charge("a", spending(), key="one", what="a model", note="for the board")
     ledger.charge("a", spending(), key="two", who="")
     assert [describe.parts(entry.what) for entry in ledger.entries("a")] == [
@@ -36,8 +36,8 @@ def test_a_charge_says_who_made_it_and_what_they_noted(tmp_path: Path, monkeypat
     ]
 
 
-def test_the_number_of_a_charge_counts_the_entries_of_every_dataset(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path)
+def test_the_number_of_a_charge_counts_the_entries_of_every_dataset(place: Place) -> None:
+    ledger = ledger_of(place)
     ledger.set_budget("b", BUDGET)
     first = ledger.charge("a", spending(), key="one")
     ledger.end("a", key="one")

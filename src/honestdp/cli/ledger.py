@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -27,8 +27,16 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-_FILE = "The ledger: one file, for any number of datasets."
-LedgerFile = Annotated[Path, Option("--ledger", envvar="HONESTDP_LEDGER", metavar="FILE", help=_FILE)]
+_FILE = (
+    "The ledger, for any number of datasets: one file, or `postgresql://USER@HOST/DATABASE`, set up by **ledger init**."
+)
+LedgerFile = Annotated[Any, option.ledger(_FILE, "--ledger")]
+_ADMIN = "Who may create roles and schemas there: `postgresql://ADMIN@HOST/DATABASE`. For this command alone."
+_ROLE = "The role that is made, by which clients charge."
+_PASSWORD = (
+    "A file whose first line becomes the role's password, or - for standard input. It reaches the server hashed."
+)
+Admin = Annotated[Any, Option(parser=option.place, metavar="ADDRESS", help=_ADMIN)]
 Dataset = Annotated[str, Option(metavar="NAME", help="The dataset, by the name that every charge to it uses.")]
 DEFAULT = Path("ledger.db")
 
@@ -152,7 +160,7 @@ def verify(
         said = {"intact": True, "entries": len(entries), "head": last}
         typer.echo(json.dumps(said | ({} if found is None else {"found": found}), indent=2))
         return
-    typer.echo(f"intact     {len(entries)} entries in {ledger}\nhead       {last}")
+    typer.echo(f"intact     {len(entries)} entries in {book.path}\nhead       {last}")
     if found is not None:
         typer.echo(f"found      the hash that was given is that of entry {found}")
 
@@ -170,3 +178,59 @@ def export(
     from honestdp.ledger import Ledger
 
     typer.echo(json.dumps(Ledger(ledger).export(dataset=dataset), indent=2))
+
+
+@app.command(cls=Command)
+def init(
+    admin: Admin,
+    role: Annotated[str, Option(help=_ROLE)] = "honestdp_ledger",
+    password_file: Annotated[typer.FileText | None, Option(metavar="FILE", help=_PASSWORD)] = None,
+    as_json: option.Json = False,
+) -> None:
+    """Sets up a ledger in a PostgreSQL database: a role that may insert and select and nothing else, the table, its rights.
+
+    `honestdp ledger init --admin postgresql://postgres@db.example/privacy`
+
+    What is there already is compared and left alone. A team charges by the address that is printed, never by the admin's.
+    """
+    from honestdp.ledger import Address
+    from honestdp.ledger.postgres_setup import set_up
+
+    if not isinstance(admin, Address):
+        raise InvalidArgument("admin", str(admin), "the address postgresql://ADMIN@HOST/DATABASE; a file needs no init")
+    password = None if password_file is None else password_file.readline().rstrip("\r\n")
+    if password == "":
+        raise InvalidArgument("password_file", None, "a file with the password in its first line, which is empty")
+    done = set_up(admin, role=role, password=password)
+    if as_json:
+        typer.echo(json.dumps(done.as_dict(), indent=2))
+        return
+    for label, texts in (("made", done.done), ("kept", done.kept)):
+        for text in texts:
+            typer.echo(f"{label:<11}{text}")
+    typer.echo(f"{'ledger':<11}{done.address}")
+
+
+@app.command(cls=Command)
+def copy(
+    source: Annotated[Any, typer.Argument(metavar="FROM", parser=option.place, help="A ledger: its file or address.")],
+    target: Annotated[Any, typer.Argument(metavar="TO", parser=option.place, help="Where none is yet.")],
+    as_json: option.Json = False,
+) -> None:
+    """Moves a ledger, whole, to where none is yet: every entry as it was, verified before and after, dataset by dataset.
+
+    `honestdp ledger copy ledger.db postgresql://honestdp_ledger@db.example/privacy`
+
+    A file that was copied is left read-only: charged in two ledgers, a dataset would have two budgets.
+    """
+    from honestdp.ledger import copying
+
+    done = copying.copy(source, target)
+    if as_json:
+        typer.echo(json.dumps(done.as_dict(), indent=2))
+        return
+    for dataset, charges in done.datasets.items():
+        typer.echo(f"{'dataset':<11}{dataset}: {charges} {'charge' if charges == 1 else 'charges'}, the same in both")
+    typer.echo(f"{'intact':<11}{done.entries} entries in {done.target}\n{'head':<11}{done.head}")
+    rest = "is read-only now" if done.closed else "still takes charges: take the rights to it away, or drop it"
+    typer.echo(f"{'note':<11}{done.source} {rest}; one dataset, one ledger")

@@ -30,7 +30,10 @@ _EPSILON = (
     "a tenth of a percentage point."
 )
 _METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
-_LEDGER = "The file to charge before a row is read. --dataset must have a budget in it: `honestdp ledger set-budget`."
+_LEDGER = (
+    "The file, or the address postgresql://..., to charge before a row is read. --dataset must have a budget in it: "
+    "`honestdp ledger set-budget`."
+)
 _KEEP = "Copy this column of FILE in front, such as an identifier. May repeat."
 
 Folder = Annotated[Path, Argument(metavar="MODEL", help=_FOLDER)]
@@ -144,7 +147,7 @@ def evaluate(
     metric: Annotated[str | None, Option(help=_METRIC)] = None,
     prevalence: Annotated[str | None, Option(help="For balanced accuracy: the part of each class, declared.")] = None,
     records: Annotated[int | None, option.whole("N, declared: how many rows there are; counted if left out.")] = None,
-    ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help=_LEDGER)] = None,
+    ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger; that of FILE if left out.")] = None,
     note: Annotated[str, Option(help="For the ledger's entry. It is public.")] = "",
     digest: Digest = None,

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from honestdp import checks
+
 
 def whole_number(text: str) -> int:
     """A whole number, 1e6 included."""
@@ -21,6 +23,25 @@ def whole_number(text: str) -> int:
 
 def whole(help: str) -> Any:
     return Option(parser=whole_number, metavar="INTEGER", help=help)
+
+
+def place(text: Any) -> Any:
+    """Of a ledger: a path, or an address whose password nothing repeats."""
+    from honestdp.ledger.address import place_of
+
+    try:
+        return place_of(text)
+    except checks.InvalidArgument as error:  # in words of its own: typer would repeat what was typed
+        raise typer.BadParameter(f"it must be {error.wanted}") from None
+
+
+def with_password(ledger: Any) -> Any:
+    """An address that was saved has none: it is taken from the environment's where that is the same one otherwise."""
+    return getattr(ledger, "with_password", lambda: ledger)()
+
+
+def ledger(help: str, *names: str) -> Any:
+    return Option(*names, envvar="HONESTDP_LEDGER", parser=place, metavar="FILE|ADDRESS", help=help)
 
 
 def shape_of_count(text: str) -> float | str:

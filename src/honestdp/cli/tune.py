@@ -34,13 +34,13 @@ _MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 1
 _OPTIMIZER = "{optimizers}. The default, horizon, needs no search. May repeat."
 _SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
 _LEDGER = (
-    "The file to charge before a record is read. DATASET, or FILE's name without its ending, must have a budget in it: "
-    "`honestdp ledger set-budget`."
+    "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name without its ending, "
+    "must have a budget in it: `honestdp ledger set-budget`."
 )
 _OUT = (
     "The folder for model, statement, result and report; of a FILE it is a model folder, for predict, evaluate and report. The "
     "same command again goes on with the search in it, or reads its result, and charges nothing. Left out: "
-    "searches/DATASET-DIGEST, beside the ledger if there is one."
+    "searches/DATASET-DIGEST, beside the ledger if there is one in a file."
 )
 _AGAIN = "With --out left out: a new search, charged anew, where that of the same command is over."
 _DRY_RUN = (
@@ -99,7 +99,7 @@ def tune(
     candidates: Annotated[
         int | None, Option(help="Of a random search: how many draws it amounts to; 64 if left out.")
     ] = None,
-    ledger: Annotated[Path | None, Option(envvar="HONESTDP_LEDGER", help=_LEDGER)] = None,
+    ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger, if it has another one there.")] = None,
     note: Annotated[
         str, Option(help="For the ledger's entry: what people should know of this search. It is public.")
@@ -189,6 +189,8 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
     began.params["dry_run"] = context.params["dry_run"]
     if "--ledger" not in command:
         began.params["ledger"] = None  # whatever the environment says now
+    else:
+        began.params["ledger"] = option.with_password(began.params["ledger"])
     _stoppable(began, as_json=as_json, resumed=folder)
 
 

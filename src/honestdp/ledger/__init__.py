@@ -6,17 +6,19 @@
 
 from __future__ import annotations
 
+from honestdp.ledger.address import Address, Place
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.book import Ledger
 from honestdp.ledger.chain import Entry
 
 from honestdp.ledger.errors import (  # isort: skip
-    BrokenChain, BudgetExceeded, BudgetFixed, KeyEnded, KeyReused, LedgerError, Locked, LookAlike, Misremembered,
-    NoBudget, NoCharge, NoLedger, NotALedger, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
+    BrokenChain, BudgetExceeded, BudgetFixed, ClocksDiffer, InDoubt, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
+    MayDelete, Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
+    Unreachable,
 )  # fmt: skip
 
 __all__ = [
-    "Balance", "BrokenChain", "BudgetExceeded", "BudgetFixed", "Entry", "KeyEnded", "KeyReused", "Ledger",
-    "LedgerError", "Locked", "LookAlike", "Misremembered", "NoBudget", "NoCharge", "NoLedger", "NotALedger",
-    "NotPrivate", "OtherUnit", "ReadOnly", "StaleCopy",
+    "Address", "Balance", "BrokenChain", "BudgetExceeded", "BudgetFixed", "ClocksDiffer", "Entry", "InDoubt", "KeyEnded",
+    "KeyReused", "Ledger", "LedgerError", "Locked", "LookAlike", "MayDelete", "Misremembered", "NoBudget", "NoCharge",
+    "NoLedger", "NotALedger", "NotDurable", "NotPrivate", "OtherUnit", "Place", "ReadOnly", "StaleCopy", "Unreachable",
 ]  # fmt: skip

@@ -15,26 +15,32 @@ import json
 import math
 import os
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from honestdp import checks
 from honestdp.budget import LEDGER_VARIABLE, Budget, rounded_down, rounded_up
 from honestdp.ledger import describe, errors, remembered
 from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
+from honestdp.ledger.address import Address, Place, place_of
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
 from honestdp.ledger.spending import Spending, counted_epsilon, recomputed_epsilon
 from honestdp.ledger.store import Store
+from honestdp.ledger.transaction import until_it_fits
+
+if TYPE_CHECKING:
+    from honestdp.ledger.postgres import Store as PostgresStore
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
 
 
 class Ledger:
-    """A ledger in a file. `set_budget` creates the file; everything else asks that it is there.
+    """A ledger in a file, or on a PostgreSQL server. `set_budget` creates the file; everything else asks that it is there.
 
-    path: of the file; by default the one that the environment variable HONESTDP_LEDGER names.
+    path: of the file, or `postgresql://...`, the address of a database that `honestdp ledger init` has set up; by default what
+        the environment variable HONESTDP_LEDGER names.
     timeout: seconds to wait for other processes.
 
     Raises errors that derive from LedgerError: NoLedger, NoBudget, BudgetFixed, BudgetExceeded, BrokenChain and others. A refusal
@@ -47,21 +53,20 @@ class Ledger:
     3.0
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, path: str | os.PathLike[str] | Address | None = None, *, timeout: float = TIMEOUT) -> None:
         checks.non_negative(timeout=timeout)
-        path = os.environ.get(LEDGER_VARIABLE) if path is None else path
-        if not path or not isinstance(path, str | os.PathLike):
-            raise checks.InvalidArgument("path", path, f"the path of a ledger, or left out with {LEDGER_VARIABLE} set")
-        self.path = Path(path)
-        self._store = Store(self.path, timeout=timeout)
+        self.path = place_of(os.environ.get(LEDGER_VARIABLE) if path is None else path, argument="path")
+        self.timeout = timeout
+        self._store = _store_of(self.path, timeout)
 
+    @until_it_fits
     def set_budget(self, dataset: str, budget: Budget) -> Balance:
         """Sets what a dataset may spend, for good. To say the same again is no error, to say another is."""
         check_name(dataset=dataset)
         if not isinstance(budget, Budget):
             raise checks.InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
         content = canonical({"version": 1, "epsilon": float(budget.epsilon), "delta": float(budget.delta)})
-        if not self.path.exists():
+        if not self._store.exists():
             canonical_name(dataset)  # no file for a name that it would refuse
             self._store.create()
         with self._store.writing() as transaction:
@@ -77,6 +82,7 @@ class Ledger:
                 transaction.append(dataset=account.dataset, kind=BUDGET, content=content, what=what)
         return self.balance(account.dataset)
 
+    @until_it_fits
     def charge(
         self, dataset: str, spending: Spending, *, key: str, what: str = "", note: str = "", who: str | None = None
     ) -> Balance:
@@ -119,6 +125,7 @@ class Ledger:
             )
         raise AssertionError
 
+    @until_it_fits
     def resume(self, dataset: str, *, key: str, token: str, after: str) -> None:
         """Notes durably, before it returns, that the search charged under this key goes on, or raises.
 
@@ -148,6 +155,7 @@ class Ledger:
             time = charge.entry.time
             transaction.append(dataset=account.dataset, kind=RESUME, key=resume, content=content, time=time)
 
+    @until_it_fits
     def end(self, dataset: str, *, key: str) -> None:
         """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
         check_name(dataset=dataset, key=key)
@@ -245,6 +253,14 @@ class Ledger:
         if account.budget is None:
             raise errors.NoBudget(account.dataset, self.path)
         return account.budget
+
+
+def _store_of(place: Place, timeout: float) -> Store | PostgresStore:
+    if isinstance(place, Address):
+        from honestdp.ledger.postgres import Store as OnServer
+
+        return OnServer(place, timeout=timeout)
+    return Store(place, timeout=timeout)
 
 
 def _charged_before(account: Account, budget: Budget, spending: Spending, key: str) -> Balance | None:

@@ -60,10 +60,11 @@ class Entry(NamedTuple):
 COLUMNS = Entry._fields
 
 
-def verified(rows: Iterable[Sequence[Any]], *, written: int, known: Sequence[Entry] = ()) -> list[Entry]:
+def verified(rows: Iterable[Sequence[Any]], *, written: int | None, known: Sequence[Entry] = ()) -> list[Entry]:
     """The entries of the rows, if every one is what was written; else an error that names the first that is not.
 
-    written: how many entries the file says were ever written. known: entries already verified, which the rows follow.
+    written: how many entries the file says were ever written; None where it does not count them.
+    known: entries already verified, which the rows follow.
     """
     entries = list(known)
     previous = known[-1].hash if known else GENESIS
@@ -82,7 +83,7 @@ def verified(rows: Iterable[Sequence[Any]], *, written: int, known: Sequence[Ent
             raise BrokenChain(f"entry {number} is broken: its contents do not have its hash", entry=number)
         entries.append(entry)
         previous = entry.hash
-    if len(entries) != written:
+    if written is not None and len(entries) != written:
         raise BrokenChain(
             f"entry {len(entries) + 1} is missing: {written} entries were written and {len(entries)} are there",
             entry=len(entries) + 1,

@@ -1,14 +1,13 @@
 """What can go wrong with a ledger. Each message is one line that says what to do, and whether anything was charged.
 
 Refusals by the ledger's rules come before anything is written. Only an error of the file itself may come after: an entry that was
-written and could not be read back (Locked, ReadOnly, BrokenChain) may be in it, and the same key then finds it there.
+written and could not be read back (Locked, ReadOnly, BrokenChain, InDoubt) may be in it, and the same key then finds it there.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from honestdp.checks import HonestdpError
+from honestdp.ledger.address import Place
 
 
 class LedgerError(HonestdpError):
@@ -35,8 +34,32 @@ class Locked(LedgerError):
     """Another process kept the file locked for longer than the timeout."""
 
 
+class Conflict(Locked):
+    """Another writer was first: nothing was written, and the same call is made again until the timeout."""
+
+
 class ReadOnly(LedgerError):
-    """The file, or its folder, may not be written."""
+    """The file, or its folder, may not be written; a server takes nothing from this role, or from anyone."""
+
+
+class Unreachable(LedgerError):
+    """The server of a ledger cannot be reached, or was lost before a charge was committed."""
+
+
+class InDoubt(LedgerError):
+    """The server was lost while it committed an entry, and could not be asked since: it counts as written."""
+
+
+class MayDelete(LedgerError):
+    """A role that could change or remove entries, which must not be used to charge."""
+
+
+class NotDurable(LedgerError):
+    """A server that may forget what it has committed."""
+
+
+class ClocksDiffer(LedgerError):
+    """This machine's clock and the server's are far apart."""
 
 
 class OtherUnit(LedgerError):
@@ -46,7 +69,7 @@ class OtherUnit(LedgerError):
 class NoBudget(LedgerError):
     """A dataset that has no budget. `dataset` and `ledger` say which, and where."""
 
-    def __init__(self, dataset: str, ledger: Path) -> None:
+    def __init__(self, dataset: str, ledger: Place) -> None:
         self.dataset, self.ledger, self.lack = dataset, ledger, f"{dataset} has no budget in {ledger}"
         super().__init__(
             f"{self.lack}: set it once with Ledger({str(ledger)!r}).set_budget({dataset!r}, Budget(epsilon, delta))"

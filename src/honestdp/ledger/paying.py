@@ -13,20 +13,23 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from honestdp.budget import LEDGER_VARIABLE as VARIABLE
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Balance, Ledger, LedgerError, errors
+from honestdp.ledger.address import Place, place_of
 from honestdp.ledger.names import check_text
 from honestdp.ledger.spending import Spending
 
 _REFUSED = (
     errors.BudgetExceeded,
+    errors.ClocksDiffer,
     errors.KeyReused,
     errors.LookAlike,
+    errors.MayDelete,
     errors.NoBudget,
+    errors.NotDurable,
     errors.NotPrivate,
     errors.OtherUnit,
 )
@@ -37,7 +40,7 @@ _REFUSED = (
 class Books:
     """The ledger and the dataset in it that something is charged to. note: for people, in the entry; it is public."""
 
-    ledger: Path
+    ledger: Place
     dataset: str
     note: str = ""
 
@@ -49,8 +52,8 @@ def books_of(ledger: Any, dataset: Any, *, noise_seed: object = None, note: Any 
     """
     if isinstance(ledger, Ledger):
         ledger = ledger.path
-    if ledger is not None and not isinstance(ledger, str | Path):
-        raise InvalidArgument("ledger", ledger, "a path")
+    if ledger is not None:
+        ledger = place_of(ledger)
     check_text(note=note)
     if ledger is not None and dataset is None:
         raise InvalidArgument("dataset", dataset, "given together with ledger: the name of the dataset in that file")
@@ -64,7 +67,7 @@ def books_of(ledger: Any, dataset: Any, *, noise_seed: object = None, note: Any 
     if noise_seed is not None:
         wanted = "left out with a ledger: a fixed seed is not private at any price"
         raise InvalidArgument("noise_seed", noise_seed, wanted)
-    return Books(Path(ledger or os.environ[VARIABLE]), dataset, note)
+    return Books(ledger or place_of(os.environ[VARIABLE]), dataset, note)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Account:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
         back, locked or out of reach. What was begun must then stay, and its key with it, or the charge pays for nothing.
         """
-        if isinstance(refusal, errors.ReadOnly | errors.Locked):
+        if isinstance(refusal, errors.ReadOnly | errors.Locked | errors.Unreachable):
             with suppress(LedgerError):
                 return not self.is_charged()
         return isinstance(refusal, _REFUSED)

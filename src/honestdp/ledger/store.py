@@ -22,8 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from honestdp.files import opened
-from honestdp.ledger.chain import COLUMNS, GENESIS, Entry, verified
+from honestdp.ledger.chain import COLUMNS, Entry, verified
 from honestdp.ledger.errors import BrokenChain, LedgerError, Locked, NoLedger, NotALedger, ReadOnly
+from honestdp.ledger.transaction import Transaction as Held
 
 APPLICATION = 0x68647031  # "hdp1", in the header of the file
 VERSION = 1
@@ -59,51 +60,13 @@ MASTER = frozenset(
 ROW = f"SELECT {', '.join(COLUMNS)} FROM main.entries"
 
 
-class Transaction:
-    """What can be done with the file while it is held."""
+class Transaction(Held):
+    """The file, while it is held."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        super().__init__(path)
         self._connection = connection
         self._path = path
-        self._read: list[Entry] | None = None
-        self.appended: Entry | None = None
-
-    def entries(self, known: Sequence[Entry] = ()) -> list[Entry]:
-        """All entries, verified.
-
-        known: entries of this file that this call of the ledger verified a moment ago. They are not verified again where the
-            last of them is still in its place, so that the lock is held for a short time; whoever reads next verifies them.
-        """
-        if self._read is None:
-            self._read = self._verified(known)
-        return self._read
-
-    def append(
-        self, *, dataset: str, kind: str, content: str, key: str = "", what: str = "", time: str | None = None
-    ) -> Entry:
-        """Adds an entry at the end of the chain, beginning the ledger where there is none. Without a time: now."""
-        entries = self.entries()
-        if not entries:
-            self._begin()
-        previous = entries[-1].hash if entries else GENESIS
-        time = datetime.now(UTC).isoformat(timespec="seconds") if time is None else time
-        entry = Entry(len(entries) + 1, time, dataset, kind, key, what, content, previous).sealed()
-        places = ", ".join("?" * len(COLUMNS))
-        self._connection.execute(f"INSERT INTO main.entries ({', '.join(COLUMNS)}) VALUES ({places})", tuple(entry))
-        self._check_schema()
-        self.check_kept(entry)
-        entries.append(entry)
-        self.appended = entry
-        return entry
-
-    def check_kept(self, entry: Entry) -> None:
-        """The entry is in the file, as it was meant, and counted."""
-        if self._row(entry.number) != [tuple(entry)] or self._written() < entry.number:
-            raise BrokenChain(
-                f"entry {entry.number} was written to {self._path} and is not there: something else changes the file. Restore it "
-                f"from a backup; nothing counts as charged",
-                entry=entry.number,
-            )
 
     def check_pages(self) -> None:
         """SQLite's own check of its pages and indices."""
@@ -130,6 +93,14 @@ class Transaction:
     def _row(self, number: int) -> list[tuple[object, ...]]:
         return self._connection.execute(f"{ROW} WHERE number = ?", (number,)).fetchall()
 
+    def _insert(self, *entries: Entry) -> None:
+        statement = f"INSERT INTO main.entries ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+        for entry in entries:
+            self._connection.execute(statement, tuple(entry))
+
+    def _now(self) -> str:
+        return datetime.now(UTC).isoformat(timespec="seconds")
+
     def _begin(self) -> None:
         for statement in SCHEMA.values():
             self._connection.execute(statement)
@@ -137,7 +108,6 @@ class Transaction:
         self._connection.execute(f"PRAGMA main.user_version = {VERSION}")
 
     def _check_schema(self) -> None:
-        """The file holds exactly what we create: another trigger could swallow a charge, a view stand for the entries."""
         present = self._connection.execute("SELECT type, name, tbl_name, sql FROM main.sqlite_master").fetchall()
         changed = {str(row[1]) for row in MASTER ^ set(present)}
         if changed or len(present) != len(MASTER):
@@ -200,6 +170,9 @@ class Store:
                 f"entry {entry.number} was written to {self.path}, but another process kept it locked for {self.timeout:g} "
                 f"seconds and it could not be read back: try again with the same key"
             ) from None
+
+    def exists(self) -> bool:
+        return self.path.exists()
 
     def create(self) -> None:
         """An empty file that its owner alone can read, unless there is one."""

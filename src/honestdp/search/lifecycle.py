@@ -22,7 +22,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
-from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError
+from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError, Place
 from honestdp.ledger.paying import Account
 from honestdp.logs import silence
 from honestdp.search import ended, ending, secret, vault
@@ -118,7 +118,7 @@ class Search:
     statement: Statement
     report: Callable[[TuneResult, str], str]
     classes: int | None = None
-    ledger: str | Path | None = None
+    ledger: Place | None = None
     note: str = ""
 
     def carry_out(

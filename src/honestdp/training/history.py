@@ -23,6 +23,7 @@ from honestdp.training.checkpoint import File
 from honestdp.training.loop import Job
 
 if TYPE_CHECKING:
+    from honestdp.ledger.address import Place
     from honestdp.ledger.paying import Books
 
 Marks = set[bytes]
@@ -39,7 +40,7 @@ class Past:
     """
 
     data: Whereabouts
-    books: tuple[Path, str] | None
+    books: tuple[Place, str] | None
     where: Path | None
     notes: tuple[str, ...] = ()
     resumed: bool = False
@@ -49,7 +50,7 @@ class Past:
 _past: list[Past] = []
 
 
-def recall(data: Any, *, books: tuple[Path, str] | None, where: Path | None, resumed: bool, start: Marks) -> Past:
+def recall(data: Any, *, books: tuple[Place, str] | None, where: Path | None, resumed: bool, start: Marks) -> Past:
     """One that may come to be, with the notes that belong into its statement. start: marks of the weights that it begins with.
 
     resumed: it was begun before, and is not another one than that with this checkpoint or folder.
@@ -83,7 +84,7 @@ def remember_job(job: Job, data: Any, *, books: Books | None, place: File | None
     return past
 
 
-def key_of(books: Books | None) -> tuple[Path, str] | None:
+def key_of(books: Books | None) -> tuple[Place, str] | None:
     return None if books is None else (books.ledger.absolute(), books.dataset)
 
 
