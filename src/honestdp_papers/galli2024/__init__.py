@@ -16,8 +16,13 @@ def _trained(name: str, about: str, module: str, parts: str) -> Item:
     return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
 
 
-METHOD: tuple[Item, ...] = ()
-"""Figures 1 and 2 and Proposition 1: the method itself."""
+METHOD = (
+    _trained("figure1", "The cosine of sanitised and true gradients against the clip", "cosine", "parts"),
+    Item("figure2", "How one noise is shared by two answers", finish_in(f"{__name__}.frontier", "figure2")),
+    Item("proposition1", "Two answers cost one", finish_in(f"{__name__}.proposition1", "proposition1")),
+    _trained("computation", "What the second answer takes of a step", "burden", "parts"),
+)
+"""Figures 1 and 2, Proposition 1 and the text's word on compute: the method itself."""
 COMPARISON = (
     _trained("figure3", "Accuracy at budgets of whole grids, MNIST", "figures", "parts3"),
     _trained("figure4", "Error of an autoencoder at budgets of whole grids, Fashion-MNIST", "figures", "parts4"),

@@ -1,0 +1,171 @@
+"""Galli et al. 2024, the method: figures 1 and 2, Proposition 1 and the compute; verdicts follow the numbers, faults are seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from honestdp.boundary import release as door
+from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
+from honestdp_papers.galli2024 import PAPER, burden, cosine, frontier, proposition1
+from honestdp_papers.galli2024.setting import MNIST, Records
+from honestdp_papers.parts import Array
+
+NOISES = {3.0: 1.5026, 5.0: 1.0692, 7.0: 0.8952, 9.0: 0.8007}
+
+
+@pytest.fixture
+def priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noises that were computed before, so that nothing is calibrated here."""
+    monkeypatch.setattr(frontier, "online_noise", NOISES.__getitem__)
+    monkeypatch.setattr(proposition1, "online_noise", NOISES.__getitem__)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A task of 300 made-up images with a small network."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.rand(300, 1, 6, 6, generator=draw)
+    y = (x[:, 0, 0, 0] > 0.5).long()
+    task = replace(MNIST, records=300, lot=20.0, steps=30, make=lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 2)))
+    for module in (cosine, burden):
+        monkeypatch.setattr(module, "records_of", lambda _: Records((x, y), (x, y)))
+    return task
+
+
+def test_the_method_s_items_are_known_by_name() -> None:
+    assert {"figure1", "figure2", "proposition1", "computation"} <= {item.name for item in PAPER.items}
+
+
+# Figure 2 and Proposition 1
+
+
+@pytest.mark.usefixtures("priced")
+def test_the_frontier_is_the_engine_s_and_one_that_forgets_the_second_answer_is_seen(monkeypatch: Any) -> None:
+    outcome = frontier.figure2({}, True)
+    assert {claim.verdict for claim in outcome.claims} == {HOLDS}
+    assert outcome.numbers["unpaid"]["3"] == pytest.approx(3.04, abs=0.01)
+    monkeypatch.setattr(frontier, "gradient_multiplier", lambda sigma, query: sigma)
+    assert frontier.figure2({}, True).claims[2].verdict == FAILS
+
+
+@pytest.mark.usefixtures("priced")
+def test_the_pair_of_answers_costs_one_and_a_release_without_its_share_is_seen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(proposition1, "RATES", (0.1,))
+    monkeypatch.setattr(proposition1, "ORDERS", (2,))
+    monkeypatch.setattr(proposition1, "MNIST", replace(MNIST, epsilons=(3.0,)))
+    outcome = proposition1.proposition1({}, True)
+    assert {claim.verdict for claim in outcome.claims} == {HOLDS}
+    stated, printed = (outcome.tables[2].cells()[0][at] for at in (0, 1))
+    assert float(printed) > 1.6 * float(stated)
+    monkeypatch.setattr(proposition1, "_integrated", lambda: ([["", 1.0]], [True]))
+    monkeypatch.setattr(proposition1, "_costs", lambda: [(9.0, 9.0)])
+    monkeypatch.setattr(door, "gradient_multiplier", lambda sigma, query: sigma)
+    assert proposition1.proposition1({}, True).claims[1].verdict != HOLDS
+
+
+def test_an_integral_with_other_noises_is_not_one() -> None:
+    one = proposition1._log_moment((1 / 1.5,), 0.1, 2, False)
+    right = ((1 - 7.124**-2) ** 0.5 / 1.5, 1 / (7.124 * 1.5))
+    assert proposition1._log_moment(right, 0.1, 2, False) == pytest.approx(one, rel=1e-8)
+    assert proposition1._log_moment((1 / 1.5, right[1]), 0.1, 2, False) > 1.01 * one
+
+
+# Figure 1
+
+
+def test_cosines_are_those_of_gradients_taken_one_by_one(tiny: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(cosine, "CLIPS", np.array([0.01, 0.4, 100.0]))
+    monkeypatch.setattr(cosine, "REALISATIONS", 4)
+    x, y = cosine.records_of(tiny).train
+    x, y = x[:20], y[:20]
+    model = tiny.make()
+    intake = cosine.take_in(
+        model, cosine.PrivateData((x, y)), records=20, loss=None, device=torch.device("cpu"), workers=0
+    )
+    params = cosine.stack([model], intake.layout, torch.device("cpu"))
+    found, median = cosine._cosines(intake, params, x, y, 0.3, torch.Generator().manual_seed(7))
+    each = []
+    for one, label in zip(x, y, strict=True):
+        loss = nn.functional.cross_entropy(model(one[None]), label[None])
+        each.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
+    gradients = torch.stack(each)
+    norms = gradients.norm(dim=1)
+    draws = torch.randn(4, params.shape[1], generator=torch.Generator().manual_seed(7))
+    draws = torch.cat([part.reshape(4, -1) for part in intake.layout.views(draws).values()], dim=1)
+    assert median == pytest.approx(float(norms.median()), rel=1e-5)
+    for row, clip in zip(found, cosine.CLIPS, strict=True):
+        clipped = (gradients * (float(clip) / norms).clamp(max=1)[:, None]).mean(dim=0)
+        sanitised = clipped + 0.3 * float(clip) / 20 * draws
+        expected = torch.cosine_similarity(sanitised, gradients.mean(dim=0)[None])
+        assert row == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_a_training_is_probed_at_its_steps(tiny: Any) -> None:
+    found = cosine.measured(cosine.Probe(tiny, (4, 10), 2), "cpu", lambda done: None)
+    assert found["cosine"].shape == (2, 2, 2, len(cosine.CLIPS), 20)
+    assert np.isfinite(found["cosine"]).all()
+    assert np.abs(found["cosine"]).max() <= 1
+    assert np.abs(np.log(found["clip"][:, :, 1] / 0.1)).max() <= 9 * 2.5e-3 + 1e-6
+    assert (found["median"] > 0).all()
+
+
+def hills(tops: list[float], *, height: float = 1.0, floor: float = 0.1, blur: float = 0.0) -> dict[str, Array]:
+    """Cosines with the best clip at `tops` by step, the same for all noises and repeats but for the blur."""
+    away = np.log(cosine.CLIPS)[None, :] - np.log(np.array(tops))[:, None]
+    curve = floor + (height - floor) * np.exp(-(away**2) / 2)
+    curves = np.broadcast_to(curve[None, None, :, :, None], (2, 3, len(tops), len(cosine.CLIPS), 20)).copy()
+    curves += blur * np.random.default_rng(0).normal(size=curves.shape)
+    return {"cosine": curves, "clip": np.full((2, 3, len(tops)), tops[0]), "median": np.ones((2, 3, len(tops)))}
+
+
+def verdicts(kept: dict[str, Array]) -> list[str]:
+    return [claim.verdict for claim in cosine.figure1({cosine.PART: kept}, True).claims]
+
+
+def test_verdicts_of_figure1_follow_the_cosines() -> None:
+    moving = verdicts(hills([0.1, 0.5, 1.0, 5.0, 10.0]))
+    assert moving == [HOLDS, HOLDS, FAILS, FAILS, FAILS]
+    still = verdicts(hills([1.0] * 5, floor=-0.2))
+    assert still == [HOLDS, FAILS, HOLDS, HOLDS, HOLDS]
+    assert verdicts(hills([1.0] * 5, floor=0.95))[0] == FAILS
+    assert verdicts(hills([0.1, 0.5, 1.0, 5.0, 10.0], floor=0.9, blur=1.0))[0] in (UNTOLD, FAILS, IN_PART)
+
+
+def test_the_best_clip_of_a_plateau_is_its_largest() -> None:
+    curve = np.array([0.5, 0.5, 0.499, 0.3, 0.1])
+    assert cosine.best_clip(curve) == 2
+    assert cosine.best_clip(np.array([0.1, 0.5, 0.2, 0.1, 0.0])) == 1
+
+
+# Compute
+
+
+def times(online: float, automatic: float, spread: float = 0.001) -> dict[str, dict[str, Array]]:
+    draw = np.random.default_rng(1)
+    each = np.array([1.0, 1.0, 1.0, online, automatic])[None, :, None]
+    step = each * (1 + spread * draw.normal(size=(2, 5, 6)))
+    kept = {"step": step, "state": np.ones(5), "pieces": np.ones((2, 5, 6))}
+    return {burden.name_of(task): kept for task in burden.tasks(True)}
+
+
+@pytest.mark.parametrize(
+    ("online", "spread", "verdict"), [(1.1, 0.001, HOLDS), (1.5, 0.001, FAILS), (1.25, 0.2, UNTOLD)]
+)
+def test_verdicts_of_the_compute_follow_the_times(online: float, spread: float, verdict: str) -> None:
+    claims = burden.computation(times(online, 1.0, spread), True).claims
+    assert claims[0].verdict == verdict
+
+
+def test_steps_and_their_pieces_are_timed(tiny: Any) -> None:
+    found = burden.measured(tiny, (2,), 3, 2, "cpu", lambda done: None)
+    assert found["step"].shape == (1, len(burden.RULES), 2)
+    assert found["pieces"].shape == (1, len(burden.PIECES), 2)
+    assert (found["step"] > 0).all()
+    plain, online = (list(burden.RULES).index(name) for name in ("FixedThreshold", "Online"))
+    assert found["state"][online] - found["state"][plain] >= 2 * 74 * 4
