@@ -16,15 +16,6 @@ from honestdp_papers.galli2024 import PAPER, burden, cosine, frontier, propositi
 from honestdp_papers.galli2024.setting import MNIST, Records
 from honestdp_papers.parts import Array
 
-NOISES = {3.0: 1.5026, 5.0: 1.0692, 7.0: 0.8952, 9.0: 0.8007}
-
-
-@pytest.fixture
-def priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noises that were computed before, so that nothing is calibrated here."""
-    monkeypatch.setattr(frontier, "online_noise", NOISES.__getitem__)
-    monkeypatch.setattr(proposition1, "online_noise", NOISES.__getitem__)
-
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -45,7 +36,6 @@ def test_the_method_s_items_are_known_by_name() -> None:
 # Figure 2 and Proposition 1
 
 
-@pytest.mark.usefixtures("priced")
 def test_the_frontier_is_the_engine_s_and_one_that_forgets_the_second_answer_is_seen(monkeypatch: Any) -> None:
     outcome = frontier.figure2({}, True)
     assert {claim.verdict for claim in outcome.claims} == {HOLDS}
@@ -54,7 +44,6 @@ def test_the_frontier_is_the_engine_s_and_one_that_forgets_the_second_answer_is_
     assert frontier.figure2({}, True).claims[2].verdict == FAILS
 
 
-@pytest.mark.usefixtures("priced")
 def test_the_pair_of_answers_costs_one_and_a_release_without_its_share_is_seen(monkeypatch: Any) -> None:
     monkeypatch.setattr(proposition1, "RATES", (0.1,))
     monkeypatch.setattr(proposition1, "ORDERS", (2,))

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from honestdp import Budget, least_noise
 from honestdp.accounting import epsilon
 from honestdp.boundary.clipping import gradient_multiplier
 from honestdp.boundary.query import Query
 from honestdp.optimizers.learnt import DIRECTION_NOISE
-from honestdp.selection import Compose
 from honestdp_papers.claims import NUMBERS, Outcome, Table, judged
+from honestdp_papers.galli2024.noise import noise_of
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PRINTED_K
 from honestdp_papers.look import logarithmic, named, panels
 from honestdp_papers.parts import Array
@@ -104,10 +103,7 @@ def figure2(parts: Finished, quick: bool) -> Outcome:
 
 def online_noise(budget: float) -> float:
     """nu of Online's grid on MNIST."""
-    run, selection = MNIST.priced, Compose(candidates=PRINTED_K, accountant="moments")
-    return least_noise(
-        Budget(budget, DELTA), records=run.records, lot=run.lot, steps=run.steps, selection=selection
-    ).noise
+    return noise_of(MNIST, budget, PRINTED_K, False)
 
 
 def left_to_the_gradient(noise: float, second: Array) -> Array:
