@@ -33,10 +33,33 @@ COMPARISON = (
 )
 """Figures 3 to 5 and Tables 2 to 4."""
 
+TEXT = (
+    _trained("updates", "The clip by sign and in proportion, and how both depend on rho_c", "updates", "parts_updates"),
+    Item("momentum", "The derivative of the clip with momentum", finish_in(f"{__name__}.updates", "momentum")),
+    _trained("computation", "The time of a step of Online and of DP-SGD", "computation", "parts_of"),
+    _trained(
+        "ablations",
+        "Online without its parts, FixedQuantile held, the autoencoder's strides",
+        "ablations",
+        "parts_ablations",
+    ),
+)
+"""What the text says of the method, and ablations."""
+BEYOND = (
+    _trained(
+        "honest",
+        "Does one hyperparameter less pay at one honest budget, under better selections?",
+        "honest",
+        "parts_of",
+    ),
+    _trained("ours", "OSO's clip with AdamWOSM's step, and automatic clipping", "ablations", "parts_ours"),
+)
+"""Beyond the paper."""
+
 PAPER = Paper(
     head=_head,
     name="galli2024",
     title="Online Sensitivity Optimization in Differentially Private Learning",
     citation="Galli, Palamidessi & Cucinotta, AAAI 2024",
-    items=(*METHOD, *COMPARISON),
+    items=(*METHOD, *COMPARISON, *TEXT, *BEYOND),
 )

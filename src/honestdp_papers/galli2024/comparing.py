@@ -79,8 +79,8 @@ def notes_of(here: Compared) -> list[str]:
     task, seeds = sized(here.task, here.quick), {s.seeds for scores in here.cases.values() for s in scores.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{min(seeds, default=0)}"
     notes = [
-        f"{count} of the paper's {SEEDS} seeds are trained; ± is one standard error over them, and in full size nothing is "
-        "decided by one seed. Granularities here: "
+        f"Seeds that are trained, of the paper's {SEEDS}: {count}. ± is one standard error over them, and in full size nothing "
+        "is decided by one seed. Granularities here: "
         + (", ".join(sorted({str(k) for k, _ in here.cases})) or "none")
         + ".",
         f"As in the paper the whole test set is looked at every {EVERY} steps, the best look stands for a training and the best "

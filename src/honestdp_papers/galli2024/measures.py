@@ -129,6 +129,12 @@ def plain_scores(parts: Finished, task: Task, quick: bool) -> dict[str, Scores]:
     }
 
 
+def gathered(parts: Finished, names: Sequence[str], first: int, count: int, task: Task) -> Scores | None:
+    """Runs `first` to `first + count` of parts that differ in their seeds alone; None where none of them is there."""
+    rows = [curves_of(parts[name])[:, first : first + count] for name in names if name in parts]
+    return Scores(np.concatenate(rows), [(float(i),) for i in range(count)], task.error) if rows else None
+
+
 def told(value: float, task: Task) -> str:
     return ("diverged" if not np.isfinite(value) else f"{value:.4f}") if task.error else f"{value:.1f}"
 

@@ -177,7 +177,7 @@ def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
     place, task = placed(device), grid.task
     private = PrivateData(records_of(task).train)
     intake = take_in(task.make(), private, records=task.records, loss=task.loss, device=place, workers=0)
-    exam = Exam(task, intake, place)
+    exam = Exam(task, intake, place, records_of(task).test)
     initial = stack([seeded(task.make, one) for one in grid.seeds], intake.layout, place)
     rules, noises = list(grid.rules) * len(grid.seeds), np.tile(grid.noises, len(grid.seeds))
     starts = initial.repeat_interleave(len(grid.rules), dim=0)
@@ -186,7 +186,7 @@ def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
     chunks = plan_chunks(rules, together(task, place))
     for number, chunk in enumerate(chunks):
         begun, own = starts[torch.tensor(chunk)], Seed.fixed(seed).child(chunk[0])
-        population = _population(intake, task, [rules[i] for i in chunk], noises[chunk], begun, own)
+        population = population_of(intake, task, [rules[i] for i in chunk], noises[chunk], begun, own)
         for look, step in enumerate(task.looks):
             while population.step < step:
                 population.block()
@@ -204,22 +204,24 @@ def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
     return kept | {"tests": np.array(task.tests), "looks": np.array(task.looks)}
 
 
-def _population(intake: Intake, task: Task, rules: list[Rule], noises: Array, starts: Tensor, seed: Seed) -> Population:
+def population_of(
+    intake: Intake, task: Task, rules: list[Rule], noises: Array, starts: Tensor, seed: Seed, *, pause: int = EVERY
+) -> Population:
+    """Runs before their first step, each with a noise of its own, in blocks that end where they are looked at."""
     place = starts.device
     noise = torch.tensor(noises, dtype=intake.dtype, device=place)
     factors = torch.ones(task.steps, dtype=intake.dtype, device=place)
     constants = Constants(task.records, task.lot, task.steps, noise, intake.layout, factors)
-    mechanism = intake.mechanism(constants, seed=seed, secure=False, pause=EVERY)
+    mechanism = intake.mechanism(constants, seed=seed, secure=False, pause=pause)
     return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=place), starts)
 
 
 class Exam:
-    """The test records on the device, and what a population makes of them: right answers, or the mean squared error."""
+    """Test records on the device, and what a population makes of them: right answers, or the mean squared error."""
 
-    def __init__(self, task: Task, intake: Intake, place: torch.device) -> None:
+    def __init__(self, task: Task, intake: Intake, place: torch.device, records: tuple[Tensor, Tensor]) -> None:
         self._model, self._layout, self._task = intake.question.model, intake.layout, task
-        x, y = records_of(task).test
-        self._x, self._y = x.to(place), y.to(place)
+        self._x, self._y = (part.to(place) for part in records)
         self._some = max(1, _ROOM[place.type] // _widest(self._model, self._x[:1]))
         self.name = "error" if task.error else "right"
         self.dtype = np.float32 if task.error else np.uint16

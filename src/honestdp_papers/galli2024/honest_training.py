@@ -1,0 +1,214 @@
+"""The trainings behind `honest`: every method's grid of k = 7 at the noise that each selection leaves it at one budget.
+
+The noises are those of the product's own design of a search (`honest_noise`), read from a file here, for this module needs torch
+and numpy alone. A coin for each record puts it on the training or the validation side; the last iterate is what is scored. A part
+is one method with one seed under all selections, and keeps right answers on the validation side and on the test records,
+`[selections, seeds, candidates]`.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from honestdp.boundary.capture import free_captured
+from honestdp.boundary.data import PrivateData, coins
+from honestdp.boundary.intake import take_in
+from honestdp.boundary.seed import Seed
+from honestdp.gradients.layout import stack
+from honestdp.run import Run
+from honestdp.search.space import Candidate, Space, space_of
+from honestdp.training.chunks import plan_chunks
+from honestdp_papers.curves import placed, seeded
+from honestdp_papers.galli2024.noise import QUICK_K
+from honestdp_papers.galli2024.setting import (
+    METHODS,
+    MNIST,
+    ONLINE,
+    PRINTED_K,
+    QUANTILE,
+    THRESHOLD,
+    WOSM,
+    Task,
+    clips,
+    quantiles,
+    records_of,
+    sized,
+    step_sizes,
+    text_task,
+)
+from honestdp_papers.galli2024.training import PREPARED, Exam, block_name, population_of, seed_blocks, together
+from honestdp_papers.parts import Arrays, Part, Tell, described
+
+EPSILON, FRACTION, SPLIT_SEED = 3.0, 0.2, 2024
+SELECTIONS = ("compose", "winner", "papernot-steinke", "envelope")
+ADAM_OSO, AUTOMATIC = "AdamOSO", "AdamWOSM, automatic"
+SINGLE = (ADAM_OSO, AUTOMATIC)
+"""Ours, with nothing left to search: one run has the whole budget and all records."""
+NOISES = Path(__file__).with_name("honest_noise.json")
+SHOWN = 3
+"""Seeds that are trained, of five: a grid is trained four times over here."""
+
+
+def honest_tasks() -> tuple[Task, ...]:
+    """Those whose score is an accuracy."""
+    return (MNIST, text_task())
+
+
+@dataclass(frozen=True)
+class Search:
+    """One cell of the table: what is searched, how, on what."""
+
+    task: Task
+    method: str
+    selection: str
+    quick: bool
+
+    @property
+    def single(self) -> bool:
+        return self.method in SINGLE
+
+    @property
+    def fraction(self) -> float:
+        """Of the records on the validation side: none where there is nothing to choose."""
+        return 0.0 if self.single else FRACTION
+
+    @property
+    def space(self) -> Space:
+        k, task = QUICK_K if self.quick else PRINTED_K, sized(self.task, self.quick)
+        rates, sizes = list(step_sizes(k)), list(clips(k))
+        name, dimensions = {
+            ONLINE: ("oso", {"lr": rates}),
+            WOSM: ("adam-wosm", {"clip": sizes}),
+            THRESHOLD: ("sgd", {"lr": rates, "clip": sizes}),
+            QUANTILE: ("quantile", {"lr": rates, "quantile": list(quantiles(self.quick)), "clamped": [False]}),
+            ADAM_OSO: ("adam-oso", {"lr": [1e-3]}),
+            AUTOMATIC: ("adam-wosm", {"clip": ["auto"]}),
+        }[self.method]
+        return space_of(name, dimensions, lot=task.lot, steps=task.steps)  # type: ignore[arg-type]
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return self.space.candidates()
+
+    @property
+    def key(self) -> str:
+        """What its price depends on."""
+        size = "quick" if self.quick else "full"
+        return f"{size}/{self.task.name}/{len(self.candidates)}/{self.selection}"
+
+    @property
+    def run(self) -> Run:
+        (written,) = kept_spending(self)["runs"]
+        return Run(**{name: value for name, value in written.items() if name != "candidates"})
+
+
+def searches(task: Task, method: str, quick: bool) -> list[Search]:
+    """Under every selection; a single run under none."""
+    return [
+        Search(task, method, selection, quick) for selection in (SELECTIONS[:1] if method in SINGLE else SELECTIONS)
+    ]
+
+
+@lru_cache(maxsize=1)
+def _kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(NOISES.read_text())
+    return found
+
+
+def kept_spending(search: Search) -> dict[str, Any]:
+    """What the search spends, as `honest_noise` wrote it."""
+    found: dict[str, Any] = _kept()[search.key]
+    return found
+
+
+def blocks(task: Task, quick: bool) -> list[tuple[int, ...]]:
+    found = seed_blocks(sized(task, quick), quick)
+    return found[:SHOWN] if task.image else found
+
+
+def pool_name(task: Task, method: str, seeds: Sequence[int]) -> str:
+    return f"honest/{task.name}/{block_name(seeds)}/{method.replace(', ', '-')}"
+
+
+def parts_of(quick: bool) -> list[Part]:
+    every = [
+        (task, method, seeds)
+        for task in honest_tasks()
+        for seeds in blocks(task, quick)
+        for method in (*METHODS, *SINGLE)
+    ]
+    return [_part(task, method, seeds, quick) for task, method, seeds in every]
+
+
+def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
+    name, found, own = pool_name(task, method, seeds), searches(task, method, quick), sized(task, quick)
+    candidates, seed = found[0].candidates, zlib.crc32(name.encode())
+    identity = {
+        "dataset": own.dataset,
+        "network": own.make.__name__,
+        "records": own.records,
+        "runs": [[one.run.records, one.run.lot, one.run.steps, one.run.noise] for one in found],
+        "candidates": [described(candidate.rule()) for candidate in candidates],
+        "fraction": found[0].fraction,
+        "seeds": [list(seeds), seed, SPLIT_SEED],
+    }
+
+    def work(device: str, tell: Tell) -> Arrays:
+        return trained(own, found, seeds, seed, device, tell)
+
+    runs = len(found) * len(candidates) * len(seeds)
+    return Part(
+        name,
+        identity,
+        PREPARED + runs * own.steps * own.price,
+        work,
+        __name__,
+        flops=runs * own.steps * own.lot * own.flops,
+    )
+
+
+def trained(task: Task, found: list[Search], seeds: Sequence[int], seed: int, device: str, tell: Tell) -> Arrays:
+    """Right answers of the last weights on each side, and whether these weights are numbers."""
+    place, run, fraction = placed(device), found[0].run, found[0].fraction
+    (x, y), test = records_of(task).train, records_of(task).test
+    held = torch.from_numpy(coins(len(x), fraction=fraction, seed=SPLIT_SEED))
+    private = PrivateData((x[~held], y[~held]))
+    intake = take_in(
+        task.make(), private, records=run.records, loss=task.loss, device=place, workers=0, by_coin=fraction > 0
+    )
+    sides = {"validation": (x[held], y[held]), "test": test}
+    exams = {name: Exam(task, intake, place, pair) for name, pair in sides.items() if len(pair[0])}
+    candidates = [candidate.rule() for candidate in found[0].candidates]
+    each = len(seeds) * len(candidates)
+    starts = stack([seeded(task.make, one) for one in seeds], intake.layout, place)
+    starts = starts.repeat_interleave(len(candidates), dim=0)
+    rules, noises = candidates * (len(found) * len(seeds)), np.repeat([one.run.noise for one in found], each)
+    total = len(rules)
+    kept = {name: np.zeros(total, np.uint16) for name in sides} | {"finite": np.zeros(total, bool)}
+    side = replace(task, records=run.records)
+    chunks = plan_chunks(rules, together(task, place))
+    for number, chunk in enumerate(chunks):
+        begun = starts[torch.tensor(chunk) % each]
+        own = Seed.fixed(seed).child(chunk[0])
+        population = population_of(intake, side, [rules[i] for i in chunk], noises[chunk], begun, own)
+        while population.step < run.steps:
+            population.block()
+            tell((number + population.step / run.steps) / len(chunks))
+        weights = population.weights()
+        kept["finite"][chunk] = torch.isfinite(weights).all(dim=1).cpu().numpy()
+        for name, exam in exams.items():
+            kept[name][chunk] = exam.measured(weights)
+        del population, weights
+        free_captured()
+    shape = (len(found), len(seeds), len(candidates))
+    sizes = {"held": np.array(int(held.sum())), "tests": np.array(len(test[0]))}
+    return {name: values.reshape(shape) for name, values in kept.items()} | sizes

@@ -1,0 +1,144 @@
+"""Galli et al. 2024: ablations, updates, our rules and the honest comparison follow the numbers they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from honestdp.accounting.once import epsilon_of
+from honestdp_papers.claims import FAILS, HOLDS, OURS, SENTENCE, UNTOLD, Outcome
+from honestdp_papers.galli2024 import ablations, computation, honest, honest_noise, honest_training, updates, variants
+from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search
+from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, THRESHOLD, WOSM, tasks
+from honestdp_papers.registry import Finished
+
+
+def made(kind: str, values: dict[tuple[str, float], float], *, seeds: int = 5) -> Finished:
+    """Parts of full size on MNIST in which every candidate of a variant at an epsilon has a value, give or take."""
+    rng, parts = np.random.default_rng(0), {}
+    for seed in range(seeds):
+        rows = [
+            np.full((len(variant.rules), len(MNIST.looks)), values[variant.name, epsilon] + rng.normal(0, 0.05))
+            for variant in variants.KINDS[kind](False)
+            for epsilon in variants.epsilons_of(kind, MNIST)
+        ]
+        right = (100 * np.concatenate(rows)).astype(np.uint16)[None]
+        parts[f"{kind}/mnist/seed{seed}"] = {"right": right, "tests": np.array(10000)}
+    return parts
+
+
+def by_claim(outcome: Outcome, word: str) -> list[str]:
+    return [claim.verdict for claim in outcome.claims if word in claim.claim]
+
+
+def lines(sign: dict[float, tuple[float, float]], proportional: dict[float, tuple[float, float]]) -> Finished:
+    """Accuracies at epsilon 3 and 9 by rho_c."""
+    named = {
+        (name(pace), epsilon): value
+        for name, own in ((variants.sign, sign), (variants.proportional, proportional))
+        for pace, both in own.items()
+        for epsilon, value in zip((3.0, 9.0), both, strict=True)
+    }
+    return made("updates", named)
+
+
+def test_the_sign_update_is_judged_by_what_noise_costs_it_and_by_its_spread() -> None:
+    steady = dict.fromkeys(variants.PACES, (96.0, 97.0))
+    weak = {pace: (90.0 - 2 * i, 96.0 - i) for i, pace in enumerate(variants.PACES)}
+    found = updates.updates(lines(steady, weak), False)
+    assert {claim.verdict for claim in found.claims} == {HOLDS}
+    found = updates.updates(lines(weak, steady), False)
+    assert {claim.verdict for claim in found.claims} == {FAILS}
+    one = {name: kept for name, kept in lines(steady, weak).items() if name.endswith("seed0")}
+    assert {claim.verdict for claim in updates.updates(one, False).claims} == {UNTOLD}
+
+
+def test_momentum_only_adds_a_factor_to_the_derivative_of_the_last_clip() -> None:
+    found = updates.momentum({}, False)
+    assert [claim.verdict for claim in found.claims if claim.kind == SENTENCE] == [HOLDS]
+    assert [claim.verdict for claim in found.claims if claim.kind == OURS] != [
+        HOLDS
+    ]  # of 0.99, much of the past remains
+
+
+def test_an_ablation_that_is_better_than_the_printed_rule_turns_its_verdict() -> None:
+    names = [variant.name for variant in variants.ablations(False)]
+    level = {(name, epsilon): 95.0 for name in names for epsilon in (3.0, 9.0)}
+    assert {claim.verdict for claim in ablations.ablations(made("ablations", level), False).claims} == {HOLDS}
+    level |= {(variants.MOMENTUM, epsilon): 97.0 for epsilon in (3.0, 9.0)}
+    found = ablations.ablations(made("ablations", level), False)
+    assert by_claim(found, variants.MOMENTUM) == [FAILS]
+    assert by_claim(found, variants.FIXED) == [HOLDS]
+
+
+def test_a_run_of_a_variant_has_the_noise_of_its_own_number_of_candidates() -> None:
+    part = variants.variant_part("ours", MNIST, (0,), False)
+    noises = part.identity["noises"]
+    assert len(noises) == 4 * (1 + 1 + 1 + 7)
+    assert noises[0] < 0.9 < 1.5 < noises[12] < 1.51
+    assert part.identity["candidates"][0] == "AdamOSO()"
+
+
+def pools(method_values: dict[str, dict[str, float]], single: float, *, seeds: int = 3) -> Finished:
+    """Quick pools of MNIST in which a method's candidates have an accuracy by selection; with several seeds of one part."""
+    rng, parts = np.random.default_rng(0), {}
+    for method in (*METHODS, *SINGLE):
+        searches = honest_training.searches(MNIST, method, True)
+        shape = (len(searches), seeds, len(searches[0].candidates))
+        accuracy = np.zeros(shape)
+        for i, search in enumerate(searches):
+            accuracy[i] = single if method in SINGLE else method_values[method][search.selection]
+        accuracy += rng.normal(0, 0.1, (1, seeds, 1))
+        counts = {"test": (10 * accuracy).astype(np.uint16), "validation": (8 * accuracy).astype(np.uint16)}
+        sizes = {"held": np.array(800), "tests": np.array(1000), "finite": np.ones(shape, bool)}
+        parts[honest_training.pool_name(MNIST, method, (0,))] = {**counts, **sizes}
+    return parts
+
+
+def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() -> None:
+    few = dict.fromkeys(SELECTIONS, 90.0)
+    many = {"compose": 80.0, "winner": 85.0, "papernot-steinke": 88.0, "envelope": 93.0}
+    values = {name: few if name in (ONLINE, WOSM) else many for name in METHODS}
+    found = honest.honest(pools(values, 95.0), True)
+    said = found.numbers["conclusions"][0]
+    assert "less pays (+9.9 ± 0.1 points) under compose" in said
+    assert "It no longer pays where selection is cheap" in said
+    assert by_claim(found, "under compose") == [HOLDS]
+    assert by_claim(found, "under envelope") == [FAILS]
+    assert by_claim(found, "It pays less") == [HOLDS]
+    assert by_claim(found, "One run of AdamOSO") == [HOLDS]
+    values[THRESHOLD] = dict.fromkeys(SELECTIONS, 70.0)
+    values["FixedQuantile"] = dict.fromkeys(SELECTIONS, 60.0)
+    found = honest.honest(pools(values, 50.0), True)
+    assert "It pays even where selection is cheap" in found.numbers["conclusions"][0]
+    assert by_claim(found, "One run of AdamOSO") == [FAILS]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_a_search_of_the_honest_table_is_within_its_budget(selection: str) -> None:
+    search = Search(MNIST, THRESHOLD, selection, False)
+    design = honest_noise.kept(search)
+    assert design.count == 49
+    assert design.runs[0].records == 48000
+    assert epsilon_of(design.selection, design.runs[0].event, delta=DELTA) <= honest_training.EPSILON
+
+
+def test_the_clamp_is_judged_by_how_many_candidates_converge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablations, "constant_error", lambda task: 0.08)
+    parts: Finished = {}
+    for part in variants.clamped_parts(False):
+        level = 0.05 if part.name.startswith("clamped") else 0.5
+        parts[part.name] = {"error": np.full((1, 35, 24), level, np.float32), "tests": np.array(10000)}
+    assert by_claim(ablations.ablations(parts, False), "held to [0, 1]") == [HOLDS]
+    swapped = {name: {**kept, "error": 0.55 - kept["error"]} for name, kept in parts.items()}
+    assert by_claim(ablations.ablations(swapped, False), "held to [0, 1]") == [FAILS]
+    assert FASHION.epsilons[0] == 1.0
+
+
+def test_the_extra_time_of_a_step_is_minimal_or_not() -> None:
+    def kept(online: float) -> Finished:
+        seconds = np.array([[online] * 3, [1.0] * 3, [1.0] * 3])
+        return {f"steptime/{task.name}": {"seconds": seconds} for task in tasks()}
+
+    assert computation.computation(kept(1.1), False).claims[0].verdict == HOLDS
+    assert computation.computation(kept(1.5), False).claims[0].verdict == FAILS
