@@ -7,9 +7,9 @@ import pytest
 
 from honestdp.accounting.once import epsilon_of
 from honestdp_papers.claims import FAILS, HOLDS, OURS, SENTENCE, UNTOLD, Outcome
-from honestdp_papers.galli2024 import ablations, computation, honest, honest_noise, honest_training, updates, variants
+from honestdp_papers.galli2024 import ablations, honest, honest_noise, honest_training, updates, variants
 from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search
-from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, THRESHOLD, WOSM, tasks
+from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, THRESHOLD, WOSM
 from honestdp_papers.registry import Finished
 
 
@@ -104,7 +104,7 @@ def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() ->
     assert "less pays (+9.9 ± 0.1 points) under compose" in said
     assert "It no longer pays where selection is cheap" in said
     assert by_claim(found, "under compose") == [HOLDS]
-    assert by_claim(found, "under envelope") == [FAILS]
+    assert by_claim(found, "pays, under envelope") == [FAILS]
     assert by_claim(found, "It pays less") == [HOLDS]
     assert by_claim(found, "One run of AdamOSO") == [HOLDS]
     values[THRESHOLD] = dict.fromkeys(SELECTIONS, 70.0)
@@ -133,12 +133,3 @@ def test_the_clamp_is_judged_by_how_many_candidates_converge(monkeypatch: pytest
     swapped = {name: {**kept, "error": 0.55 - kept["error"]} for name, kept in parts.items()}
     assert by_claim(ablations.ablations(swapped, False), "held to [0, 1]") == [FAILS]
     assert FASHION.epsilons[0] == 1.0
-
-
-def test_the_extra_time_of_a_step_is_minimal_or_not() -> None:
-    def kept(online: float) -> Finished:
-        seconds = np.array([[online] * 3, [1.0] * 3, [1.0] * 3])
-        return {f"steptime/{task.name}": {"seconds": seconds} for task in tasks()}
-
-    assert computation.computation(kept(1.1), False).claims[0].verdict == HOLDS
-    assert computation.computation(kept(1.5), False).claims[0].verdict == FAILS

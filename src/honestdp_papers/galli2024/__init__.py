@@ -36,7 +36,6 @@ COMPARISON = (
 TEXT = (
     _trained("updates", "The clip by sign and in proportion, and how both depend on rho_c", "updates", "parts_updates"),
     Item("momentum", "The derivative of the clip with momentum", finish_in(f"{__name__}.updates", "momentum")),
-    _trained("computation", "The time of a step of Online and of DP-SGD", "computation", "parts_of"),
     _trained(
         "ablations",
         "Online without its parts, FixedQuantile held, the autoencoder's strides",

@@ -21,10 +21,10 @@ from honestdp_papers.galli2024.setting import (
 )
 
 CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("The method: the clip's optimum, its price, its noise", ("figure1", "figure2", "proposition1")),
+    ("The method: the clip's optimum, its price, its noise", ("figure1", "figure2", "proposition1", "computation")),
     ("The comparison at budgets of whole grids (Figures 3 to 5)", ("figure3", "figure4", "figure5")),
     ("The best hyperparameters (Tables 2 to 4)", ("table2", "table3", "table4")),
-    ("What the text says of its update rule, and ablations", ("updates", "momentum", "computation", "ablations")),
+    ("What the text says of its update rule, and ablations", ("updates", "momentum", "ablations")),
     ("Beyond the paper: one honest budget, and our own rules", ("honest", "ours")),
 )
 """The paper's contributions, and the results that judge them."""
