@@ -19,7 +19,7 @@ import torch
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
 import honestdp  # noqa: E402
-from honestdp.optimizers import ADADP, OSO, SGD, Adam, AdamWOSM, Horizon, Momentum, Quantile, Rule  # noqa: E402
+from honestdp.optimizers import ADADP, OSO, SGD, Adam, AdamOSO, AdamWOSM, Horizon, Momentum, Quantile, Rule  # noqa: E402
 from honestdp.planner.prospects import noise_to_signal  # noqa: E402
 
 DELTA, PARAMETERS = 1e-5, 650
@@ -31,6 +31,7 @@ RULES: dict[str, list[Rule]] = {
     "adam-wosm": [AdamWOSM(clip=clip) for clip in (0.1, 0.2, 0.5, 1.0)],
     "adadp": [ADADP(clip=clip) for clip in (0.1, 1.0)],
     "oso": [OSO(lr=lr, clip=1.0) for lr in (1.0, 4.0)],
+    "adam-oso": [AdamOSO()],
     "quantile": [Quantile(lr=lr) for lr in (1.0, 4.0)],
 }
 

@@ -29,7 +29,7 @@ from honestdp.run import Run
 
 DROWNED = 1.0  # r from which on nothing is learnt
 WASTEFUL = 1.25  # times the noise that larger lots would have: they are worth a word
-FEW_STEPS = {"quantile": 60, "adadp": 100, "adam-wosm": 100}
+FEW_STEPS = {"quantile": 60, "adadp": 100, "adam-wosm": 100, "adam-oso": 100}
 FEW = 30  # steps, for every other optimizer
 VAGUE = 0.33  # reach of a score's interval, of its range
 BLURRED = 0.1  # deviation of a score's noise, of its range, when candidates are compared by it

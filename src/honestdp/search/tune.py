@@ -102,9 +102,9 @@ def tune(
     data: (x, y), or x without labels, of tensors, arrays or memory-mapped arrays, x one or a tuple or a dict of them, a map-style
         Dataset of pairs, or the rows of a `Table`.
     budget: for everything: all runs, all scores, the choice among them.
-    optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, quantile), a class, or a rule, whose
-        numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it is one run
-        that gets the whole budget.
+    optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, adam-oso, quantile), a class, or a
+        rule, whose numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it
+        is one run that gets the whole budget.
     space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold weight_decay, lot, steps or epochs, and any
         argument of the model's function, such as width; for several optimizers a dictionary of these by optimizer's name. Left
         out, or without a hyperparameter of the optimizer's own, the grid that comes with each optimizer.
