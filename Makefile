@@ -5,14 +5,16 @@ endif
 BIN := .venv/bin
 READY := .venv/.ready
 FEDERATED := .venv/.federated
+CLUSTER := .venv/.cluster
 
-.PHONY: help demo test docs federated lint bench clean
+.PHONY: help demo test docs federated cluster lint bench clean
 
 help:
 	@echo "make demo   set up, then run the main job on embedded data"
 	@echo "make test   set up, then lint and run every test"
 	@echo "make docs   set up, then build the guide as a site, into site/"
 	@echo "make federated  set up with Flower's simulation engine, then run five clients on it"
+	@echo "make cluster  set up with Ray, then run the demo's search on a cluster of three nodes of this machine"
 	@echo "make lint   set up, then ruff and mypy alone"
 	@echo "make bench  set up, then measure speed against the named peers"
 	@echo "make clean  remove .venv and every build product"
@@ -37,6 +39,17 @@ $(FEDERATED): $(READY)
 
 federated: $(FEDERATED)
 	OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 $(BIN)/python examples/federated.py
+
+$(CLUSTER): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+	@touch $@
+
+cluster: $(CLUSTER)
+	rm -rf demo
+	mkdir demo
+	$(BIN)/honestdp ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
+	$(BIN)/python -m honestdp.cli.local_cluster --nodes 3 -- honestdp tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm \
+		--space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 --lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

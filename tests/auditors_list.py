@@ -22,14 +22,16 @@ PARTS: dict[str, tuple[str, ...]] = {
     "What comes in": (
         "boundary/data.py", "boundary/arrays.py", "boundary/people.py", "boundary/unread.py", "boundary/layouts.py",
         "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/slices.py", "boundary/whereabouts.py",
-        "boundary/augmenting.py", "augment/__init__.py",
+        "boundary/augmenting.py", "augment/__init__.py", "boundary/travel.py",
     ),
     "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py"),
     "Tables: what a row becomes, and what is learnt of columns": (
         "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/values.py",
         "data/tables/column.py", "data/tables/quantities.py", "data/tables/categories.py",
     ),
-    "Secrecy of a search": ("search/secret.py", "search/vault.py"),
+    "Secrecy of a search": (
+        "search/secret.py", "search/vault.py", "search/cluster/parcels.py", "search/cluster/task.py",
+    ),
     "Trials and draws that see no record": ("boundary/rehearsal.py", "boundary/generators.py"),
 }  # fmt: skip
 _NO_CODE = {

@@ -56,6 +56,9 @@ DOORS = {
     "intake.open_door": {"models.evaluation", "search.runs"},
     "rounds.ClientsData": {"federated.rounds"},
     "scores.ScoreDoor": {"search.runs"},
+    "travel.Sides": {"search.cluster.task"},
+    "travel.packed": {"search.cluster.runs"},
+    "travel.unpacked": {"search.cluster.task"},
 }  # fmt: skip
 """Names with records behind them, which give none of them out, and the modules that may hold them."""
 

@@ -59,13 +59,25 @@ _METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "
 _PREVALENCE = (
     "The part of each class, such as `0.9,0.1`: declared from public knowledge, never counted from the records."
 )
+_CLUSTER = (
+    "Train the runs on the nodes of a Ray cluster: auto (the one that this machine is in), HOST:PORT, or ray://HOST:PORT. The "
+    "result is that of one machine, and --resume may leave it out or name another. Its operator sees the records and every run."
+)
 _WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
     "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
 )  # fmt: skip
 
-_WHERE = ("name", "out", "again", "dry_run", "resume", "as_json")  # options that are not of the search itself
+_WHERE = (
+    "name",
+    "out",
+    "again",
+    "dry_run",
+    "resume",
+    "cluster",
+    "as_json",
+)  # options that are not of the search itself
 
 
 def tune(
@@ -112,6 +124,7 @@ def tune(
     dry_run: Annotated[bool, Option("--dry-run", help=_DRY_RUN)] = False,
     resume: Annotated[Path | None, Option(help="Go on with the search in this folder; needs nothing else.")] = None,
     device: Annotated[str | None, Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    cluster: Annotated[str | None, Option(help=_CLUSTER)] = None,
     strict: Annotated[bool, Option("--strict", help="Each record by itself through the model; slower.")] = False,
     noise_seed: Annotated[int | None, Option(help="Fix every random number: NOT PRIVATE.")] = None,
     as_json: option.Json = False,
@@ -158,7 +171,8 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
             words = getattr(stop, "paid", "") + ("; to go on:" if begun else "")
         typer.echo(f"honestdp: the search was stopped; {words}", err=True)
         if begun and not context.params["dry_run"]:
-            typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder)]), err=True)
+            where = [] if context.params["cluster"] is None else ["--cluster", context.params["cluster"]]
+            typer.echo(shlex.join(["honestdp", "tune", "--resume", str(folder), *where]), err=True)
         raise typer.Exit(130) from None
 
 
@@ -166,7 +180,7 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
     """The search in the folder, by the command that began it."""
     source = {p.opts[0]: context.get_parameter_source(p.name) for p in context.command.params if p.name}
     typed = [name for name, where in source.items() if where is not None and where.name == "COMMANDLINE"]
-    others = [name for name in typed if name not in ("--resume", "--json", "--dry-run")]
+    others = [name for name in typed if name not in ("--resume", "--json", "--dry-run", "--cluster")]
     if others:
         wanted = f"given alone: the search goes on with the settings that it was begun with, so leave out {', '.join(others)}"
         raise checks.InvalidArgument("resume", str(folder), wanted)
@@ -186,7 +200,7 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
         wanted = "the folder of a search that was begun on the command line; go on by the same call in Python"
         raise checks.InvalidArgument("resume", str(folder), wanted)
     began = context.command.make_context("tune", command[2:], parent=context.parent)
-    began.params["dry_run"] = context.params["dry_run"]
+    began.params |= {name: context.params[name] for name in ("dry_run", "cluster")}
     if "--ledger" not in command:
         began.params["ledger"] = None  # whatever the environment says now
     else:
@@ -252,7 +266,7 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
         **{name: options[name] for name in _HANDED_ON},
         prevalence=numbers_of("prevalence", options["prevalence"]),
         class_weights=numbers_of("class_weights", options["class_weights"]),
-        compute=Compute(device=options["device"], progress=True),
+        compute=Compute(device=options["device"], progress=True, cluster=options["cluster"]),
         reproduce=_command(context),
     )
     bound.apply_defaults()

@@ -73,7 +73,7 @@ class Configuration:
             "model": str(modules(request.space, setting)[0]),
             "loss": None if setting.loss is None else _words(setting.loss),
             "schedule": _words(setting.schedule),
-            "device": setting.device.type,
+            "device": setting.kind,
             "secure": setting.secure,
             "strict": setting.strict,
             "noise_seed": self.seed,

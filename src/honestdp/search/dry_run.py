@@ -19,6 +19,7 @@ from honestdp.ledger.account import Account
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.run import Run
 from honestdp.search import result as leaving
+from honestdp.search.cluster.address import joined
 from honestdp.search.duration import expected
 from honestdp.search.foreseen import foreseen
 from honestdp.search.guard import guarded
@@ -165,7 +166,7 @@ def looked_ahead(what: Asked, first: Sequence[Spending] = ()) -> DryRun:
     ledger with room for either, and not for both, is found before the first of them.
     """
     standing = "begins"
-    with guarded(), once():
+    with guarded(), once(), joined(what.public.setting.cluster):
         if what.folder is not None:
             over = look(what.folder, what.public, resume=what.resume)
             begun = (what.folder / leaving.SEARCH).exists()

@@ -51,4 +51,6 @@ def _timed(
         steps = sum(one.steps for one in group) / len(group)
         seconds += runs * steps * seconds_per_step(job.rehearsal(size), size)
         memory = max(memory, size * job.intake.bytes_per_run(job.runs[0]))
-    return seconds, memory
+    return seconds / (
+        1 if setting.cluster is None else min(setting.cluster.slots, max(1.0, made.selection.runs))
+    ), memory

@@ -29,6 +29,11 @@ CLOCK = (
     "that files were changed: that tells of the number of runs, and is for the operator alone"
 )
 
+CLUSTER = (
+    "whoever operates the cluster can read, while the search lasts, the records, its draws and every run; how many runs there "
+    "were and which lost is seen by the operator alone"
+)
+
 
 def guarantee(
     design: Design,
@@ -39,10 +44,11 @@ def guarantee(
     decoded: bool = False,
     strict: bool = False,
     preprocessing: str | None = None,
+    cluster: bool = False,
 ) -> Statement:
     """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
     loss: the user's own. decoded: the records are those of a Dataset. strict: each example was under a map of its own.
-    preprocessing: the user's words on it.
+    preprocessing: the user's words on it. cluster: the runs are made on the nodes of one.
     """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
@@ -69,8 +75,8 @@ def guarantee(
         published=published,
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
-        uncovered=CLOCK if design.selection.secret else "",
-        assumptions=_assumptions(design, declared, loss, decoded, strict),
+        uncovered="; ".join([CLOCK] * design.selection.secret + [CLUSTER] * cluster),
+        assumptions=_assumptions(design, declared, loss, decoded, strict, cluster),
         notes=tuple(notes),
         not_private=(*made.not_private, *seed),
         relation=design.unit.relation,
@@ -112,7 +118,9 @@ def _scores(design: Design) -> str:
     )
 
 
-def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: bool, strict: bool) -> tuple[str, ...]:
+def _assumptions(
+    design: Design, declared: bool, loss: Loss | None, decoded: bool, strict: bool, cluster: bool
+) -> tuple[str, ...]:
     first = "the lot, the steps, the noise and the split's fraction are public constants"
     size = f"the number of {design.unit.plural}, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
@@ -126,5 +134,6 @@ def _assumptions(design: Design, declared: bool, loss: Loss | None, decoded: boo
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
     errors = "the model and its loss raise an error on no record"
-    secret = "nobody has read the search's secret state while it lasted: its draws, its losers, its generators"
+    who = "nobody but the operator of the cluster has" if cluster else "nobody has"
+    secret = f"{who} read the search's secret state while it lasted: its draws, its losers, its generators"
     return (f"{first}; {size}", *assumptions(design.unit)[1:], independence(strict=strict), *trust, errors, secret)

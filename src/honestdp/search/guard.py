@@ -26,13 +26,14 @@ def _no_cores() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
-_without_cores = Shared(_no_cores)
+without_cores = Shared(_no_cores)
+"""A context in which a crash of this process writes no memory to the disk."""
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
     """Within, no core is dumped, and a SIGTERM raises KeyboardInterrupt where this is the main thread: others have no signals."""
-    with _without_cores, _stopped_by_sigterm():
+    with without_cores, _stopped_by_sigterm():
         yield
 
 

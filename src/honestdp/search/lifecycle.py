@@ -28,6 +28,7 @@ from honestdp.logs import silence
 from honestdp.search import ended, ending, secret, vault
 from honestdp.search import result as leaving
 from honestdp.search.after_charge import DATA, PAID, UNPAID, WEIGHTS, check_data, standing, with_first_weights
+from honestdp.search.cluster.runs import execution
 from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
@@ -35,7 +36,7 @@ from honestdp.search.folder import LOCK, Lock, make, unwritable
 from honestdp.search.guard import guarded
 from honestdp.search.planning import planned
 from honestdp.search.result import TuneResult
-from honestdp.search.runs import MACHINE, Execution
+from honestdp.search.runs import MACHINE
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.search.wording import TEXT, differing
@@ -216,7 +217,7 @@ class Search:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
-        runs = Execution(design, plan, setting, data, records=design.records, store=store, classes=self.classes)
+        runs = execution(design, plan, setting, data, records=design.records, store=store, classes=self.classes)
         result = leaving.result_of(design, self.statement, runs, plan, runs.finish(), balance)
         result = replace(result, folder=folder, page=partial(self.report, result, begun.key))
         if folder is not None:
@@ -231,9 +232,7 @@ class Search:
             return planned(drawn, self.design, self.configuration.setting, data)
 
     def _begin(self, folder: Path, new: list[Path], data: PrivateData) -> _Begun:
-        """After the search's secrets and its public side are on the disk, the latter last: without it nothing was charged, so
-        that a search killed in here is begun anew.
-        """
+        """Secrets, then the public side: without it nothing was charged, and a search killed in here is begun anew."""
         try:
             vault.erase(folder / vault.FOLDER)
             key = uuid.uuid4().hex

@@ -29,6 +29,7 @@ from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import layout_of, load_row
 from honestdp.losses import Loss
 from honestdp.optimizers.schedules import Schedule
+from honestdp.search.cluster.address import Cluster
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
@@ -36,6 +37,7 @@ from honestdp.search.space import Arguments, Candidate, Space
 from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
 from honestdp.training.compute import Compute
+from honestdp.training.loop import Job
 from honestdp.training.models import Model, fresh
 from honestdp.training.train import assemble
 
@@ -60,6 +62,12 @@ class Setting:
     secure: bool
     workers: int
     strict: bool = False
+    cluster: Cluster | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of the device that the runs are trained on."""
+        return self.device.type if self.cluster is None else self.cluster.kind
 
     def module(self, candidate: Candidate, start: int) -> nn.Module:
         """The module of a run before its first step. start: a seed that depends on no record."""
@@ -141,6 +149,7 @@ class Execution:
         if self._classes is not None:
             self._data.check_labels(self._classes)
         standing = self._load()
+        self._ready(standing)
         for number, batch in enumerate(self.batches()):
             if number >= standing.done:
                 self._batch(number, batch, standing)
@@ -157,6 +166,9 @@ class Execution:
             )
             raise SearchFailed(f"no run ended with weights that are numbers. {unsaid}")
         return standing
+
+    def _ready(self, standing: Standing) -> None:
+        """Before the first batch that is left. Here there is nothing to do."""
 
     def batches(self) -> Iterator[list[int]]:
         """The runs that are trained together, in order: of one (lot, steps, model), at most BATCH."""
@@ -207,7 +219,7 @@ class Execution:
             return [None]
         for attempt in range(before + 1, before + 1 + ROUNDS):
             self._forget()
-            one_by_one = [self._alone(number, run, attempt) for run in batch]
+            one_by_one = self._one_by_one(number, batch, attempt)
             if any(weights is None for weights in one_by_one):
                 return one_by_one
             self._store.write(f"failed{number}", f"{attempt}".encode())
@@ -224,6 +236,9 @@ class Execution:
                 self._forget()
         return None
 
+    def _one_by_one(self, number: int, batch: list[int], attempt: int) -> list[Tensor | None]:
+        return [self._alone(number, run, attempt) for run in batch]
+
     def _alone(self, number: int, run: int, attempt: int) -> Tensor | None:
         seed = self._secret.seed.child("alone", number, run, attempt)
         try:
@@ -233,10 +248,19 @@ class Execution:
         except BaseException:
             return None
 
-    def _population(self, batch: list[int], name: str, seed: Seed) -> list[Tensor | None]:
+    def _population(
+        self, batch: list[int], name: str, seed: Seed, named: list[int] | None = None
+    ) -> list[Tensor | None]:
+        """named: the numbers of the runs in the batch, where they are a population of it that is trained by itself."""
+        job = self._job(batch, seed, name)
+        if named is not None:
+            job.named, job.together = named, len(batch)
+        return [*job.work(False)]
+
+    def _job(self, batch: list[int], seed: Seed, name: str = "") -> Job:
         candidates, setting = [self._secret.candidates[run] for run in batch], self._setting
         compute = Compute(device=setting.device, workers=setting.workers, checkpoint_seconds=CHECKPOINT_SECONDS)
-        job = assemble(
+        return assemble(
             [self._module(run) for run in batch],
             self._sides[0],
             run=[self._design.run_of(candidate) for candidate in candidates],
@@ -248,11 +272,10 @@ class Execution:
             by_coin=self._by_coin,
             strict=setting.strict,
             seed=seed,
-            keep=None if isinstance(self._store, Unkept) else Kept(self._store, name),
+            keep=None if isinstance(self._store, Unkept) or not name else Kept(self._store, name),
             together=self._together(batch[0]),
             memory=self._secret.memory,
         )
-        return [*job.work(False)]
 
     def _together(self, run: int) -> int:
         """The plan's word on how many runs of this one's group are trained together; 0 where it has none."""

@@ -32,6 +32,7 @@ from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.prospects import forewarn
 from honestdp.planner.shapes import training_records
 from honestdp.search import home
+from honestdp.search.cluster.address import cluster_of, joined
 from honestdp.search.configuration import Configuration, configuration
 from honestdp.search.design import Design, Request, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
@@ -183,7 +184,7 @@ def asked(
     on_step: Any, preprocessing: Any, augment: Any, label: str | None = None,
 ) -> Asked:  # fmt: skip
     """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
-    compute = checked(compute)
+    compute = checked(compute, search=True)
     refuse_ranks(compute, "a search")
     refuse_watching(on_step)
     if compute.checkpoint is not None:
@@ -226,15 +227,14 @@ def asked(
         metric=metric_of(metric, private.shapes, validation=fraction, prevalence=prevalence, unit=private.unit),
         unit=private.unit,
     )
-    place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers}
+    place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers, "cluster": cluster_of(compute)}
     setting = Setting(model=model, loss=loss, schedule=schedule, secure=secure, strict=strict, **place)
     declared = records is not None or before.declared
-    public = configuration(
-        request, setting, private, declared=declared, seed=noise_seed, dataset=dataset, reproduce=reproduce
-    )
+    named = {"dataset": dataset, "reproduce": reproduce}
+    public = configuration(request, setting, private, declared=declared, seed=noise_seed, **named)
     folder = home.folder_of(out, public, books=books, label=label, again=again)
-    said = {"resume": resume, "compute": compute, "preprocessing": before.words}
-    return Asked(public=public, private=private, books=books, folder=folder, **said)
+    of: dict[str, Any] = {"public": public, "private": private, "books": books, "folder": folder}
+    return Asked(**of, resume=resume, compute=compute, preprocessing=before.words)
 
 
 def carried_out(what: Asked) -> TuneResult:
@@ -244,7 +244,7 @@ def carried_out(what: Asked) -> TuneResult:
         if over is not None:
             home.say_over(what.folder)
             return over
-        with once():
+        with once(), joined(what.public.setting.cluster):
             show, seconds = what.compute.progress, None
             with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)
@@ -268,6 +268,7 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         decoded=bool(data.decoders()),
         strict=public.setting.strict,
         preprocessing=what.preprocessing,
+        cluster=public.setting.cluster is not None,
     )
     report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
     rehearsed = rehearse(

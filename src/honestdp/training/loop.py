@@ -49,7 +49,8 @@ class Job:
     initial: weights `[runs, d]`. factors: of the learning rate in each step. place, seconds: where a checkpoint is kept, and how
     long may pass between two writings of it. together: the most runs that are trained together. memory: bytes that the runs
     may take, from which that number follows where it is not given. Where neither is, both are measured. watch: who looks at the
-    iterates of a single run. start: called before the next step with the progress so far, unless it is over.
+    iterates of a single run. start: called before the next step with the progress so far, unless it is over. named: the numbers
+    that runs have in what is drawn for them, where they are part of a larger population that is trained elsewhere.
     After `work`, stopped: the step at which it was ended; watched: whether anybody saw an iterate.
     """
 
@@ -67,6 +68,7 @@ class Job:
     memory: int | None = None
     watch: Watch | None = None
     start: Callable[[checkpoints.Progress], None] | None = None
+    named: list[int] | None = None
     stopped: int | None = field(init=False, default=None)
     watched: bool = field(init=False, default=False)
     _written: float = field(init=False, default_factory=monotonic)
@@ -144,7 +146,7 @@ class Job:
             if population.between_blocks:
                 todo.current = population.snapshot()
                 self._keep(todo, always=population.step == 0)
-                seed_all(self.ranks.seed_of(self.seed.child("model", *chunk, population.step)).number(63))
+                seed_all(self.ranks.seed_of(self.seed.child("model", *self._names(chunk), population.step)).number(63))
             if watch is None:
                 population.block()
             else:
@@ -175,9 +177,12 @@ class Job:
 
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""
-        seed = self.seed.child("chunk", *chunk)  # named by its runs: a half draws nothing that the whole has drawn
+        seed = self.seed.child("chunk", *self._names(chunk))  # a half draws nothing that the whole has drawn
         mechanism = self.intake.mechanism(self._constants(chunk), seed=seed, secure=self.secure, rows=self.seed)
         return Population(mechanism, self._rule(chunk), self.initial[torch.tensor(chunk)])
+
+    def _names(self, chunk: list[int]) -> list[int]:
+        return chunk if self.named is None else [self.named[i] for i in chunk]
 
     def _keep(self, todo: checkpoints.Progress, always: bool = False) -> None:
         if self.place is not None and self.ranks.is_first and (always or monotonic() - self._written >= self.seconds):

@@ -1,0 +1,72 @@
+"""`local_cluster`: a Ray cluster of several nodes on this machine, to try a search on: closed to others, and gone after.
+
+python -m honestdp.cli.local_cluster --nodes 3 -- honestdp tune digits --epsilon 3
+
+starts it, runs the command with `--cluster` and its address added, and ends it, after Ctrl-C too. Its nodes listen on this
+machine alone, keep their files in a folder of its owner alone, and spill nothing to a disk; there is no dashboard, and no usage
+is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+LOOPBACK = "127.0.0.2"  # Ray takes 127.0.0.1 for the address by which others reach this machine
+STORE = 100_000_000
+
+
+@contextmanager
+def local_cluster(*, nodes: int = 3, cpus: int = 1, store: int = STORE) -> Iterator[Any]:
+    """Ray's `Cluster`, whose `address` is for `Compute(cluster=...)`: a head that trains nothing, and so many nodes of so many
+    CPUs, each with an object store of so many bytes.
+    """
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    from ray.cluster_utils import Cluster
+
+    folder = tempfile.mkdtemp(prefix="ray-")  # readable by its owner alone; sockets in it have short names
+    common = {"object_store_memory": store, "node_ip_address": LOOPBACK, "include_dashboard": False}
+    spilling = {"automatic_object_spilling_enabled": False}
+    cluster = None
+    try:
+        head = common | {"num_cpus": 0, "temp_dir": folder, "_system_config": spilling}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(nodes):
+            cluster.add_node(num_cpus=cpus, **common)
+        yield cluster
+    finally:
+        if cluster is not None:
+            cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m honestdp.cli.local_cluster", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=3, help="nodes that train, one run at a time each")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="after --: honestdp tune and its arguments")
+    asked = parser.parse_args(arguments)
+    command = asked.command[1:] if asked.command[:1] == ["--"] else asked.command
+    if not command or asked.nodes < 1:
+        parser.error("a command is needed after --, and at least one node")
+    print(f"starting a cluster of {asked.nodes} nodes on this machine", file=sys.stderr)
+    with local_cluster(nodes=asked.nodes) as cluster:
+        beside = Path(sys.executable).with_name(command[0])
+        first = str(beside) if beside.exists() else command[0]
+        process = subprocess.Popen([first, *command[1:], "--cluster", cluster.address])
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the command has heard it too, and says how to go on
+                continue
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,179 @@
+"""`Cluster`: the Ray cluster at an address, joined while a search lasts, or refused in one line.
+
+Everything here happens before the charge. Ray waits for minutes for what is not there, and its words are many: so the address is
+asked first whether Ray is behind it, and what Ray then says is put in words of our own. No task of ours is recorded in the
+cluster's task events, no log of a node is brought to this process, and no usage is reported from here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from honestdp.checks import InvalidArgument
+from honestdp.logs import silence
+from honestdp.search.cluster.nodes import Node, check_alike
+from honestdp.training.compute import Compute
+
+_ANSWERS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
+"""A call that Ray answers at such an address, by whether it is one for clients (ray://)."""
+_PATIENCE = 5.0  # seconds in which a cluster that is there answers
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_CLIENT = "ray://"
+
+
+@dataclass(eq=False)
+class Cluster:
+    """address: as `Compute` takes it. kind: of the device that every node trains on. nodes: those that were there when it was
+    joined.
+    """
+
+    address: str
+    kind: str
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def slots(self) -> int:
+        """How many populations are trained at once."""
+        return max(1, sum(node.slots for node in self.nodes))
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that a population has on the smallest node; None where nobody knows."""
+        return min((node.memory // node.slots for node in self.nodes if node.slots and node.memory), default=None)
+
+    @property
+    def resource(self) -> str:
+        return "GPU" if self.kind == "cuda" else "CPU"
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Within, Ray is connected to it and all nodes have the same versions as this process. A connection that the caller has
+        made stays.
+        """
+        ray = _ray(self.address)
+        own = not ray.is_initialized()
+        if own:
+            self._check_answer()
+        try:
+            with silence(), _own_signals():
+                if own:
+                    self._connect(ray)
+                self.nodes = check_alike(self.address, self.resource)
+            if not any(node.slots for node in self.nodes):
+                wanted = f"a cluster with a {self.resource} on some node; this one has none for {self.kind}"
+                raise InvalidArgument("cluster", self.address, wanted)
+            yield
+        finally:
+            self.nodes = []
+            if own:
+                with silence(), suppress(Exception):
+                    ray.shutdown()
+
+    def reachable(self) -> bool:
+        """Whether Ray still answers. Where its head is gone, Ray would end this process after a while."""
+        if self.address == "auto":
+            return True
+        return _asked(self.address) == ""
+
+    def _check_answer(self) -> None:
+        address = os.environ.get("RAY_ADDRESS", "auto") if self.address == "auto" else self.address
+        if address != "auto" and (why := _asked(address)):
+            raise self._refused(f"{why}; nothing was charged")
+
+    def _connect(self, ray: Any) -> None:
+        os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
+        try:
+            address = None if self.address == "auto" and "RAY_ADDRESS" in os.environ else self.address
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as trouble:  # Ray ends processes too: SystemExit
+            error = self._refused(f"{_why(trouble)}; nothing was charged")
+        else:
+            return
+        with suppress(Exception):
+            ray.shutdown()
+        raise error
+
+    def _refused(self, why: str) -> InvalidArgument:
+        return InvalidArgument("cluster", self.address, f"the address of a Ray cluster that can be used: {why}")
+
+
+def cluster_of(compute: Compute) -> Cluster | None:
+    """The cluster that the runs of a search are to be trained on, not joined yet; None for this machine."""
+    return None if compute.cluster is None else Cluster(compute.cluster, compute.kind())
+
+
+@contextmanager
+def joined(cluster: Cluster | None) -> Iterator[None]:
+    """Within, the cluster is joined, where there is one."""
+    if cluster is None:
+        yield
+        return
+    with cluster.joined():
+        yield
+
+
+def _ray(address: str) -> Any:
+    try:
+        import ray
+    except ImportError:
+        wanted = "left out, or Ray installed: pip install 'honestdp[cluster]'"
+        raise InvalidArgument("cluster", address, wanted) from None
+    return ray
+
+
+def _asked(address: str) -> str:
+    """Why what is at the address is no Ray cluster; empty where it is one."""
+    import grpc
+
+    client, place = address.startswith(_CLIENT), address.removeprefix(_CLIENT)
+    none = f"nothing answers at {place}"
+    try:
+        with grpc.insecure_channel(place, [("grpc.enable_http_proxy", 0)]) as channel:
+            channel.unary_unary(_ANSWERS[client])(b"", timeout=_PATIENCE, wait_for_ready=True)
+    except grpc.RpcError as trouble:
+        code = trouble.code() if isinstance(trouble, grpc.Call) else grpc.StatusCode.UNKNOWN
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return f"{none}, or it is not Ray"
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            other = (
+                "HOST:PORT is the port of the head node, 6379 by default, and ray://HOST:PORT that of its client server"
+            )
+            return f"what answers at {place} is not {'the client server' if client else 'the head'} of Ray; {other}"
+    return ""
+
+
+def _why(trouble: BaseException) -> str:
+    """What Ray said, in a few words of our own where they are known."""
+    said = " ".join(str(trouble).split())
+    if "Version mismatch" in said or re.search(r"version .*(differ|mismatch)|mismatch.* version", said, re.I):
+        return f"its versions of Ray and Python are those of this process ({said[:200]})"
+    if "Could not find any running Ray instance" in said:
+        return "this machine is in none; start one with `ray start`, or name the address of another"
+    if "node_ip_address" in said or "raylet" in said.lower() or isinstance(trouble, SystemExit):
+        join = "join it with `ray start`, or take the address of its client server, ray://HOST:10001"
+        return f"this machine is not in it; {join}"
+    return f"Ray could not connect ({type(trouble).__name__}: {said[:160]})"
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM when it connects: it is given back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
