@@ -90,8 +90,8 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, kept: bool, a
         file = result_file(out, found.name, item.name, quick)
         if file.exists():
             typer.echo(f"note: replaces {file}", err=True)
-        if place == "cpu" and not kept:
-            _warn(found, item, out=out, quick=quick)
+        if place == "cpu" and not kept and not quick:
+            _warn(found, item, out=out)
         with progress(f"{found.name}/{item.name}") as update:
             results.append(
                 reproduce(
@@ -158,15 +158,16 @@ def _device(device: str | None) -> str:
     return device
 
 
-def _warn(found: Paper, item: Item, *, out: Path, quick: bool) -> None:
-    """That work made for a GPU is about to begin without one."""
-    folder = parts_folder(out, found.name, quick)
-    todo = [part for part in item.parts(quick) if not part.optional and not is_done(part, folder)]
+def _warn(found: Paper, item: Item, *, out: Path) -> None:
+    """That work made for a GPU is about to begin without one, in full size."""
+    folder = parts_folder(out, found.name, False)
+    todo = [part for part in item.parts(False) if not part.optional and not is_done(part, folder)]
     seconds = sum(part.weight for part in todo)
     if seconds > LONG:
+        here = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
         typer.echo(
-            f"note: {found.name}/{item.name} in full takes some {seconds / 60:.0f} minutes on a large GPU and a hundred times "
-            "that here; --quick takes minutes. It can be stopped and goes on where it was.",
+            f"note: {found.name}/{item.name} in full takes some {here} on a large GPU and a hundred times that here; --quick "
+            "takes minutes. It can be stopped and goes on where it was.",
             err=True,
         )
 

@@ -226,3 +226,11 @@ def test_rows_of_a_table_are_refused_whose_learning_a_client_would_not_state() -
     table = honestdp.Table({"a": honestdp.Range(0, 1), "t": honestdp.Flag()}, "t", spent=1.0)
     with pytest.raises(honestdp.errors.InvalidArgument, match="rows of a table"):
         client(data=table.data({"a": [0.5] * 60, "t": [True] * 60}))
+
+
+def test_people_of_several_rows_are_refused_whom_a_client_s_steps_would_not_protect() -> None:
+    """The local steps and the statement know rows: a person with three of them would be promised what one row is."""
+    people = honestdp.by_person(records_of(0), np.arange(RECORDS) // 3, rows=3)
+    with pytest.raises(honestdp.errors.InvalidArgument, match="people of several rows") as refused:
+        client(data=people)
+    assert "a client's record is a row" in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,3 +177,21 @@ def test_a_bad_name_is_one_line_and_exit_code_2(words: tuple[str, ...], expected
     assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cpu_is_told_what_the_full_size_takes_and_nothing_of_it_with_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the library of the command line
+        from honestdp_papers import command
+    monkeypatch.setattr("honestdp_papers.results.reproduce", lambda *_, **__: {})
+    monkeypatch.setattr(command, "_print", lambda *_: None)
+    said = {}
+    for quick in (False, True):
+        command._run("koskela2020/table1", quick=quick, device="cpu", out=tmp_path, kept=False, as_json=False)
+        said[quick] = capsys.readouterr().err
+    seconds = sum(part.weight for part in lookup("koskela2020/table1")[1][0].parts(False) if not part.optional)
+    assert seconds > 300
+    assert f"koskela2020/table1 in full takes some {seconds / 60:.0f} minutes on a large GPU" in said[False]
+    assert "takes" not in said[True]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from honestdp_papers import measured
-from honestdp_papers.koskela2020.federation import levels, part_name, repeats
+from honestdp_papers.koskela2020.federation import levels, part_name
 from honestdp_papers.measured import Measured, jackknifed
 from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
@@ -13,17 +12,14 @@ from honestdp_papers.registry import Finished
 
 def accuracy(parts: Finished, method: str, level: int, quick: bool) -> Array:
     """In per cent, `[repeats, step sizes, looks]`."""
-    kept = [part_name(method, level, repeat) for repeat in range(repeats(quick))]
-    found: Array = np.stack([measured.accuracy(parts, name) for name in kept])
+    kept = parts[part_name(level, method)]
+    found: Array = 100 * kept[f"right_{method}"].astype(float) / float(kept["tests"])
     return found
 
 
 def levels_in(parts: Finished, quick: bool) -> tuple[int, ...]:
-    """The shares of random images that were trained by both methods; one of them a figure can do without."""
-    wanted = [(method, repeat) for method in ("ADADP", "SGD") for repeat in range(repeats(quick))]
-    return tuple(
-        level for level in levels(quick) if all(part_name(method, level, repeat) in parts for method, repeat in wanted)
-    )
+    """The shares of random images that were trained; one of them a figure can do without."""
+    return tuple(level for level in levels(quick) if part_name(level, "ADADP") in parts)
 
 
 def final(parts: Finished, method: str, level: int, quick: bool) -> Array:
@@ -34,8 +30,8 @@ def final(parts: Finished, method: str, level: int, quick: bool) -> Array:
 
 def rounds_of(parts: Finished, level: int) -> Array:
     """The rounds after which was looked."""
-    kept = parts[part_name("ADADP", level, 0)]
-    seen: Array = (np.arange(kept["right"].shape[1]) + 1) * int(kept["every"])
+    kept = parts[part_name(level, "ADADP")]
+    seen: Array = (np.arange(kept["right_ADADP"].shape[-1]) + 1) * int(kept["every"])
     return seen
 
 

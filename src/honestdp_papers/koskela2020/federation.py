@@ -2,38 +2,37 @@
 
 Five clients, each with the images of two classes; a part of all images is dealt out at random. In every round all clients begin
 with the average, make their local steps by ADADP (with rejection, tau 1), SGD or Adam, and are averaged. Nothing is private
-here: noise 0, and a clip that no gradient reaches. The clients are honestdp's own (`honestdp.federated`), all of a part as one
-population.
+here: no noise, nothing is clipped. So the local steps are those of `local_steps`, which needs no gradient of a single image; that
+they are those of honestdp's own clients (`honestdp.federated`), from the same lots, is shown by a test.
 
 What the text leaves open. One epoch of the client's data is a round: 1000 lots of 10, for every method; Algorithm 1 read by the
-letter would give ADADP, which takes two lots an iteration, twice the data of the others. Lots are Poisson samples. Step sizes and
-moments are kept from round to round. Images are normalised by channel with public constants, and not augmented. Layers have
-biases and torch's initial weights, which the three runs do not share.
+letter would give ADADP, which takes two lots an iteration, twice the data of the others. A client's images are shuffled in every
+round and cut into lots. Step sizes and moments are kept from round to round. Images are normalised by channel with public
+constants, and not augmented. Layers have biases and torch's initial weights, which the three runs do not share.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.seed import Seed
-from honestdp.data.named import Array, load_dataset
-from honestdp.federated.rounds import Member, Rounds
+from honestdp.data.named import Array
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import ADADP, SGD, Adam, Rule
-from honestdp.run import Run
 from honestdp_papers.curves import placed, seeded
 from honestdp_papers.koskela2020.cifar import DEVIATIONS, MEANS, TRAIN, images
-from honestdp_papers.parts import Arrays, Part, Tell
+from honestdp_papers.koskela2020.local_steps import LocalSteps
+from honestdp_papers.parts import Arrays, Part, Tell, described
+
+if TYPE_CHECKING:
+    from honestdp_papers.koskela2020.federated_network import Network
 
 LEVELS, QUICK_LEVELS = (0, 33, 67, 100), (0, 33, 100)
 """Per cent of the images that are dealt out at random."""
@@ -41,17 +40,18 @@ THIRD, APART, BESIDES = 33, 0, 67
 """Of figures 3a and 4, of figure 3b, and one that figure 2 can do without."""
 REPEATS, QUICK_REPEATS = 3, 2
 UNCLIPPED = 1e9
-TAU = 1.0
+TAU, QUICK_TAU = 1.0, 0.1
+"""The quick network has a hundredth of the weights, and the error that tau is a bound of goes with their root."""
 STEP_SIZES = {
-    "ADADP": (1e-3, 1e-2, 1e-1),
+    "ADADP": (1e-3, 1e-1),
     "SGD": (10**-2.5, 1e-2, 10**-1.5, 1e-1),
     "Adam": (1e-5, 10**-4.5, 1e-4, 10**-3.5),
 }
 """Half decades; for ADADP the first step size, of which the last is its usual one."""
-QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (1e-1, 10**-0.5, 1.0), "Adam": (1e-4, 10**-3.5, 1e-3)}
-"""For the small network, whose best ones are larger."""
-RUN_STEP = 6e-5
-"""Seconds of a run's step on a large GPU, roughly."""
+QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (1e-2, 10**-1.5, 1e-1), "Adam": (1e-4, 10**-3.5, 1e-3)}
+RUN_STEP = 1.6e-5
+"""Seconds of a run's step on a large GPU, roughly: the sum of its pieces on an H200, of which the updates are an estimate
+(benchmarks/federated_network.py measures them)."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,6 @@ class World:
         return len(self.pairs)
 
     @property
-    def run(self) -> Run:
-        """Of one round of one client."""
-        return Run(records=self.records, lot=self.lot, steps=self.steps, noise=0)
-
-    @property
     def looks(self) -> int:
         return self.rounds // self.every
 
@@ -91,8 +86,8 @@ def convolutional() -> nn.Module:
 
 
 def dense() -> nn.Module:
-    """A network that two cores train in minutes."""
-    return nn.Sequential(nn.Linear(196, 32), nn.ReLU(), nn.Linear(32, 10))
+    """A network that two cores train in minutes: 13002 weights."""
+    return nn.Sequential(nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 @lru_cache(maxsize=1)
@@ -109,24 +104,21 @@ def cifar() -> tuple[Array, Array, Array, Array]:
 
 
 @lru_cache(maxsize=1)
-def mnist() -> tuple[Array, Array, Array, Array]:
-    """Images of 14 by 14, each pixel the mean of four."""
-    dataset = load_dataset("mnist")
-    (x, y), (test_x, test_y) = dataset.train, dataset.test
+def cifar_small() -> tuple[Array, Array, Array, Array]:
+    """Half of the training images, of 8 by 8 places, each the mean of sixteen."""
+    x, y, test_x, test_y = cifar()
 
-    def smaller(images: Array) -> Array:
-        blocks = images.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
-        pixels: Array = blocks.reshape(-1, 196).astype(np.uint8)
-        return pixels
+    def smaller(some: Array) -> Array:
+        means: Array = some.astype(np.float32).reshape(-1, 3, 8, 4, 8, 4).mean(axis=(3, 5)).reshape(-1, 192)
+        return means
 
     return smaller(x[:25000]), y[:25000], smaller(test_x), test_y
 
 
 # cars and trucks, planes and ships, cats and dogs, birds and frogs, deer and horses
-FULL = World(
-    "CIFAR-10", ((1, 9), (0, 8), (3, 5), (2, 6), (4, 7)), 10000, 10, 1000, 200, 5, convolutional, cifar
-)  # fmt: skip
-QUICK = World("MNIST, a small network", ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9)), 4000, 10, 400, 10, 1, dense, mnist)
+PAIRS = ((1, 9), (0, 8), (3, 5), (2, 6), (4, 7))
+FULL = World("CIFAR-10", PAIRS, 10000, 10, 1000, 200, 5, convolutional, cifar)
+QUICK = World("CIFAR-10 at 8 by 8", PAIRS, 4000, 10, 400, 10, 1, dense, cifar_small)
 
 
 def world(quick: bool) -> World:
@@ -158,19 +150,19 @@ def repeats(quick: bool) -> int:
 def rules_of(method: str, quick: bool) -> list[Rule]:
     sizes = step_sizes(method, quick)
     if method == "ADADP":
-        return [ADADP(clip=UNCLIPPED, lr=size, tau=TAU, accept=True) for size in sizes]
+        tau = QUICK_TAU if quick else TAU
+        return [ADADP(clip=UNCLIPPED, lr=size, tau=tau, accept=True) for size in sizes]
     if method == "SGD":
         return [SGD(clip=UNCLIPPED, lr=size) for size in sizes]
     return [Adam(clip=UNCLIPPED, lr=size) for size in sizes]
 
 
-def part_name(method: str, level: int, repeat: int) -> str:
-    return f"federated/{method}-{level}-{repeat}"
+PLAIN, BY_ADAM = ("SGD", "ADADP"), ("Adam",)
+"""The methods of a part."""
 
 
-def parts_for(quick: bool, *, methods: Sequence[str], at: Sequence[int]) -> list[Part]:
-    every = range(repeats(quick))
-    return [_part(quick, method, level, repeat) for level in at for method in methods for repeat in every]
+def part_name(level: int, method: str) -> str:
+    return f"federated/{level}{'-Adam' if method in BY_ADAM else ''}"
 
 
 @lru_cache(maxsize=2)
@@ -178,66 +170,117 @@ def _described(make: Callable[[], nn.Module]) -> str:
     return repr(make())
 
 
-def _part(quick: bool, method: str, level: int, repeat: int) -> Part:
-    """All step sizes of a method at one level, once. It keeps `right` `[step sizes, looks]`, and `eta` where there is one."""
-    here, name, rules = world(quick), part_name(method, level, repeat), rules_of(method, quick)
-    seed = zlib.crc32(f"{level} {repeat}".encode())
+def _part(quick: bool, level: int, methods: tuple[str, ...] = PLAIN) -> Part:
+    """All step sizes and repeats at one level. It keeps `right_METHOD` `[repeats, step sizes, looks]`, and `eta` of ADADP."""
+    here, name = world(quick), part_name(level, methods[0])
+    rules = {method: rules_of(method, quick) for method in methods}
     identity = {
         "images": here.title,
         "clients": [list(pair) for pair in here.pairs],
         "sizes": [here.records, here.lot, here.steps, here.rounds, here.every],
         "random": level,
-        "candidates": [repr(rule) for rule in rules],
+        "candidates": [described(rule) for some in rules.values() for rule in some],
         "model": _described(here.model),
-        "seed": [seed, repeat],
+        "repeats": repeats(quick),
     }
-    run_steps = len(rules) * here.clients * here.steps * here.rounds
+    run_steps = sum(map(len, rules.values())) * repeats(quick) * here.clients * here.steps * here.rounds
 
     def work(device: str, tell: Tell) -> Arrays:
-        return trained(here, rules, level=level, seed=seed, repeat=repeat, device=device, tell=tell)
+        return trained(here, rules, level=level, repeats=repeats(quick), device=device, tell=tell)
 
-    return Part(name, identity, 5 + run_steps * RUN_STEP, work, __name__, optional=level == BESIDES)
+    return Part(name, identity, 10 + run_steps * RUN_STEP, work, __name__, optional=level == BESIDES)
 
 
 def trained(
-    here: World, rules: Sequence[Rule], *, level: int, seed: int, repeat: int, device: str, tell: Tell
+    here: World, rules: Mapping[str, Sequence[Rule]], *, level: int, repeats: int, device: str, tell: Tell
 ) -> Arrays:
-    """Federations that differ in their rule alone, side by side: every client of every one is a run of one population."""
+    """Federations that differ in method, step size and repeat, side by side: every client of each is a run of one population.
+
+    Runs lie by method, step size, repeat and client, in this order.
+    """
     place = placed(device)
     x, y, test_x, test_y = here.images()
-    clients = [PrivateData((x[rows], y[rows].astype(np.int64))) for rows in shares(y, here, level, seed)]
-    members = [Member(data, here.run, rule) for rule in rules for data in clients]
-    model = seeded(here.model, repeat)
-    rounds = Rounds(model, members, rounds=here.rounds, device=place)
-    exam = Exam(here.model(), test_x, test_y, place)
-    averages = stack([model], layout_of(model), place).repeat(len(rules), 1)
-    secret = Seed.fixed(seed)
-    right = np.empty((len(rules), here.looks), np.uint16)
-    eta = np.full((len(rules), here.clients, here.looks), np.nan, np.float32)
+    each = [rule for some in rules.values() for rule in some]
+    runs = [rule for rule in each for _ in range(repeats * here.clients)]
+    dealt = Dealt([shares(y, here, level, repeat) for repeat in range(repeats)], here, level, place)
+    pixels, classes = shown(x, place), torch.from_numpy(y.astype(np.int64)).to(place)
+    steps = local_steps(here, runs, pixels, classes, dealt)
+    models = [seeded(here.model, repeat) for repeat in range(repeats)]
+    averages = stack(models, layout_of(models[0]), place).repeat(len(each), 1)
+    exam = Exam(here.model(), shown(test_x, place), test_y)
+    right = np.empty((len(each), repeats, here.looks), np.uint16)
+    eta = np.empty((len(each), repeats, here.clients, here.looks), np.float32)
     for number in range(here.rounds):
-        # Every method has the same lots: a difference between two of them is none of luck in drawing.
-        seeds = [secret.child("round", number, client) for _ in rules for client in range(here.clients)]
-        ended = rounds.make(averages.repeat_interleave(here.clients, dim=0), seeds, number=number)
-        averages = ended.view(len(rules), here.clients, -1).mean(dim=1)
+        steps.weights = averages.repeat_interleave(here.clients, dim=0)
+        steps.make(dealt.lots(number, len(each)))
+        averages = steps.weights.view(-1, here.clients, averages.shape[1]).mean(dim=1)
         look, rest = divmod(number + 1, here.every)
         if not rest:
-            right[:, look - 1] = exam.right(averages)
-            if "eta" in rounds.state:
-                eta[:, :, look - 1] = rounds.state["eta"].view(len(rules), here.clients).cpu().numpy()
+            right[..., look - 1] = exam.right(averages).reshape(len(each), repeats)
+            eta[..., look - 1] = steps.step_sizes.view(len(each), repeats, here.clients).cpu().numpy()
         tell((number + 1) / here.rounds)
-    del rounds
-    free_captured()
-    return {"right": right, "eta": eta, "tests": np.array(len(test_y)), "every": np.array(here.every)}
+    return _kept(rules, right, eta) | {"tests": np.array(len(test_y)), "every": np.array(here.every)}
+
+
+def _kept(rules: Mapping[str, Sequence[Rule]], right: Array, eta: Array) -> Arrays:
+    """By method; `eta` `[repeats, step sizes, clients, looks]` of ADADP."""
+    kept, begin = {}, 0
+    for method, some in rules.items():
+        rows = slice(begin, begin + len(some))
+        kept[f"right_{method}"] = right[rows].swapaxes(0, 1)
+        if method == "ADADP":
+            kept["eta"] = eta[rows].swapaxes(0, 1)
+        begin += len(some)
+    return kept
+
+
+class Dealt:
+    """Which images each client has in each repeat, and the lots of a round: its images in a new order, cut into lots."""
+
+    def __init__(self, rows: Sequence[Sequence[Array]], here: World, level: int, place: torch.device) -> None:
+        self._rows, self._here, self._level, self._place = rows, here, level, place
+        self.clients = sum(map(len, rows))  # in all repeats
+
+    def lots(self, number: int, federations: int) -> Tensor:
+        """`[steps, runs, lot]` of round `number`. Every method and step size has the same ones: a difference is none of luck."""
+        here = self._here
+        ordered = [
+            np.random.default_rng([self._level, repeat, client, number]).permutation(rows)
+            for repeat, clients in enumerate(self._rows)
+            for client, rows in enumerate(clients)
+        ]
+        cut = np.stack(ordered).astype(np.int32).reshape(len(ordered), here.steps, here.lot)
+        lots = torch.from_numpy(np.ascontiguousarray(cut.swapaxes(0, 1))).to(self._place)
+        return lots.repeat(1, federations, 1)
+
+
+def local_steps(
+    here: World, rules: Sequence[Rule], images: Tensor, classes: Tensor, dealt: Dealt
+) -> LocalSteps | Network:
+    """By torch and the rules themselves; the supplement's network on a GPU by kernels, which are compared with those first."""
+    given = (here.model(), rules, images, classes)
+    plain = LocalSteps(*given, lot=here.lot, steps=here.steps * here.rounds)
+    if not (images.is_cuda and here.model is convolutional):
+        return plain
+    from honestdp_papers.koskela2020.federated_network import Network, compare
+
+    lots = dealt.lots(0, len(rules) // dealt.clients)
+    compare(plain, Network(*given, lot=here.lot), here.model, lots)
+    return Network(*given, lot=here.lot)
+
+
+def shown(x: Array, place: torch.device) -> Tensor:
+    """Images on the device; bytes as numbers from 0 to 1."""
+    pixels = torch.from_numpy(x).to(place)
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
 
 
 class Exam:
     """The test images on the device, and how many of them each of a few models answers rightly."""
 
-    def __init__(self, model: nn.Module, x: Array, y: Array, place: torch.device) -> None:
-        self._model, self._layout = model.to(place), layout_of(model)
-        pixels = torch.from_numpy(x).to(place)
-        self._x = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
-        self._y = torch.from_numpy(y.astype(np.int64)).to(place)
+    def __init__(self, model: nn.Module, x: Tensor, y: Array) -> None:
+        self._model, self._layout = model.to(x.device), layout_of(model)
+        self._x, self._y = x, torch.from_numpy(y.astype(np.int64)).to(x.device)
 
     @torch.no_grad()
     def right(self, weights: Tensor) -> Array:
@@ -246,27 +289,30 @@ class Exam:
         for row in weights:
             named = {name: value[0] for name, value in self._layout.views(row[None]).items()}
             answers = torch.cat(
-                [functional_call(self._model, named, (some,)).argmax(1) for some in torch.split(self._x, 2500)]
+                [
+                    functional_call(self._model, named, (some.to(row.dtype),)).argmax(1)
+                    for some in torch.split(self._x, 2500)
+                ]
             )
-            counts.append(int((answers == self._y).sum()))
-        return np.array(counts, np.uint16)
+            counts.append((answers == self._y).sum())
+        return torch.stack(counts).cpu().numpy().astype(np.uint16)
 
 
 def parts_all(quick: bool) -> list[Part]:
-    """Every level, by ADADP and SGD: figures 2a and 2b."""
-    return parts_for(quick, methods=("ADADP", "SGD"), at=levels(quick))
+    """Every level: figures 2a and 2b."""
+    return [_part(quick, level) for level in levels(quick)]
 
 
 def parts_third(quick: bool) -> list[Part]:
     """A third of the images at random: figure 3a."""
-    return parts_for(quick, methods=("ADADP", "SGD"), at=(THIRD,))
+    return [_part(quick, THIRD)]
 
 
 def parts_apart(quick: bool) -> list[Part]:
     """Every class at one client: figure 3b."""
-    return parts_for(quick, methods=("ADADP", "SGD"), at=(APART,))
+    return [_part(quick, APART)]
 
 
 def parts_adam(quick: bool) -> list[Part]:
-    """Adam, a third of the images at random: figure 4."""
-    return parts_for(quick, methods=("ADADP", "SGD", "Adam"), at=(THIRD,))
+    """A third of the images at random, by Adam too: figure 4."""
+    return [_part(quick, THIRD), _part(quick, THIRD, BY_ADAM)]

@@ -1,0 +1,111 @@
+"""Microseconds of a run's step of the federated network on a GPU, whole and by pieces; first, that it computes what torch does.
+
+    PYTHONPATH=src python benchmarks/federated_network.py
+
+Random images stand for CIFAR-10. Takes a minute and prints as it goes. Without a GPU it compares alone, in Triton's interpreter:
+
+    TRITON_INTERPRET=1 PYTHONPATH=src python benchmarks/federated_network.py
+
+ Measured so far on an H200, 105 runs: by torch (windows
+written out, batched products, autograd) 155 microseconds a run-step; the pieces of our kernels 1.5 + 1.2 + 0.1 (forward), 3.6
+(dense, without the gradients that the fused updates do not write), 0.4 + 1.4 + 2.3 + 1.3 (backward). The fused updates, half
+precision and the whole are to be measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from honestdp.gradients.layout import layout_of, stack
+from honestdp.optimizers import ADADP, SGD, Adam, Rule
+from honestdp_papers.koskela2020.federated_network import Network, compare
+from honestdp_papers.koskela2020.federation import UNCLIPPED, convolutional
+from honestdp_papers.koskela2020.local_steps import LocalSteps
+
+IMAGES, LOT = 50000, 10
+POPULATIONS = ((20, 10, 0), (60, 30, 0), (0, 0, 60), (60, 30, 60), (180, 90, 60))
+"""Runs of SGD, ADADP and Adam. A part of full size is the second or the third."""
+
+
+def rules_for(sgd: int, adadp: int, adam: int) -> list[Rule]:
+    adaptive = ADADP(clip=UNCLIPPED, lr=0.1, tau=1.0, accept=True)
+    return [SGD(clip=UNCLIPPED, lr=0.03)] * sgd + [adaptive] * adadp + [Adam(clip=UNCLIPPED, lr=1e-4)] * adam
+
+
+def timed(work: Callable[[], object], seconds: float = 0.5) -> float:
+    """Microseconds of some work, repeated for about so long."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    took = 0.0
+    for times in (1, 1, None):
+        times = times or max(3, int(seconds * 1e3 / took))
+        first.record()
+        for _ in range(times):
+            work()
+        last.record()
+        torch.cuda.synchronize()
+        took = first.elapsed_time(last) / times
+    return took * 1e3
+
+
+def told(name: str, work: Callable[[], str]) -> None:
+    began = time.time()
+    try:
+        print(f"{name}: {work()}  [{time.time() - began:.0f} s]", flush=True)
+    except Exception as trouble:  # the other variants are to be measured nevertheless
+        print(f"{name}: FAILED {type(trouble).__name__}: {str(trouble)[:600]}", flush=True)
+
+
+def main() -> None:
+    there = torch.cuda.is_available()
+    device, count, lot_size = (torch.device("cuda", 0), IMAGES, LOT) if there else (torch.device("cpu"), 20, 2)
+    torch.manual_seed(0)
+    images = torch.randn(count, 3, 32, 32, device=device).half()
+    classes = torch.randint(10, (count,), device=device)
+    model = convolutional()
+    row = stack([model], layout_of(model), device)
+
+    def network(counts: tuple[int, int, int]) -> Network:
+        made = Network(convolutional(), rules_for(*counts), images, classes, lot=lot_size)
+        made.weights = row.repeat(sum(counts), 1)
+        return made
+
+    def alike() -> str:
+        counts = (3, 3, 3) if there else (1, 1, 1)
+        plain = LocalSteps(convolutional(), rules_for(*counts), images, classes, lot=lot_size, steps=100)
+        lots = torch.randint(count, (4, sum(counts), lot_size), device=device, dtype=torch.int32)
+        compare(plain, network(counts), convolutional, lots)
+        return "gradients, weights and step sizes as torch's"
+
+    def whole(counts: tuple[int, int, int]) -> str:
+        runs, made = sum(counts), network(counts)
+        lots = torch.randint(IMAGES, (100, runs, LOT), device=device, dtype=torch.int32)
+        step = timed(lambda: made.make(lots)) / 100
+        return f"{step:.0f} us a step, {step / runs:.2f} us a run-step"
+
+    def pieces(counts: tuple[int, int, int]) -> str:
+        """Without a graph: the time of launching is in it where kernels are short."""
+        runs, made = sum(counts), network(counts)
+        lot = torch.randint(IMAGES, (runs * LOT,), device=device, dtype=torch.int32)
+        made.differentiate(lot)
+        slope = 1e-3 * torch.randn(runs, LOT, 1600, device=device)
+        work: dict[str, Callable[[], object]] = {
+            "forward": lambda: made._forward(lot),
+            "dense": lambda: made._dense(lot),
+            "backward": lambda: made._backward(lot, slope),
+        }
+        for update in made._updates:
+            work[type(update).__name__] = lambda u=update: u(True, made._factors)  # type: ignore[misc]
+        return ", ".join(f"{name} {timed(one, 0.1) / runs:.2f}" for name, one in work.items())
+
+    told("alike", alike)
+    for counts in POPULATIONS if there else ():
+        told(f"whole {counts}", lambda c=counts: whole(c))  # type: ignore[misc]
+    for counts in POPULATIONS[1:3] if there else ():
+        told(f"pieces {counts}, us a run", lambda c=counts: pieces(c))  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    main()
