@@ -42,6 +42,8 @@ class OSO(LearntClip, name="oso", grid={"lr": WIDE_RATES}):
     OSO(lr=0.1, clip=0.1, rho_c=0.0025, rho_r=0.0025)
     >>> honestdp.optimizers.OSO(lr=0.1, rho_r=0.0, momentum=0.9, proportional=True)
     OSO(lr=0.1, clip=0.1, rho_c=0.0025, rho_r=0.0, momentum=0.9, proportional=True)
+    >>> honestdp.optimizers.OSO(lr=1.5, automatic=True).numbers
+    {'lr': 1.5, 'clip': 0.1, 'rho_c': 0.0025, 'rho_r': 0.0025, 'automatic': True}
     """
 
     lr: Number

@@ -39,6 +39,8 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
     >>> import honestdp
     >>> honestdp.optimizers.Quantile(lr=0.1)
     Quantile(lr=0.1, quantile=0.5, clip=0.1)
+    >>> honestdp.optimizers.Quantile(lr=0.1, clamped=False)
+    Quantile(lr=0.1, quantile=0.5, clip=0.1, clamped=False)
     """
 
     lr: Number
