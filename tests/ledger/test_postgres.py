@@ -30,6 +30,7 @@ from honestdp.ledger import (
     ReadOnly,
     Unreachable,
     postgres,
+    postgres_connection,
 )
 from honestdp.ledger.paying import Account
 from honestdp.ledger.postgres_setup import set_up
@@ -301,7 +302,10 @@ def test_without_the_lock_two_writers_still_do_not_follow_one_entry(
 
 
 @pytest.mark.parametrize("how", ["before", "after", "silent"])
-def test_cut_off_at_the_commit_it_is_charged_once(server: Server, address: Address, how: Cut) -> None:
+def test_cut_off_at_the_commit_it_is_charged_once(
+    server: Server, address: Address, how: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_connection, "GRACE", 1.0)
     ledger_of(address)
     with network(address, server.folder) as (between, through):
         ledger = Ledger(through, timeout=0.5 if how == "silent" else 20)

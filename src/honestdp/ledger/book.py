@@ -15,22 +15,20 @@ import json
 import math
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from honestdp import checks
 from honestdp.budget import LEDGER_VARIABLE, Budget, rounded_down, rounded_up
-from honestdp.ledger import describe, errors, remembered
+from honestdp.ledger import describe, errors, past, remembered
 from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
-from honestdp.ledger.address import Address, Place, place_of
+from honestdp.ledger.address import Address, place_of
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
+from honestdp.ledger.past import Entries
 from honestdp.ledger.spending import Spending, counted_epsilon, recomputed_epsilon
-from honestdp.ledger.store import Store
-from honestdp.ledger.transaction import until_it_fits
-
-if TYPE_CHECKING:
-    from honestdp.ledger.postgres import Store as PostgresStore
+from honestdp.ledger.store import store_of
+from honestdp.ledger.transaction import Transaction, until_it_fits
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
@@ -57,7 +55,7 @@ class Ledger:
         checks.non_negative(timeout=timeout)
         self.path = place_of(os.environ.get(LEDGER_VARIABLE) if path is None else path, argument="path")
         self.timeout = timeout
-        self._store = _store_of(self.path, timeout)
+        self._store = store_of(self.path, timeout=timeout)
 
     @until_it_fits
     def set_budget(self, dataset: str, budget: Budget) -> Balance:
@@ -70,7 +68,7 @@ class Ledger:
             canonical_name(dataset)  # no file for a name that it would refuse
             self._store.create()
         with self._store.writing() as transaction:
-            account = Account.of(dataset, transaction.entries())
+            account = _held(transaction, dataset)
             known = account.budget
             if known is not None and known != budget:
                 raise errors.BudgetFixed(
@@ -101,16 +99,16 @@ class Ledger:
             text = "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
             raise errors.NotPrivate(text)
         for attempt in itertools.count():
-            entries, account = self._read(dataset)
+            entries, account = self._read(dataset, key)
             budget = self._budget_of(account)
             known = _charged_before(account, budget, spending, key)
             if known is not None:
                 return known
             before, after = _quote(account, budget, spending)
             with self._store.writing() as transaction:
-                now = transaction.entries(known=entries)
-                current = account if now == entries else Account.of(dataset, now)
-                if current.charges != account.charges:
+                now = transaction.entries(known=entries, recent=True)
+                current = account if now == entries else _held(transaction, dataset, key)
+                if current.past is not account.past or current.charges != account.charges:
                     if attempt < PATIENCE or current.with_key(key) is not None:
                         continue
                     before, after = _quote(current, budget, spending)
@@ -118,7 +116,7 @@ class Ledger:
                 entry = transaction.append(
                     dataset=account.dataset, kind=CHARGE, key=key, what=described, content=content
                 )
-            charges = len(current.charges) + 1
+            charges = current.count + 1
             head, number, unit = entry.hash, entry.number, spending.unit
             return Balance(
                 account.dataset, budget, before, after, charges, charged=True, head=head, entry=number, unit=unit
@@ -136,9 +134,9 @@ class Ledger:
         after: the token of the resume before, empty for the first. Another than the last one raises `StaleCopy`.
         """
         check_name(dataset=dataset, key=key, token=token)
-        entries = self._entries()
+        entries, _ = self._read(dataset, key)  # which need not be verified under the lock
         with self._store.writing() as transaction:
-            account = Account.of(dataset, transaction.entries(known=entries))
+            account = _held(transaction, dataset, key, known=entries)
             charge = self._open_charge(account, key)
             tokens = account.tokens[key]
             if token in tokens[-1:]:
@@ -159,9 +157,9 @@ class Ledger:
     def end(self, dataset: str, *, key: str) -> None:
         """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
         check_name(dataset=dataset, key=key)
-        entries = self._entries()
+        entries, _ = self._read(dataset, key)  # which need not be verified under the lock
         with self._store.writing() as transaction:
-            account = Account.of(dataset, transaction.entries(known=entries))
+            account = _held(transaction, dataset, key, known=entries)
             if key not in account.ended:
                 time = self._open_charge(account, key).entry.time
                 transaction.append(dataset=account.dataset, kind=OVER, key=key, content=NOTHING, time=time)
@@ -171,8 +169,8 @@ class Ledger:
         entries, account = self._read(dataset)
         budget = self._budget_of(account)
         spent = counted_epsilon(account.spendings(), delta=budget.delta)
-        charges = len(account.charges)
-        head, number, unit = entries[-1].hash, entries[-1].number, account.unit
+        charges = account.count
+        head, number, unit = entries.head, entries.number, account.unit
         return Balance(
             account.dataset, budget, spent, spent, charges, charged=False, head=head, entry=number, unit=unit
         )
@@ -186,7 +184,7 @@ class Ledger:
 
     def charges(self, dataset: str) -> tuple[Charge, ...]:
         """What was charged to a dataset, in order."""
-        return tuple(self._read(dataset)[1].charges)
+        return tuple(Account.of(dataset, self._store.entries()).charges)
 
     def datasets(self) -> list[str]:
         """The datasets that have a budget, in the order in which they were given one."""
@@ -209,6 +207,7 @@ class Ledger:
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
                 entry=len(entries) + 1,
             )
+        past.check(entries)
         for account in known.values() if recompute else ():
             _check_remembered(account, self._budget_of(account))
         return entries[-1].hash
@@ -224,15 +223,17 @@ class Ledger:
             "balances": [self.balance(name).as_dict() for name in names],
         }
 
-    def _entries(self) -> list[Entry]:
+    def _read(self, dataset: str, key: str | None = None) -> tuple[Entries, Account]:
+        """The dataset's account, with the entries that it was made from: those after the past, if they will do."""
         try:
-            return self._store.entries()
+            with self._store.reading() as transaction:
+                account = _held(transaction, dataset, key)
+                entries = transaction.entries(recent=True)
+                first = None if entries.past is None else transaction.first()
         except errors.NoLedger:
-            return []
-
-    def _read(self, dataset: str) -> tuple[list[Entry], Account]:
-        entries = self._entries()
-        return entries, Account.of(dataset, entries)
+            return Entries(), Account.of(dataset, ())
+        past.keep(entries, first)
+        return entries, account
 
     def _open_charge(self, account: Account, key: str) -> Charge:
         """The charge of a search that is not over."""
@@ -255,12 +256,12 @@ class Ledger:
         return account.budget
 
 
-def _store_of(place: Place, timeout: float) -> Store | PostgresStore:
-    if isinstance(place, Address):
-        from honestdp.ledger.postgres import Store as OnServer
-
-        return OnServer(place, timeout=timeout)
-    return Store(place, timeout=timeout)
+def _held(transaction: Transaction, dataset: str, key: str | None = None, *, known: Sequence[Entry] = ()) -> Account:
+    """The account by the entries after the past; by all of them where those do not tell."""
+    try:
+        return Account.of(dataset, transaction.entries(known, recent=True), key=key)
+    except past.TooOld:
+        return Account.of(dataset, transaction.entries(), key=key)
 
 
 def _charged_before(account: Account, budget: Budget, spending: Spending, key: str) -> Balance | None:
@@ -275,7 +276,8 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
         )
     before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
     head, number, unit = charge.entry.hash, charge.entry.number, account.unit
-    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=head, entry=number, unit=unit)
+    charges = account.earlier.total() + place + 1
+    return Balance(account.dataset, budget, before, after, charges, charged=False, head=head, entry=number, unit=unit)
 
 
 def _check_remembered(account: Account, budget: Budget) -> None:

@@ -60,16 +60,16 @@ class Entry(NamedTuple):
 COLUMNS = Entry._fields
 
 
-def verified(rows: Iterable[Sequence[Any]], *, written: int | None, known: Sequence[Entry] = ()) -> list[Entry]:
+def verified(rows: Iterable[Sequence[Any]], *, written: int | None, after: int = 0, head: str = GENESIS) -> list[Entry]:
     """The entries of the rows, if every one is what was written; else an error that names the first that is not.
 
     written: how many entries the file says were ever written; None where it does not count them.
-    known: entries already verified, which the rows follow.
+    after, head: number and hash of the last entry already verified, which the rows follow.
     """
-    entries = list(known)
-    previous = known[-1].hash if known else GENESIS
+    entries = []
+    previous = head
     seen: dict[str, str] = {}  # equal contents are one string, read once and kept once
-    for number, row in enumerate(rows, start=len(known) + 1):
+    for number, row in enumerate(rows, start=after + 1):
         if row[0] != number or type(row[0]) is not int:
             raise BrokenChain(f"entry {number} is missing: after entry {number - 1} comes {row[0]!r}", entry=number)
         if not all(type(value) is str for value in row[1:]):
@@ -83,9 +83,9 @@ def verified(rows: Iterable[Sequence[Any]], *, written: int | None, known: Seque
             raise BrokenChain(f"entry {number} is broken: its contents do not have its hash", entry=number)
         entries.append(entry)
         previous = entry.hash
-    if written is not None and len(entries) != written:
+    there = after + len(entries)
+    if written is not None and there != written:
         raise BrokenChain(
-            f"entry {len(entries) + 1} is missing: {written} entries were written and {len(entries)} are there",
-            entry=len(entries) + 1,
+            f"entry {there + 1} is missing: {written} entries were written and {there} are there", entry=there + 1
         )
     return entries

@@ -221,7 +221,12 @@ def of_gaussians(rate: float, noise: float, count: int, *, delta: float) -> Bloc
     total = NOTHING
     for steps, times in ((STEPS, whole), (rest, 1)):
         if steps * times:
-            part = power(_gaussian(GaussianStep(rate, noise, steps), delta), times, delta=delta)
+            make = partial(_gaussian, GaussianStep(rate, noise, steps), delta)
+            asked = f"gaussian {rate!r} {noise!r} {steps} {delta!r}"
+            one = (
+                make() if times == 1 else remembered.remember(asked, make, write=Block.to_bytes, read=Block.from_bytes)
+            )
+            part = power(one, times, delta=delta)
             total = merge(total, part, delta=delta)
     return total
 

@@ -15,132 +15,26 @@ a server that was told not to wait for disks (fsync off) is refused.
 from __future__ import annotations
 
 import math
-import os
 import random
-import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from threading import Timer
 from typing import Any
-from urllib.parse import unquote
 
 from honestdp.ledger import errors
 from honestdp.ledger import postgres_rules as rules
 from honestdp.ledger.address import Address
-from honestdp.ledger.chain import COLUMNS, Entry, verified
+from honestdp.ledger.chain import COLUMNS, Entry
+from honestdp.ledger.past import Entries
+from honestdp.ledger.postgres_connection import Connection, connected, driver_of, said
 from honestdp.ledger.transaction import Transaction as Held
 
 APART = 300.0  # seconds between this machine's clock and the server's, beyond which nothing is charged
 LOCK = 0x68647031  # "hdp1": the lock of all writers of a database's ledger
-IDLE = 120  # seconds after which the server ends a session that is lost, and frees its lock
 LEAST_PATIENCE = 5.0  # seconds to find out about a commit, however short the timeout
 ROW = f"SELECT {', '.join(COLUMNS)} FROM ONLY {rules.TABLE}"
 _INSERT = f"INSERT INTO {rules.TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"
-_SESSION = """SELECT pg_catalog.set_config(name, value, false) FROM (VALUES
-    ('search_path', 'pg_catalog'), ('lock_timeout', %(wait)s), ('statement_timeout', %(longest)s), ('TimeZone', 'UTC'),
-    ('idle_in_transaction_session_timeout', %(idle)s), ('idle_session_timeout', %(idle)s),
-    ('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')
-        OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local']) THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END)
-) AS settings (name, value)"""
-
-
-class Connection:
-    """A connection whose every answer comes within the timeout, or not at all."""
-
-    def __init__(self, connection: Any, *, longest: float) -> None:
-        self._connection = connection
-        self._longest = longest
-
-    def execute(self, query: str, values: Any = None) -> Any:
-        """A proxy, or a network, that swallows what is sent gives no error of its own: the socket is shut after a while."""
-        limit = Timer(self._longest, self._shut)
-        limit.daemon = True
-        limit.start()
-        try:
-            return self._connection.execute(query, values)
-        finally:
-            limit.cancel()
-
-    def many(self, query: str, rows: Sequence[Sequence[object]]) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.executemany(query, rows)
-
-    def hashed(self, password: str, role: str) -> str:
-        """As the server keeps it: what is said to the server may be logged."""
-        return str(
-            self._connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
-        )
-
-    @property
-    def version(self) -> int:
-        return int(self._connection.info.server_version) // 10000
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _shut(self) -> None:
-        with suppress(Exception), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
-
-
-def connected(address: Address, *, timeout: float) -> Connection:
-    """A new connection, settled so that nothing of the role's or the database's own settings changes what is asked."""
-    driver = _driver()
-    patience = max(2, math.ceil(timeout))
-    how = {"connect_timeout": patience, "application_name": "honestdp", "client_encoding": "utf8"}
-    alive = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-    if not _read_alike(driver, address):  # libpq's words would repeat parts of the address, which may be a password's
-        raise errors.Unreachable(
-            f"{address} is no address that PostgreSQL's library can read: write postgresql://USER@HOST:PORT/DATABASE, and the "
-            f"password in ~/.pgpass, or in the address with %40 for @ and the like for every special character"
-        )
-    try:
-        raw = driver.connect(address.url, autocommit=True, prepare_threshold=None, **how, **alive)
-    except driver.Error as error:
-        raise errors.Unreachable(
-            f"{address} cannot be reached, and nothing was charged: {said(error, address)}"
-        ) from None
-    connection = Connection(raw, longest=timeout + LEAST_PATIENCE)
-    if connection.version < rules.OLDEST:
-        connection.close()
-        raise errors.NotALedger(f"{address} is PostgreSQL {connection.version}: {rules.OLDEST} or newer is needed")
-    milliseconds = str(max(1, round(timeout * 1000)))
-    settings = {"wait": milliseconds, "longest": str(patience * 1000), "idle": str(IDLE * 1000)}
-    try:
-        connection.execute(_SESSION, settings)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _read_alike(driver: Any, address: Address) -> bool:
-    """Whether libpq takes for the password what we take for it: else it takes some of it for a host or a name, and says so."""
-    try:
-        found = driver.conninfo.conninfo_to_dict(address.url).get("password")
-    except driver.Error:
-        return False
-    return found in map(unquote, address.secrets) if found or address.has_password else True
-
-
-def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError as lacking:
-        raise errors.Unreachable(
-            f"a ledger on PostgreSQL needs psycopg: install honestdp[postgres] ({lacking})"
-        ) from None
-    return psycopg
-
-
-def said(error: Exception, address: Address) -> str:
-    """The driver's words in one line, with nothing of a password."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    for secret in address.secrets:
-        text = text.replace(secret, "***")
-    return text
 
 
 class Transaction(Held):
@@ -199,13 +93,16 @@ class Transaction(Held):
         """The transaction's own, by which its fate can be asked later."""
         return str(self._connection.execute("SELECT pg_current_xact_id()::text").fetchone()[0])
 
-    def _verified(self, known: Sequence[Entry]) -> list[Entry]:
+    def _begun(self) -> bool:
         self.check_role()
         self._check_schema()
-        if known and self._row(len(known)) != [tuple(known[-1])]:
-            known = ()
-        rows = self._connection.execute(f"{ROW} WHERE number > %s ORDER BY number", (len(known) or -(2**63),))
-        return verified(rows, written=None, known=known)
+        return True
+
+    def _rows(self, after: int) -> Iterable[Sequence[Any]]:
+        found: Iterable[Sequence[Any]] = self._connection.execute(
+            f"{ROW} WHERE number > %s ORDER BY number", (after or -(2**63),)
+        )
+        return found
 
     def _check_schema(self) -> None:
         found = rules.present(self._connection)
@@ -252,7 +149,7 @@ class Store:
     def create(self) -> None:
         """A ledger on a server is set up by its administrator."""
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> Entries:
         with self.reading() as transaction:
             return transaction.entries()
 
@@ -290,7 +187,7 @@ class Store:
         """None when the server says that it is, the words of the failure where it cannot be known. A refusal is raised."""
         try:
             connection.execute("COMMIT")
-        except _driver().Error as error:
+        except driver_of().Error as error:
             if (error.sqlstate or "")[:2] in ("23", "40"):
                 raise
             return said(error, self.address)
@@ -324,7 +221,7 @@ class Store:
         try:
             with closing(connected(self.address, timeout=self.timeout)) as connection:
                 yield connection
-        except _driver().Error as error:
+        except driver_of().Error as error:
             raise self._translated(error) from None
 
     def _translated(self, error: Any) -> errors.LedgerError:
@@ -346,7 +243,7 @@ class Store:
 
 def _status(connection: Connection, number: str) -> str:
     """What became of a transaction. A server that crashed may not have heard of its number: nothing of it is left then."""
-    driver = _driver()
+    driver = driver_of()
     try:
         return str(connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()[0])
     except driver.errors.DataError:

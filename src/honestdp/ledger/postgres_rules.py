@@ -12,7 +12,6 @@ from typing import Any
 SCHEMA = "honestdp"
 TABLE = f"{SCHEMA}.entries"
 VERSION = 1
-OLDEST = 14  # PostgreSQL's major version: the first with all the functions that are asked here
 _KEPT = """
 BEGIN
     RAISE EXCEPTION 'an entry of a ledger is never changed or removed';

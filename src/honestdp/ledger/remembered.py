@@ -15,6 +15,7 @@ import hashlib
 import os
 import sqlite3
 import stat
+import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -31,9 +32,14 @@ MOST_BYTES = 256 * 2**20  # on the disk; beyond it, what was not used for longes
 MOST_HELD = 512  # results in this process
 FRESH = 3600  # seconds in which another use is not noted again
 TIMEOUT = 1.0  # seconds that another process may hold the file
-SOURCES = ("accounting/*.py", "selection/*.py", "ledger/merging.py", "ledger/spending.py", "run.py")
+SOURCES = (
+    "accounting/*.py", "selection/*.py", "ledger/account.py", "ledger/chain.py", "ledger/merging.py", "ledger/past.py",
+    "ledger/spending.py", "run.py",
+)  # fmt: skip
 LIBRARIES = ("dp-accounting", "numpy", "scipy")
 TABLE = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, used INTEGER, size INTEGER, hash TEXT, value BLOB)"
+
+NUMBER = struct.Struct("<d")
 
 Result = TypeVar("Result")
 _held: OrderedDict[str, object] = OrderedDict()
@@ -47,7 +53,7 @@ def remember(
     """The result of `make`, or what it was the last time that this was asked. asked: all that the result depends on."""
     if _off.get():
         return make()
-    key = hashlib.sha256(f"{program()}\n{asked}".encode()).hexdigest()
+    key = _key(asked)
     with _lock:
         if key in _held:
             _held.move_to_end(key)
@@ -62,6 +68,33 @@ def remember(
         while len(_held) > MOST_HELD:
             _held.popitem(last=False)
     return result
+
+
+def remember_number(asked: str, make: Callable[[], float]) -> float:
+    """The same for a number of at least 0."""
+
+    def read(data: bytes) -> float | None:
+        number = float(NUMBER.unpack(data)[0]) if len(data) == NUMBER.size else -1.0
+        return number if number >= 0 else None
+
+    number: float = remember(asked, make, write=NUMBER.pack, read=read)
+    return number
+
+
+def recall(asked: str, read: Callable[[bytes], Result | None]) -> Result | None:
+    """What was last kept under this name, which may be another every time."""
+    stored = None if _off.get() else _load(_key(asked))
+    return None if stored is None else read(stored)
+
+
+def keep(asked: str, value: bytes) -> None:
+    """In the place of what was kept under this name."""
+    if not _off.get():
+        _save(_key(asked), value)
+
+
+def _key(asked: str) -> str:
+    return hashlib.sha256(f"{program()}\n{asked}".encode()).hexdigest()
 
 
 @contextmanager

@@ -181,12 +181,26 @@ def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
         return _alone(spendings[0][0], delta)
     if not all(spending.private for spending, _ in spendings):
         return math.inf
-    if _many(spendings):
-        with suppress(BeyondNumbers):
-            epsilon = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
-            if math.isfinite(epsilon):
-                return epsilon
+    if not _many(spendings):
+        return _at_once(spendings, delta)
+    make = functools.partial(_of_many, spendings, delta)
+    if not all(_ours(spending) for spending, _ in spendings):
+        return make()
+    told = "\n".join(sorted(f"{count} {spending.text}" for spending, count in spendings))
+    return remembered.remember_number(f"total {delta!r}\n{told}", make)
+
+
+def _of_many(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
+    with suppress(BeyondNumbers):
+        epsilon = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
+        if math.isfinite(epsilon):
+            return epsilon
     return _at_once(spendings, delta)
+
+
+def _ours(spending: Spending) -> bool:
+    """Whether all of its code is this package's: a user's own selection is no part of what is asked."""
+    return type(spending.selection).__module__.startswith("honestdp.selection.")
 
 
 def _many(spendings: tuple[tuple[Spending, int], ...]) -> bool:
@@ -266,8 +280,8 @@ def _steps(spending: Spending, delta: float) -> tuple[Step, ...]:
 
 def _remembered_step(spending: Spending, delta: float) -> AtomStep:
     asked, make = f"profile {delta!r}\n{spending.text}", functools.partial(_profile_step, spending, delta)
-    if not type(spending.selection).__module__.startswith("honestdp.selection."):
-        return make()  # a user's own, whose code is no part of what is asked
+    if not _ours(spending):
+        return make()
     return remembered.remember(asked, make, write=merging.write_atoms, read=merging.read_atoms)
 
 

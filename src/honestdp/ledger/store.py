@@ -16,15 +16,21 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from honestdp.files import opened
-from honestdp.ledger.chain import COLUMNS, Entry, verified
+from honestdp.ledger.address import Place
+from honestdp.ledger.chain import COLUMNS, Entry
 from honestdp.ledger.errors import BrokenChain, LedgerError, Locked, NoLedger, NotALedger, ReadOnly
+from honestdp.ledger.past import Entries
 from honestdp.ledger.transaction import Transaction as Held
+
+if TYPE_CHECKING:
+    from honestdp.ledger.postgres import Store as PostgresStore
 
 APPLICATION = 0x68647031  # "hdp1", in the header of the file
 VERSION = 1
@@ -75,20 +81,23 @@ class Transaction(Held):
             said = " ".join(str(found[0]).split()) if found else "its pages cannot be checked"
             raise NotALedger(f"{self._path} is damaged: {said}")
 
-    def _verified(self, known: Sequence[Entry]) -> list[Entry]:
+    def _begun(self) -> bool:
         application = self._number("PRAGMA main.application_id")
         if application == 0 and not self._number("SELECT count(*) FROM main.sqlite_master"):
-            return []
+            return False
         if application != APPLICATION:
             raise NotALedger(f"{self._path} is an SQLite file, but not a ledger of honestdp")
         version = self._number("PRAGMA main.user_version")
         if version != VERSION:
             raise NotALedger(f"{self._path} has version {version}; this honestdp knows version {VERSION}")
         self._check_schema()
-        if known and self._row(len(known)) != [tuple(known[-1])]:
-            known = ()
-        rows = self._connection.execute(f"{ROW} WHERE number > ? ORDER BY number", (len(known) or -(2**63),))
-        return verified(rows, written=self._written(), known=known)
+        return True
+
+    def _rows(self, after: int) -> Iterable[Sequence[Any]]:
+        return self._connection.execute(f"{ROW} WHERE number > ? ORDER BY number", (after or -(2**63),))
+
+    def _count(self) -> int | None:
+        return self._written()
 
     def _row(self, number: int) -> list[tuple[object, ...]]:
         return self._connection.execute(f"{ROW} WHERE number = ?", (number,)).fetchall()
@@ -135,7 +144,7 @@ class Store:
         self.path = path
         self.timeout = timeout
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> Entries:
         with self.reading() as transaction:
             return transaction.entries()
 
@@ -245,3 +254,12 @@ class Store:
             return ReadOnly(f"{self.path} cannot be opened, or its folder cannot be written")
         said = " ".join(str(error).split())
         return NotALedger(f"{self.path} cannot be read or written as a ledger: {said}")
+
+
+def store_of(place: Place, *, timeout: float) -> Store | PostgresStore:
+    """Of a file, or of a server."""
+    if isinstance(place, Path):
+        return Store(place, timeout=timeout)
+    from honestdp.ledger.postgres import Store as OnServer
+
+    return OnServer(place, timeout=timeout)
