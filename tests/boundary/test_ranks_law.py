@@ -27,7 +27,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.training.torchrun import joined
 from tests.many_ranks import on_ranks
 
-RECORDS, LOT, NOISE, RUNS, STEPS = 16, 4.0, 0.02, 32, 96
+RECORDS, LOT, NOISE, RUNS, STEPS = 16, 4.0, 0.02, 128, 32
 SECOND = 0.05  # deviation of the noise on a second question
 RATE = LOT / RECORDS
 LONG = 3  # every so many records the norm is 2, above the clip of 1

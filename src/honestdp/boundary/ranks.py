@@ -100,6 +100,7 @@ class Joined(Ranks):
         import torch.distributed as dist
 
         self._dist, self._talk, self._sums, self._on_device = dist, talk, sums, on_device
+        self._silent = False
         self.rank, self.size = dist.get_rank(talk), dist.get_world_size(talk)
 
     def sum_(self, numbers: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ class Joined(Ranks):
         answer: list[Any] = [None, None]
         if self.is_first:
             try:
-                answer[0] = act()
+                answer[0] = self._by_itself(act)
             except Exception as trouble:
                 self._spread([None, _told(trouble, words=True)])
                 raise
@@ -128,7 +129,7 @@ class Joined(Ranks):
     def together(self, act: Callable[[], Made], *, words: bool = False) -> Made:
         trouble: Exception | None = None
         try:
-            made = act()
+            made = self._by_itself(act)
         except Exception as failed:
             trouble = failed
         told = self._all(None if trouble is None else _told(trouble, words=words))
@@ -168,6 +169,14 @@ class Joined(Ranks):
                 self._dist.destroy_process_group(group)
         self._talk = self._sums = None
 
+    def _by_itself(self, act: Callable[[], Made]) -> Made:
+        """What this rank does while others may wait: it cannot talk, for they would not answer."""
+        self._silent, before = True, self._silent
+        try:
+            return act()
+        finally:
+            self._silent = before
+
     def _spread(self, answer: list[Any]) -> list[Any]:
         self._done(lambda: self._dist.broadcast_object_list(answer, group_src=0, group=self._talk))
         return answer
@@ -178,6 +187,8 @@ class Joined(Ranks):
         return every
 
     def _done(self, talk: Callable[[], Any]) -> None:
+        if self._silent:
+            raise RuntimeError("a rank talks to others that do not listen")
         if self._talk is None:
             raise RankLost(_LOST)
         try:

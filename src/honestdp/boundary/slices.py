@@ -19,7 +19,7 @@ from torch.utils.data import Subset
 from honestdp.boundary.arrays import blocks, in_words
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.generators import lent, seed_all
-from honestdp.boundary.layouts import as_pair
+from honestdp.boundary.layouts import as_pair, described
 from honestdp.boundary.ranks import Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -87,7 +87,9 @@ def _decoded(dataset: Any, places: np.random.Generator, secret: Seed, digest: An
     for number in chosen:
         with lent():
             seed_all(secret.child("decoded", number).number(63))
-            x, y = as_pair(dataset[number])
+            record = dataset[number]
+        described(record)  # an error where it has no layout that is understood
+        x, y = as_pair(record)
         for part in (*inputs.leaves(x), *inputs.leaves(y)):
-            for block in blocks(part if isinstance(part, Tensor) else np.asarray(part)[None]):
+            for block in blocks((part if isinstance(part, Tensor) else np.asarray(part))[None]):
                 digest.update(block)

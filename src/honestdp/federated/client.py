@@ -32,9 +32,9 @@ from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import ADADP, Rule
 from honestdp.optimizers.rule import rule_of
 from honestdp.run import Run
+from honestdp.training.arguments import check_rules
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import own_copy
-from honestdp.training.train import check_rules
 from honestdp.training.trial import try_rule
 
 if TYPE_CHECKING:

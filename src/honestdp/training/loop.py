@@ -153,14 +153,15 @@ class Job:
                 population.block(look=watch.until(population.step))
             advance((population.step - before) * len(chunk))
             if watch is not None and watch.due(before, population.step, population.total):
-                todo.stopped = self.ranks.first(partial(self._seen, watch, population, todo))
+                row = population.weights()[0]  # by all ranks; the first of them shows it
+                todo.stopped = self.ranks.first(partial(self._seen, watch, population, todo, row))
             before = population.step
         return population.weights()
 
-    def _seen(self, watch: Watch, population: Population, todo: checkpoints.Progress) -> int | None:
+    def _seen(self, watch: Watch, population: Population, todo: checkpoints.Progress, row: Tensor) -> int | None:
         """Show the iterate; the step where `on_step` stops the training here."""
         try:
-            watch.look(population.step, self.modules[0], self.intake.layout, population.weights()[0])
+            watch.look(population.step, self.modules[0], self.intake.layout, row)
         except StopTraining:
             return population.step
         except Exception as trouble:

@@ -8,7 +8,6 @@ program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +26,11 @@ from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers import Rule
-from honestdp.optimizers.decay import check_decay
 from honestdp.optimizers.rule import kind, rule_of
-from honestdp.optimizers.schedules import WANTED, Schedule, factors
+from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.planner.prospects import forewarn, prospects
 from honestdp.run import Run
+from honestdp.training.arguments import check_kinds, check_rules
 from honestdp.training.charging import Charging, charging_of, said_to_stay
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
@@ -240,7 +239,7 @@ def assemble(
     data by itself. together, memory: see `Job`. charging: pays before a record is read. ranks: with whom.
     """
     compute = checked(compute)
-    _check_kinds(run, loss=loss, budget=budget, schedule=schedule)
+    check_kinds(run, loss=loss, budget=budget, schedule=schedule)
     runs = runs_of(run, len(optimizers), budget)
     check_rules(optimizers, runs, schedule)
     device = compute.place()
@@ -298,29 +297,3 @@ def assemble(
         memory=memory,
         start=None if charging is None else charging.start,
     )
-
-
-def _check_kinds(run: Any, *, loss: Any, budget: Any, schedule: Any) -> None:
-    runs = [run] if isinstance(run, Run) else run
-    if not isinstance(runs, list | tuple) or not all(isinstance(each, Run) for each in runs):
-        raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
-    if loss is not None and (isinstance(loss, type) or not callable(loss)):
-        wanted = "a function of (output, y), or a loss module that has been made, such as nn.MSELoss(reduction='none')"
-        raise InvalidArgument("loss", loss, wanted)
-    if budget is not None and not isinstance(budget, Budget):
-        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    if not isinstance(schedule, str) and not callable(schedule):
-        raise InvalidArgument("schedule", schedule, WANTED)
-
-
-def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
-    for rule, run in zip(optimizers, runs, strict=True):
-        for field in fields(rule):
-            if isinstance(getattr(rule, field.name), torch.Tensor):
-                wanted = "a plain number; a population takes one optimizer for each run"
-                raise InvalidArgument(f"{type(rule).__name__}.{field.name}", "a tensor", wanted)
-        check_decay(rule)
-        rule.check(lot=run.lot, noise=run.noise)
-        if rule.own_pace and schedule != "constant":
-            wanted = f"'constant' for {type(rule).__name__}, which sets its own pace"
-            raise InvalidArgument("schedule", schedule, wanted)
