@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from honestdp import Run, optimizers, train
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import ModelWritten
+from honestdp.gradients import ModelWritten, branching
 from honestdp.gradients.branching import Reads
 
 WHOLE = torch.randint(0, 9, (60, 4), generator=torch.Generator().manual_seed(1)).float()
@@ -127,3 +127,26 @@ def test_numbers_of_a_buffer_that_change_places_are_noticed() -> None:
     x[7, 0] = 77
     with pytest.raises(ModelWritten):
         step(Swapping(), x, y)
+
+
+def test_where_recurrent_layers_keep_their_weights_is_no_number_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU they ask for addresses whenever other weights are put in; anybody else's look at an address counts."""
+
+    class OnGpu(Tensor):
+        is_cuda = True
+
+    one = torch.zeros(3).as_subclass(OnGpu)
+    layer = nn.LSTM(2, 3)
+    monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: True)
+    layer._flat_weights, layer._flat_weights_names = [one, one], ["a", "b"]  # alike: nothing follows the look
+    with Reads() as reads:
+        layer.flatten_parameters()
+    assert not reads.seen
+    with monkeypatch.context() as fault:
+        fault.setattr(branching, "_flattens_weights", lambda: False)
+        with Reads() as reads:
+            layer.flatten_parameters()
+        assert reads.seen  # there was a look
+    with Reads() as reads:
+        torch.zeros(3).data_ptr()
+    assert reads.seen

@@ -73,7 +73,7 @@ class Mechanism:
         x, y = records.blank(question.model)
         size: dict[str, Any] = {"records": constants.records, "lot": constants.lot, "rows": question.rows}
         self._width = width_of(x, runs=self._runs, **size)
-        question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
+        self._at_a_time = question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
         self._variants: Variants | None = None
         if records.augment is not None:
             self._variants = Variants(
@@ -206,8 +206,8 @@ class Mechanism:
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
         question, constants, noise = self._question, self.constants, self._noise
-        how: dict[str, Any] = {"noise": noise, "width": self._width, "ranks": self._ranks}
-        return release(lot, params, query, question=question, constants=constants, **how)
+        how: dict[str, Any] = {"width": self._width, "at_a_time": self._at_a_time, "ranks": self._ranks}
+        return release(lot, params, query, question=question, constants=constants, noise=noise, **how)
 
     def _fits(self, lots: Lots, group: range) -> bool:
         longest = lots.longest[group.start : group.stop]

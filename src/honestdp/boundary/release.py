@@ -18,7 +18,7 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -49,6 +49,10 @@ _USUAL = 5
 """Standard deviations that a captured lot has room for. A wider one makes eight steps run eagerly, ten times slower; at 4
 deviations that befell one in a hundred of forty runs, and cost more than the room for a fifth does."""
 _EXAMPLES_BYTES = 1 << 30
+_KEPT_BYTES = {True: 160 << 20, False: 1 << 40}
+"""Of a run on a GPU, or of a population elsewhere, that a part of a lot may keep until its gradients are summed."""
+_BUSY = 2048
+"""Records of all runs that a GPU is given at a time, at least."""
 
 
 class Examples(NamedTuple):
@@ -91,13 +95,27 @@ class Question:
         """Whether a CUDA graph may be tried: calls of fused recurrent layers invalidate one."""
         return not any(isinstance(module, nn.RNNBase) for module in self.model.modules())
 
-    def vet(self, layout: Layout, x: Inputs, y: Tensor, *, runs: int, width: int) -> None:
-        """Try model and loss with `width` records of each run at once. x, y: made-up examples `[2, ...]`."""
+    def vet(self, layout: Layout, x: Inputs, y: Tensor, *, runs: int, width: int) -> int:
+        """Try model and loss with `width` records of each run at once. x, y: made-up examples `[2, ...]`.
+
+        How many of them to take through the model at a time: all, or fewer where what is kept of them would fill the memory.
+        """
         dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
         views = layout.views(torch.empty(1, layout.width, dtype=dtype, device=y.device).expand(runs, -1))
         x, y = (inputs.each(lambda part: part.expand(runs, *part.shape), parts) for parts in (x, y))
         with torch.no_grad():
-            self.gradients.vet(views, x, y, examples=runs * width * self.rows)
+            choice = self.gradients.vet(views, x, y, examples=runs * width * self.rows)
+        return _at_a_time(width, runs, choice.bytes_kept * self.rows, y.device)
+
+
+def _at_a_time(width: int, runs: int, bytes_each: int, device: torch.device) -> int:
+    """Of a lot's `width` records of each run, in parts of nearly equal size, by public constants alone.
+
+    On a GPU a part has enough records of all runs together to keep it busy.
+    """
+    room = _KEPT_BYTES[device.type == "cuda"] * (runs if device.type == "cuda" else 1)
+    most = max(room // max(1, bytes_each), _BUSY if device.type == "cuda" else 1) // runs
+    return -(-width // -(-width // max(1, most)))
 
 
 @torch.no_grad()
@@ -110,11 +128,14 @@ def release(
     constants: Constants,
     noise: NoiseSource,
     width: int = PIECE,
+    at_a_time: int | None = None,
     ranks: Ranks = ALONE,
 ) -> Release:
     """One step of a population: the lot to what may leave. params: `[runs, d]`.
 
     lot: in as many pieces as it takes, of at most `width` examples of each run; that number is public.
+    at_a_time: examples of a piece that go through the model together, all unless told; clipped one by one they add up to the
+        same in any parts.
     ranks: over which the lot is spread; this is the part of it that is here, and what is released is of the whole.
     """
     query = _within_bounds(query, len(params))
@@ -125,9 +146,7 @@ def release(
     count = torch.zeros_like(query.clip)
     with question.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
-        for examples in lot:
-            if any(part.shape[1] > width * question.rows for part in inputs.leaves(examples.x)):
-                raise RuntimeError("a piece of a lot is wider than was declared")
+        for examples in _parts(lot, width, at_a_time or width, question.rows):
             with products("high" if params.is_cuda else "highest", params.device):
                 found = question.gradients(
                     views,
@@ -144,12 +163,32 @@ def release(
                     direction = _plus(direction, _sum(found, weights, params, constants, dtype))
                 elif query.extra == "quantile":
                     count += centred_count(found.norms, examples.present, query)
+                del found  # what it keeps makes room for the next part
     deviation = gradient_multiplier(constants.noise, query) * query.clip
     return Release(
         _noisy(gradient, deviation, params, constants, noise, ranks),
         _noisy(direction, query.extra_noise, params, constants, noise, ranks) if query.extra == "direction" else None,
         _noisy_fraction(count, query.extra_noise, constants, noise, ranks) if query.extra == "quantile" else None,
     )
+
+
+def _parts(lot: Iterable[Examples], width: int, most: int, rows: int) -> Iterator[Examples]:
+    """The pieces of a lot in parts of at most so many records of each run. rows: of every record."""
+    for piece in lot:
+        if any(leaf.shape[1] > width * rows for leaf in inputs.leaves(piece.x)):
+            raise RuntimeError("a piece of a lot is wider than was declared")
+        for first in range(0, piece.present.shape[1], most) if piece.present.shape[1] > most else ():
+            some, each = slice(first, first + most), slice(first * rows, (first + most) * rows)
+            yield Examples(
+                inputs.rows(piece.x, (slice(None), each)),
+                piece.y[:, each],
+                piece.present[:, some],
+                piece.finite,
+                None if piece.norms is None else piece.norms[:, each],
+                None if piece.shares is None else piece.shares[:, some],
+            )
+        if piece.present.shape[1] <= most:
+            yield piece
 
 
 def _margin(params: Tensor, terms: int) -> float:

@@ -6,10 +6,11 @@ is computed. Where `Reads` has seen it, every example is shown to the code by it
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -57,5 +58,15 @@ class Reads(TorchFunctionMode):
         self._operations.__exit__(*trouble)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._out = self._out or getattr(func, "__name__", "") in _OUT
+        name = getattr(func, "__name__", "")
+        self._out = self._out or (name in _OUT and not (name == "data_ptr" and _flattens_weights()))
         return func(*args, **(kwargs or {}))
+
+
+def _flattens_weights() -> bool:
+    """Whether torch's recurrent layers ask where their weights lie, as they do on a GPU whenever others are put in: that says
+    nothing of the numbers in them.
+    """
+    frame = sys._getframe(2)
+    callers = (frame, frame.f_back)  # a comprehension may be a frame of its own
+    return any(caller is not None and caller.f_code is nn.RNNBase.flatten_parameters.__code__ for caller in callers)

@@ -1,8 +1,9 @@
 """Forward and backward of a chain of layers by formula, without autograd.
 
-A chain is an nn.Sequential (within others, perhaps) of layers whose rule hands a gradient back to the layer's input, and of
-a few functions without parameters. Where a small model's operations take microseconds, as on a CPU, making and following the
-graph of autograd costs as much as the model itself. Any other model goes by autograd (by_autograd.py).
+A chain is an nn.Sequential (within others, perhaps) of layers whose rule hands a gradient back to the layer's input, of
+convolutions and max-pools (pooled.py), and of a few functions without parameters. Where a small model's operations take
+microseconds, as on a CPU, making and following the graph of autograd costs as much as the model itself; and a convolution may be
+computed together with what follows it. Any other model goes by autograd (by_autograd.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from honestdp.gradients.forms import Params
-from honestdp.gradients.ruled import Call, Ruled
+from honestdp.gradients.pooled import Convolve, Pool, Ran
+from honestdp.gradients.ruled import Call, Part, Ruled
 from honestdp.gradients.rules import Rule
 from honestdp.gradients.shares import scaled, start_of
 from honestdp.losses import Loss, one_each, slope_of
@@ -40,7 +42,8 @@ _FUNCTIONS: dict[type[nn.Module], Function] = {
 }
 _FLATTEN = Function(lambda x: x.flatten(1), lambda grad, x, out: grad.reshape(x.shape))
 
-Link = Ruled | Function
+Link = Ruled | Function | Convolve | Pool
+_RISING = (nn.ReLU, nn.Sigmoid, nn.Tanh)
 
 
 def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
@@ -48,11 +51,30 @@ def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
     ruled = {id(layer.layer): layer for layer in layers}
     chain: list[Link] = []
     for module in _in_order(model):
-        link = ruled.get(id(module)) or _function(module)
-        if link is None or hooked(module) or (isinstance(link, Ruled) and type(link.rule).back is Rule.back):
+        link = _link(module, ruled.get(id(module)))
+        if link is None or hooked(module):
             return None
         chain.append(link)
-    return tuple(chain)
+    return tuple(_joined(chain))
+
+
+def _joined(chain: Sequence[Link]) -> list[Link]:
+    """The chain with pools of squares taken along by the convolutions before them, also over a function that rises."""
+    joined: list[Link] = []
+    for link in chain:
+        between = 1 if joined and any(joined[-1] is _FUNCTIONS[kind] for kind in _RISING) else 0
+        before = joined[-1 - between] if len(joined) > between else None
+        if isinstance(link, Pool) and link.side is not None and isinstance(before, Convolve) and before.pool is None:
+            joined[-1 - between] = Convolve(before.ruled, link)
+        else:
+            joined.append(link)
+    return joined
+
+
+def _link(module: nn.Module, ruled: Ruled | None) -> Link | None:
+    if ruled is None:
+        return Pool.of(module) or _function(module)
+    return ruled if type(ruled.rule).back is not Rule.back else Convolve.of(ruled)
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:
@@ -67,6 +89,8 @@ def _function(module: nn.Module) -> Function | None:
     # By exact class, as rules are: a subclass may compute something else.
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
         return _FLATTEN
+    if type(module) is nn.Unflatten and module.dim == 1:
+        return Function(module.forward, _FLATTEN.back)
     return _FUNCTIONS.get(type(module))
 
 
@@ -82,21 +106,24 @@ class ByFormula:
 
     def __init__(self, chain: Sequence[Link], params: Params, x: Tensor) -> None:
         self._runs = x.shape[0]
-        self._steps: list[tuple[Function | Call, Tensor, Tensor]] = []
+        self._steps: list[tuple[Function | Call | Ran, Tensor, Tensor]] = []
         value = x.flatten(0, 1)
         for link in chain:
-            step: Function | Call
+            step: Function | Call | Ran
             if isinstance(link, Ruled):
                 out, step = link.call(link.params_of(params, self._runs), value, runs=self._runs)
-            else:
+            elif isinstance(link, Function):
                 out, step = link.forward(value), link
+            else:
+                out, step = link.run(value) if isinstance(link, Pool) else link.run(params, value, runs=self._runs)
             self._steps.append((step, value, out))
             value = out
         self.output = value
 
     @property
-    def calls(self) -> list[Call]:
-        return [step for step, _, _ in self._steps if isinstance(step, Call)]
+    def calls(self) -> list[Call | Part]:
+        used = (step.call if isinstance(step, Ran) else step for step, _, _ in self._steps)
+        return [call for call in used if isinstance(call, Call | Part)]
 
     def output_gradients(self, loss: Loss, labels: Tensor, shares: Tensor | None = None) -> Sequence[Tensor | None]:
         """The gradient of the summed losses, by their shares, for the output of every call, each `[runs * lot, ...]`."""
@@ -107,10 +134,15 @@ class ByFormula:
             if isinstance(step, Function):
                 grad = step.back(grad, x, out)
                 continue
-            gradients.append(grad)
-            if len(gradients) == calls:  # nothing before the first layer with parameters needs a gradient
-                break
-            grad = step.ruled.rule.back(step.params, grad, runs=self._runs)
+            if isinstance(step, Ran) and step.at_call is not None:
+                grad = step.at_call(grad)
+            if not isinstance(step, Ran) or step.call is not None:
+                gradients.append(grad)
+                if len(gradients) == calls:  # nothing before the first layer with parameters needs a gradient
+                    break
+            grad = (
+                step.back(grad) if isinstance(step, Ran) else step.ruled.rule.back(step.params, grad, runs=self._runs)
+            )
         return gradients[::-1]
 
 

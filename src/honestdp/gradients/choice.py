@@ -37,11 +37,13 @@ class Choice:
     """The engine of a model. layers: the layers and their rules, or None for the materialised engine.
 
     bytes_per_example: of that engine, in one run. mapped: how it maps the model, one of materialised.WAYS.
+    bytes_kept: what book-keeping keeps of one example until its gradients are summed, by estimate.
     """
 
     layers: Layers | None
     bytes_per_example: int
     mapped: str = materialised.WAYS[0]
+    bytes_kept: int = 0
 
 
 def ruled_layers(model: nn.Module, trainable: frozenset[str]) -> Layers:
@@ -125,6 +127,8 @@ class Expected:
     """name -> `[runs, lot, ...]`."""
     norms: Tensor
     """`[runs, lot]`."""
+    bytes_kept: int
+    """By autograd, of one example."""
     bytes_per_example: int
     comparable: bool
     """Whether the model gives the same finite gradients whenever it is run."""
@@ -139,8 +143,9 @@ class Expected:
         norms = joint_norms(Dense(value) for value in gradients.values())
         comparable = torch.allclose(output, again) and not probe.draws() and bool(torch.isfinite(norms).all())
         gradient_bytes = sum(value[0].nbytes for value in probe.params.values())
+        kept = probe.bytes_kept()
         # Twice: a weighted sum copies what it silences.
-        return Expected(cotangents, gradients, norms, probe.bytes_kept() + 2 * gradient_bytes, comparable)
+        return Expected(cotangents, gradients, norms, kept, kept + 2 * gradient_bytes, comparable)
 
 
 def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:
@@ -165,7 +170,8 @@ def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:
     if not agrees:
         why = "its parameters are used outside their layers, or a layer rule does not hold for it"
         raise Unruled(why, "call the layers themselves (self.layer(x), not F.linear(x, self.layer.weight))")
-    return Choice(layers, expected.bytes_per_example)
+    # What a layer saw stays until the sum, and so does the gradient of what it gave.
+    return Choice(layers, expected.bytes_per_example, bytes_kept=2 * expected.bytes_kept)
 
 
 def _rules_agree(probe: Probe, expected: Expected, layers: Layers, *, larger: float) -> bool:

@@ -9,8 +9,9 @@ gradient has the factors of an `Outer`, and its norm comes from Gram matrices wi
 than the positions are many. That costs the memory of every window, as many times the input as windows overlap.
 
 So on a CPU windows are laid out only for such norms. Elsewhere the runs of a population are the groups of one grouped
-convolution, and so are the examples when their gradients are made. On a GPU, where a convolution of many groups is slow, the
-windows are laid out once in the forward pass, and forward and gradients are batched products with them.
+convolution, and so are the examples when their gradients are made. On a GPU a convolution of many groups is slow. There kernels
+of our own need no windows (implicit.py); for what these do not take, or without them, the windows are laid out once in the
+forward pass, and forward and gradients are batched products with them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from honestdp.gradients.forms import Form, Outer, Params
+from honestdp.gradients.layers.implicit import Convolved, Implicit, Tracked
 from honestdp.gradients.norms import gram_is_cheaper
 from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
@@ -46,7 +48,7 @@ class Geometry:
 
     @staticmethod
     def of(layer: _ConvNd) -> Geometry:
-        padding = (0,) * len(layer.kernel_size) if _padded_before(layer) else layer.padding
+        padding = (0,) * len(layer.kernel_size) if padded_before(layer) else layer.padding
         assert not isinstance(padding, str)
         before, after = (layer.kernel_size, layer.stride), (layer.dilation, layer.output_padding)
         return Geometry(*before, padding, *after, layer.transposed, layer.groups)
@@ -55,6 +57,12 @@ class Geometry:
     def _settings(self) -> tuple[Sizes, Sizes, Sizes, bool, Sizes]:
         """As torch's operations take them, without the groups."""
         return self.stride, self.padding, self.dilation, self.transposed, self.output_padding
+
+    def implicit(self, x: Tensor, weight: Tensor, *, pool: int = 1) -> Implicit | None:
+        """How kernels take this convolution of x `[examples, channels, ...]` with weight `[runs, ...]`, and a pool after it."""
+        if len(self.kernel) != 2 or self.transposed or self.groups > 1:
+            return None
+        return Implicit.of(x, weight, (self.kernel, self.stride, self.padding, self.dilation), pool=pool)
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
         """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
@@ -98,7 +106,7 @@ class Geometry:
         return seen.reshape(n, math.prod(sizes), self.groups, columns)
 
 
-def _padded_before(layer: _ConvNd) -> bool:
+def padded_before(layer: _ConvNd) -> bool:
     """Whether the padding is put on before the convolution: modes other than zeros, and 'same', which may be uneven."""
     return layer.padding_mode != "zeros" or isinstance(layer.padding, str)
 
@@ -111,11 +119,14 @@ class Convolution(Rule):
             raise Unruled(f"{type(layer).__name__} is given examples without a dimension for them")
         runs, lot = x.shape[:2]
         geometry = Geometry.of(layer)
-        if _padded_before(layer):
+        if padded_before(layer):
             mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
             padded = F.pad(x.flatten(0, 1), layer._reversed_padding_repeated_twice, mode=mode)
             x = padded.view(runs, lot, *padded.shape[1:])
         weight, bias = params["weight"], params.get("bias")
+        if (how := geometry.implicit(x.flatten(0, 1), weight)) is not None:
+            out = Tracked.apply(x.flatten(0, 1), weight, bias, how)  # type: ignore[no-untyped-call]
+            return out.view(runs, lot, *out.shape[1:]), x
         if _by_windows(geometry, x):
             windows = geometry.windows(x.flatten(0, 1), geometry.positions(x))
             out = _Windowed.apply(x, weight, bias, windows, geometry)  # type: ignore[no-untyped-call]
@@ -132,6 +143,8 @@ class Convolution(Rule):
         gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
         if "weight" in wanted:
             geometry, shape = Geometry.of(layer), params["weight"].shape[1:]
+            if (how := geometry.implicit(saved.flatten(0, 1), params["weight"])) is not None:
+                return convolved(how, saved.flatten(0, 1), grad.flatten(0, 1), None, params, wanted)
             if _by_windows(geometry, grad):
                 gradients["weight"] = _from_windows(geometry, grad, saved, shape)
             else:
@@ -139,6 +152,15 @@ class Convolution(Rule):
         if "bias" in wanted:
             gradients["bias"] = grad.flatten(3).sum(3)
         return gradients
+
+
+def convolved(
+    how: Implicit, x: Tensor, grad: Tensor, chosen: Tensor | None, params: Params, wanted: Wanted
+) -> dict[str | tuple[str, ...], Tensor | Form]:
+    """The gradients of the weight, and with it of the bias where it is wanted, by kernels. x, grad: `[examples, ...]`."""
+    weight, shift = params["weight"], "bias" in wanted
+    form = Convolved(how, x, grad, chosen, len(weight), tuple(weight.shape[1:]), shift)
+    return {("weight", "bias") if shift else "weight": form}
 
 
 def _grouping_is_slow(values: Tensor) -> bool:

@@ -1,0 +1,121 @@
+"""Convolutions and max-pools as links of a chain, forward and back by formula; a convolution and its pool may be one link.
+
+Most numbers that a convolution gives are dropped by the pool after it. Kernels of a GPU take the largest of each pool while it is
+in registers and never write the others (layers/implicit.py); elsewhere they are done one after the other. An activation between
+them that never falls (ReLU, Tanh, Sigmoid) is applied to what is left: the largest of rising values is the value of the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from honestdp.gradients.forms import Params
+from honestdp.gradients.layers.convolution import Convolution, Geometry, convolved, padded_before
+from honestdp.gradients.layers.implicit import Implicit
+from honestdp.gradients.ruled import Call, Part, Ruled
+from honestdp.gradients.rules import Gradients
+
+Back = Callable[[Tensor], Tensor]
+_pool = torch.ops.aten.max_pool2d_with_indices.default
+_pool_back = torch.ops.aten.max_pool2d_with_indices_backward.default
+
+
+class Ran(NamedTuple):
+    """One use of a link. at_call: from the gradient of the link's output that of what the call's rule is asked about, if they
+    differ; back: from the latter, or from the former where there is no call, the gradient of the input.
+    """
+
+    back: Back
+    call: Call | Part | None = None
+    at_call: Back | None = None
+
+
+@dataclass(frozen=True)
+class Pool:
+    """nn.MaxPool2d by its settings: kernel, stride, padding, dilation, and whether the last pool may reach over the end."""
+
+    settings: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int], bool]
+
+    @staticmethod
+    def of(module: nn.Module) -> Pool | None:
+        if type(module) is not nn.MaxPool2d or module.return_indices:
+            return None
+        kernel, stride = _pair(module.kernel_size), _pair(module.stride)
+        return Pool((kernel, stride, _pair(module.padding), _pair(module.dilation), module.ceil_mode))
+
+    @property
+    def side(self) -> int | None:
+        """Of a pool of squares that do not overlap and leave no room between them."""
+        kernel, stride, padding, dilation, over = self.settings
+        plain = not over and tuple(kernel) == tuple(stride) and tuple(padding) == (0, 0) and tuple(dilation) == (1, 1)
+        return kernel[0] if plain and kernel[0] == kernel[1] and kernel[0] in _SIDES else None
+
+    def run(self, x: Tensor) -> tuple[Tensor, Ran]:
+        out, index = _pool(x, *self.settings)
+        return out, Ran(lambda grad: _pool_back(grad, x, *self.settings, index))
+
+
+_SIDES = (2, 4)
+"""Sides of the pools that a convolution takes along: tiles of products hold whole pools."""
+
+
+_SPREAD = 16
+"""Channels of the input from which on the gradient of a pool is spread out once: it is then read that many times."""
+
+
+def _pair(number: int | Sequence[int]) -> Sequence[int]:
+    return (number, number) if isinstance(number, int) else tuple(number)
+
+
+@dataclass(frozen=True)
+class Convolve:
+    """A convolution, and the pool that follows it."""
+
+    ruled: Ruled
+    pool: Pool | None = None
+
+    @staticmethod
+    def of(ruled: Ruled) -> Convolve | None:
+        layer, known = ruled.layer, isinstance(ruled.rule, Convolution) and "weight" in ruled.trainable
+        return Convolve(ruled) if known and isinstance(layer, _ConvNd) and not padded_before(layer) else None
+
+    def run(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Ran]:
+        """x: `[runs * lot, ...]`."""
+        layer, own = self.ruled.layer, self.ruled.params_of(params, runs)
+        assert isinstance(layer, _ConvNd)
+        geometry = Geometry.of(layer)
+        how = geometry.implicit(x, own["weight"], pool=1 if self.pool is None else self.pool.side or 1)
+        if how is not None:
+            return self._implicit(how, own, x)
+        out, call = self.ruled.call(own, x, runs=runs)
+
+        def back(grad: Tensor) -> Tensor:
+            beside, slopes = (
+                value.view(runs, -1, *value.shape[1:]).transpose(0, 1).flatten(1, 2) for value in (x, grad)
+            )
+            found = geometry.input_gradient(beside, own["weight"].flatten(0, 1), slopes, times=runs)
+            return found.view(-1, runs, *x.shape[1:]).transpose(0, 1).flatten(0, 1)
+
+        if self.pool is None:
+            return out, Ran(back, call)
+        pooled, ran = self.pool.run(out)
+        return pooled, Ran(back, call, ran.back)
+
+    def _implicit(self, how: Implicit, own: Params, x: Tensor) -> tuple[Tensor, Ran]:
+        out, chosen = how.forward(x, own["weight"], own.get("bias"))
+        wanted = frozenset(self.ruled.trainable)
+        spread: Back | None = None
+        if chosen is not None and how.shape.channels >= _SPREAD:
+            spread, how, chosen = how.spread(chosen), how.without_pool(), None
+
+        def gradients(grad: Tensor) -> Gradients:
+            return convolved(how, x, grad.flatten(0, 1), chosen, own, wanted)
+
+        call = Part(self.ruled, gradients, (x,), (x._version,))
+        return out, Ran(lambda grad: how.back(grad, chosen, own["weight"]), call, spread)

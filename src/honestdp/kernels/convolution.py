@@ -1,0 +1,197 @@
+"""GPU kernels for convolutions of a population, without windows: products that read the input through the kernel's holes.
+
+`forward` multiplies what each position sees of the input by its run's weight, and may take the largest of every pool of positions
+at once, so that what is dropped is never written. `back` is the same product the other way. Norms and sums of the gradients of
+examples are in honestdp.kernels.gradients.
+
+Values lie channels last: `[examples, height, width, channels]`, the examples of all runs one after the other. An input may lie in
+any way. Products are taken in TensorFloat-32 where torch is told so, else with three such products, which is float32 but for its
+last digits.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from honestdp.kernels import Shape
+from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
+from honestdp.kernels.tiles import precision, product_tiles, settings
+
+__all__ = ["back", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
+
+
+@triton.jit
+def _larger(one, first, other, second):
+    """The larger of two numbers with its place, the first of equal ones. What is no number is the largest, as torch has it."""
+    taken = (other > one) | (other != other) | ((other == one) & (second < first))
+    return tl.where(taken, other, one), tl.where(taken, second, first)
+
+
+@triton.jit
+def _forward(
+    x, weight, bias, out, chosen, lot, x_n, x_c, x_h, x_w,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(2).to(tl.int64)
+    PARTS: tl.constexpr = POOL * POOL
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # the positions of a pool one after the other
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    pool, part = m // PARTS, m % PARTS
+    example, place = pool // (OH * OW), pool % (OH * OW)
+    inside, known = example < lot, n < R
+    top = ((place // OW) * POOL + part // POOL) * SH - PH
+    left = ((place % OW) * POOL + part % POOL) * SW - PW
+    K: tl.constexpr = C * KH * KW
+    start = x + (run * lot + example) * x_n + top * x_h + left * x_w
+    weights = weight + run * K * R + n[None, :]
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for first in range(0, K, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        if C % BLOCK_K == 0:
+            tap = first // C
+            c = first % C + tl.arange(0, BLOCK_K)
+            down, right = (tap // KW) * DH, (tap % KW) * DW
+            seen = inside
+            if PH + PW > 0:
+                seen = seen & (top + down >= 0) & (top + down < H) & (left + right >= 0) & (left + right < W)
+            beside = down * x_h + right * x_w + c * x_c
+            values = tl.load(start[:, None] + beside[None, :], mask=seen[:, None], other=0.0)
+        else:
+            tap, c = k // C, k % C
+            down, right = (tap // KW) * DH, (tap % KW) * DW
+            seen = inside[:, None] & (k < K)[None, :]
+            if PH + PW > 0:
+                y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
+                seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+            values = tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen, other=0.0)
+        matrix = tl.load(weights + k[:, None] * R, mask=(k < K)[:, None] & known[None, :], other=0.0)
+        acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+    if BIAS:
+        acc += tl.load(bias + run * R + n, mask=known, other=0.0)[None, :]
+    pools = tl.program_id(0) * (BLOCK_M // PARTS) + tl.arange(0, BLOCK_M // PARTS)
+    at = (run * lot * (OH * OW) + pools)[:, None] * R + n[None, :]
+    wanted = (pools < lot * (OH * OW))[:, None] & known[None, :]
+    if POOL > 1:
+        parts = tl.reshape(acc, [BLOCK_M // PARTS, PARTS, BLOCK_N])
+        places = tl.broadcast_to(tl.arange(0, PARTS)[None, :, None], [BLOCK_M // PARTS, PARTS, BLOCK_N])
+        largest, which = tl.reduce((parts, places), 1, _larger)
+        tl.store(out + at, largest, mask=wanted)
+        tl.store(chosen + at, which.to(tl.uint8), mask=wanted)
+    else:
+        tl.store(out + at, acc, mask=wanted)
+
+
+@triton.jit
+def _unpool(
+    grad, chosen, out, numbers, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < numbers
+    o, place = (at % R).to(tl.int32), at // R
+    column, above = (place % W).to(tl.int32), place // W
+    row, example = (above % H).to(tl.int32), above // H
+    y, z = row // POOL, column // POOL
+    seen = inside & (y < OH) & (z < OW)
+    picked = tl.load(chosen + (example * (OH * OW) + y * OW + z) * R + o, mask=seen, other=255).to(tl.int32)
+    values = tl.load(grad + example * g_n + o * g_c + y * g_h + z * g_w, mask=seen, other=0.0)
+    mine = seen & (picked == (row % POOL) * POOL + column % POOL)
+    tl.store(out + at, tl.where(mine, values, 0.0), mask=inside)
+
+
+@triton.jit
+def _back(
+    grad, chosen, weight, out, lot, g_n, g_c, g_h, g_w,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(2).to(tl.int64)
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    example, place = m // (H * W), m % (H * W)
+    row, column = place // W + PH, place % W + PW
+    inside, known = example < lot, n < C
+    K: tl.constexpr = R * KH * KW
+    start = grad + (run * lot + example) * g_n
+    picks = chosen + (run * lot + example) * (OH * OW * R)
+    weights = weight + run * K * C + n[None, :]
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for first in range(0, K, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
+            tap = first // R
+            o = (first % R + tl.arange(0, BLOCK_K))[None, :]
+            y, z = (row - (tap // KW) * DH)[:, None], (column - (tap % KW) * DW)[:, None]
+            seen = inside[:, None] & (y >= 0) & (z >= 0)
+        else:
+            tap, o = (k // R)[None, :], (k % R)[None, :]
+            y, z = row[:, None] - (tap // KW) * DH, column[:, None] - (tap % KW) * DW
+            seen = inside[:, None] & (y >= 0) & (z >= 0) & (k < K)[None, :]
+        if SH * SW > 1:
+            seen = seen & (y % SH == 0) & (z % SW == 0)
+            y, z = y // SH, z // SW
+        seen = seen & (y < OH * POOL) & (z < OW * POOL)
+        if POOL > 1:
+            part = (y % POOL) * POOL + z % POOL
+            y, z = y // POOL, z // POOL
+        values = tl.load(start[:, None] + (y * g_h + z * g_w) + o * g_c, mask=seen, other=0.0)
+        if POOL > 1:
+            picked = tl.load(picks[:, None] + (y * OW + z) * R + o, mask=seen, other=255)
+            values = tl.where(picked.to(tl.int32) == part, values, 0.0)
+        matrix = tl.load(weights + k[:, None] * C, mask=(k < K)[:, None] & known[None, :], other=0.0)
+        acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+    at = (run * lot * (H * W) + m)[:, None] * C + n[None, :]
+    tl.store(out + at, acc, mask=inside[:, None] & known[None, :])
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, tiles: tuple[int, ...] | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """x `[examples, channels, height, width]`; weight `[runs, rows, channels, *kernel]`; bias `[runs, rows]`.
+
+    The output `[examples, rows, height, width]`, channels last in memory, and of a pool which position was the largest.
+    """
+    runs, examples, (height, width) = len(weight), len(x), shape.pooled
+    packed = weight.permute(0, 3, 4, 2, 1).contiguous()
+    out = torch.empty(examples, height, width, shape.rows, dtype=torch.float32, device=x.device)
+    chosen = torch.empty_like(out, dtype=torch.uint8) if shape.pool > 1 else None
+    m, n, k, warps, stages = tiles or product_tiles(shape.channels, shape.rows)
+    grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
+    _forward[grid](
+        x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
+        examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None, PRECISION=precision(),
+        BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
+
+
+def unpool(grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
+    """The gradient of the output before its pool, `[examples, rows, out_height, out_width]`, from that of the pool's."""
+    out = torch.empty(len(grad), shape.out_height, shape.out_width, shape.rows, dtype=torch.float32, device=grad.device)
+    sizes = (shape.rows, *shape.pooled, shape.out_height, shape.out_width, shape.pool)
+    _unpool[(triton.cdiv(out.numel(), 1024),)](grad, chosen, out, out.numel(), *grad.stride(), *sizes, BLOCK=1024)
+    return out.permute(0, 3, 1, 2)
+
+
+def back(
+    grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, tiles: tuple[int, ...] | None = None
+) -> Tensor:
+    """The gradient of the input `[examples, channels, height, width]` from that of the output, as `forward` gives it."""
+    runs, examples = len(weight), len(grad)
+    packed = weight.permute(0, 3, 4, 1, 2).contiguous()
+    out = torch.empty(examples, shape.height, shape.width, shape.channels, dtype=torch.float32, device=grad.device)
+    m, n, k, warps, stages = tiles or product_tiles(shape.rows, shape.channels)
+    grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
+    _back[grid](
+        grad, grad if chosen is None else chosen, packed, out, examples // runs, *grad.stride(), *settings(shape),
+        PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2)

@@ -1,0 +1,240 @@
+"""GPU kernels for the gradients of a convolution's examples: their norms, and their weighted sum.
+
+A gradient is made tile by tile in registers, a product over the positions of what its row received and what its column saw there.
+For the norm the squares of a tile are summed; the tile may be kept for the sum. Where it is not, the sum makes it again, from the
+same numbers with the same operations in the same order.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from honestdp.kernels import Shape
+from honestdp.kernels.tiles import gradient_tiles, precision, settings
+
+_SHARE = 32
+"""Examples of a run that one program makes and adds up."""
+_ROWS = 64
+"""Gradients of a run that one program reads and adds up."""
+
+
+@triton.jit
+def _gradient(
+    x, grad, picks, o, k, x_c, x_h, x_w, g_c, g_h, g_w,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
+):  # fmt: skip
+    """A tile of one example's gradient, [BLOCK_O, BLOCK_K] (with FLIP its transpose), and what its bias receives, [BLOCK_O].
+
+    x, grad, picks: of that example.
+    """
+    K: tl.constexpr = C * KH * KW
+    POSITIONS: tl.constexpr = OH * POOL * OW * POOL
+    tap, c = k // C, k % C
+    down, right = (tap // KW) * DH - PH, (tap % KW) * DW - PW
+    beside = down * x_h + right * x_w + c * x_c
+    acc = tl.zeros([BLOCK_K, BLOCK_O] if FLIP else [BLOCK_O, BLOCK_K], tl.float32)
+    summed = tl.zeros([BLOCK_O], tl.float32)
+    for first in range(0, POSITIONS, BLOCK_P):
+        place = first + tl.arange(0, BLOCK_P)
+        row, column = place // (OW * POOL), place % (OW * POOL)
+        inside = place < POSITIONS
+        wanted = inside[:, None] & (o < R)[None, :]
+        slopes = tl.load(
+            grad + ((row // POOL) * g_h + (column // POOL) * g_w)[:, None] + (o * g_c)[None, :], mask=wanted, other=0.0
+        )
+        if POOL > 1:
+            at = ((row // POOL) * OW + column // POOL) * R
+            picked = tl.load(picks + at[:, None] + o[None, :], mask=wanted, other=255)
+            part = (row % POOL) * POOL + column % POOL
+            slopes = tl.where(picked.to(tl.int32) == part[:, None], slopes, 0.0)
+        seen = inside[:, None] & (k < K)[None, :]
+        if PH + PW > 0:
+            y, z = (row * SH)[:, None] + down[None, :], (column * SW)[:, None] + right[None, :]
+            seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+        values = tl.load(x + (row * SH * x_h + column * SW * x_w)[:, None] + beside[None, :], mask=seen, other=0.0)
+        if FLIP:
+            acc = tl.dot(tl.trans(values), slopes, acc, input_precision=PRECISION)
+        else:
+            acc = tl.dot(tl.trans(slopes), values, acc, input_precision=PRECISION)
+        summed += tl.sum(slopes, 0)
+    return acc, summed
+
+
+@triton.jit
+def _square_norms(
+    x, grad, chosen, out, kept, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
+    KEEP: tl.constexpr,
+):  # fmt: skip
+    example = tl.program_id(0).to(tl.int64)
+    o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
+    k = tl.program_id(2) * BLOCK_K + tl.arange(0, BLOCK_K)
+    acc, summed = _gradient(
+        x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
+        x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
+        BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
+    )  # fmt: skip
+    K: tl.constexpr = C * KH * KW
+    WIDTH: tl.constexpr = R * K + (R if BIAS else 0)
+    row = kept + example * WIDTH
+    if KEEP:
+        if FLIP:
+            tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < R)[None, :] & (k < K)[:, None])
+        else:
+            tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < R)[:, None] & (k < K)[None, :])
+    square = tl.sum(tl.sum(acc * acc, 1), 0)
+    if BIAS:  # noqa: SIM102
+        if tl.program_id(2) == 0:
+            square += tl.sum(summed * summed, 0)
+            if KEEP:
+                tl.store(row + R * K + o, summed, mask=o < R)
+    tiles = tl.num_programs(1) * tl.num_programs(2)
+    tl.store(out + example * tiles + tl.program_id(1) * tl.num_programs(2) + tl.program_id(2), square)
+
+
+@triton.jit
+def _weighted_sum(
+    x, grad, chosen, weights, out, shift, lot, splits, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
+    WIDE: tl.constexpr, SHARE: tl.constexpr,
+):  # fmt: skip
+    run, split = tl.program_id(0) // splits, tl.program_id(0) % splits
+    o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
+    k = tl.program_id(2) * BLOCK_K + tl.arange(0, BLOCK_K)
+    total = tl.zeros([BLOCK_K, BLOCK_O] if FLIP else [BLOCK_O, BLOCK_K], WIDE)
+    shifts = tl.zeros([BLOCK_O], WIDE)
+    for turn in range(SHARE):
+        one = split * SHARE + turn
+        example = run.to(tl.int64) * lot + one
+        weight = tl.load(weights + example, mask=one < lot, other=0.0)
+        if weight != 0:  # what has no weight is not looked at, whatever it holds
+            acc, summed = _gradient(
+                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
+                x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
+                BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
+            )  # fmt: skip
+            total += acc.to(WIDE) * weight.to(WIDE)
+            shifts += summed.to(WIDE) * weight.to(WIDE)
+    K: tl.constexpr = C * KH * KW
+    at = tl.program_id(0).to(tl.int64) * R + o
+    if FLIP:
+        tl.store(out + at[None, :] * K + k[:, None], total, mask=(o < R)[None, :] & (k < K)[:, None])
+    else:
+        tl.store(out + at[:, None] * K + k[None, :], total, mask=(o < R)[:, None] & (k < K)[None, :])
+    if BIAS:  # noqa: SIM102
+        if tl.program_id(2) == 0:
+            tl.store(shift + at, shifts, mask=o < R)
+
+
+@triton.jit
+def _sum_rows(
+    rows, weights, out, lot, splits, width, WIDE: tl.constexpr, TOGETHER: tl.constexpr, SHARE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    run, split = (tl.program_id(0) // splits).to(tl.int64), tl.program_id(0) % splits
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    known = column < width
+    total = tl.zeros([BLOCK], WIDE)
+    for first in range(0, SHARE, TOGETHER):
+        one = split * SHARE + first + tl.arange(0, TOGETHER)
+        weight = tl.load(weights + run * lot + one, mask=one < lot, other=0.0)
+        # What has no weight is not read, whatever it holds.
+        wanted = (weight != 0)[:, None] & known[None, :]
+        values = tl.load(rows + (run * lot + one)[:, None] * width + column[None, :], mask=wanted, other=0.0)
+        total += tl.sum(values.to(WIDE) * weight.to(WIDE)[:, None], 0)
+    tl.store(out + tl.program_id(0).to(tl.int64) * width + column, total, mask=known)
+
+
+def _width(shape: Shape, bias: bool) -> int:
+    return shape.rows * (shape.columns + int(bias))
+
+
+def square_norms(
+    x: Tensor,
+    grad: Tensor,
+    chosen: Tensor | None,
+    shape: Shape,
+    *,
+    runs: int,
+    bias: bool,
+    keep: bool,
+    tiles: tuple[int, ...] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """`[runs, lot]`: the squared norm of every example's gradient of the weight, and of the bias with `bias`.
+
+    With `keep` also these gradients, `[runs, lot, numbers]`, as `sum_rows` takes them.
+    """
+    o, k, p, warps, stages, flip = tiles or gradient_tiles(shape)
+    grid = (len(x), triton.cdiv(shape.rows, o), triton.cdiv(shape.columns, k))
+    out = torch.empty(len(x), grid[1] * grid[2], dtype=torch.float32, device=x.device)
+    kept = torch.empty(len(x), _width(shape, bias), dtype=torch.float32, device=x.device) if keep else None
+    _square_norms[grid](
+        x, grad, grad if chosen is None else chosen, out, out if kept is None else kept, *x.stride(), *grad.stride(),
+        *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip, KEEP=keep,
+        num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out.sum(1).view(runs, -1), None if kept is None else kept.view(runs, -1, kept.shape[1])
+
+
+def sum_rows(
+    kept: Tensor, weights: Tensor, shape: Shape, *, bias: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """The same as `weighted_sum` of gradients that were kept, in this precision."""
+    runs, lot, width = kept.shape
+    splits, block = triton.cdiv(lot, _ROWS), min(256, triton.next_power_of_2(width))
+    parts = torch.empty(runs, splits, width, dtype=dtype, device=kept.device)
+    _sum_rows[(runs * splits, triton.cdiv(width, block))](
+        kept, weights.contiguous(), parts, lot, splits, width, WIDE=_wide(dtype), TOGETHER=16, SHARE=_ROWS, BLOCK=block,
+        num_warps=4,
+    )  # fmt: skip
+    out = parts.sum(1)
+    return _parameters(out[:, : shape.rows * shape.columns], out[:, shape.rows * shape.columns :], shape, bias)
+
+
+def weighted_sum(
+    x: Tensor,
+    grad: Tensor,
+    chosen: Tensor | None,
+    weights: Tensor,
+    shape: Shape,
+    *,
+    bias: bool,
+    dtype: torch.dtype,
+    tiles: tuple[int, ...] | None = None,
+    share: int = _SHARE,
+) -> tuple[Tensor, Tensor | None]:
+    """The sum of the examples' gradients times `weights` `[runs, lot]`: `[runs, rows, channels, *kernel]` and `[runs, rows]`."""
+    (runs, lot), (o, k, p, warps, stages, flip) = weights.shape, tiles or gradient_tiles(shape)
+    splits = triton.cdiv(lot, share)
+    grid = (runs * splits, triton.cdiv(shape.rows, o), triton.cdiv(shape.columns, k))
+    out = torch.empty(runs, splits, shape.rows, shape.columns, dtype=dtype, device=x.device)
+    shift = torch.empty(runs, splits, shape.rows, dtype=dtype, device=x.device) if bias else out
+    _weighted_sum[grid](
+        x, grad, grad if chosen is None else chosen, weights.contiguous(), out, shift,
+        lot, splits, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias,
+        PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip,
+        WIDE=_wide(dtype), SHARE=share, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return _parameters(out.sum(1), shift.sum(1), shape, bias)
+
+
+def _wide(dtype: torch.dtype) -> tl.dtype:
+    return tl.float64 if dtype == torch.float64 else tl.float32
+
+
+def _parameters(weight: Tensor, shift: Tensor, shape: Shape, bias: bool) -> tuple[Tensor, Tensor | None]:
+    """A sum with the channels last, `[runs, rows * columns]`, in the order of the weight."""
+    ordered = weight.reshape(len(weight), shape.rows, *shape.kernel, shape.channels).permute(0, 1, 4, 2, 3)
+    return ordered, shift if bias else None

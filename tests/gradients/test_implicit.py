@@ -1,0 +1,162 @@
+"""Convolutions without windows, and chains of convolutions and pools, give the gradients of plain autograd.
+
+The kernels of a GPU are stood in for by tensor operations (tests/kernels/plain_convolution.py), with which they are compared
+where there is Triton (tests/kernels/test_convolution.py).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from honestdp import kernels
+from honestdp.gradients import bookkeeping, per_example
+from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.choice import ruled_layers
+from honestdp.gradients.layers import implicit
+from honestdp.gradients.layers.implicit import Convolved
+from honestdp.gradients.pooled import Convolve
+
+from ..kernels import plain_convolution
+from .plain_autograd import assert_agrees, drawn
+
+
+def loss(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none")
+
+
+@pytest.fixture(params=[False, True], ids=["by torch", "by kernels"])
+def by_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if request.param:
+        monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    return request.param
+
+
+CHAINS = {
+    "pools of two": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 2), nn.Tanh(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(16, 3)),
+    ),
+    "many channels": lambda: nn.Sequential(
+        nn.Conv2d(1, 16, 2),
+        nn.Sigmoid(),
+        nn.Conv2d(16, 4, 2),
+        nn.MaxPool2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    ),
+    "padding, stride and dilation": lambda: nn.Sequential(
+        *(
+            nn.Conv2d(1, 3, 3, padding=1, stride=2, bias=False),
+            nn.ReLU(),
+            nn.Conv2d(3, 2, 2, dilation=2, padding=(1, 0)),
+        ),
+        *(nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)),
+    ),
+    "pools that overlap": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), nn.Conv2d(3, 3, 2), nn.ReLU()),
+        *(nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(48, 3)),
+    ),
+    "two pools": lambda: nn.Sequential(
+        nn.Conv2d(1, 5, 3), nn.MaxPool2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(20, 3)
+    ),
+    "groups": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.Flatten(), nn.Linear(64, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_convolutions_and_pools_gives_the_gradients_of_plain_autograd(
+    name: str, runs: int, by_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    model = CHAINS[name]()
+    monkeypatch.setattr(bookkeeping, "ByAutograd", None)  # autograd's way is not taken
+    params = {key: 0.5 * value for key, value in drawn(model, runs, torch.float32).items()}
+    x, y = torch.randn(runs, 4, 1, 12, 12), torch.randint(0, 3, (runs, 4))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert any(isinstance(form, Convolved) for form in result.forms.values()) == by_kernels
+    assert_agrees(result, model, loss, params, x, y)
+
+
+def test_pools_of_squares_are_taken_along_by_the_convolution_before_them() -> None:
+    def taken(model: nn.Module) -> list[bool]:
+        chain = ruled_layers(model, frozenset(name for name, _ in model.named_parameters())).chain
+        assert chain is not None
+        return [link.pool is not None for link in chain if isinstance(link, Convolve)]
+
+    assert [taken(CHAINS[name]()) for name in CHAINS] == [
+        [True, True], [False, True], [False, True], [False, False], [True], [True, False],
+    ]  # fmt: skip
+
+
+class Residual(nn.Module):
+    """Not a chain: ways around, a norm, a convolution that is used twice and one whose padding is put on before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1, stride=2)
+        self.norm, self.around = nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 1, stride=2, bias=False)
+        self.twice, self.head = nn.Conv2d(4, 4, 3, padding="same", padding_mode="reflect"), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x))
+        x = F.relu(self.norm(self.second(x)) + self.around(x))
+        return self.head(self.twice(self.twice(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_convolutions_within_a_model_of_ones_own_too(runs: int, by_kernels: bool) -> None:
+    torch.manual_seed(1)
+    model = Residual()
+    params, x, y = drawn(model, runs, torch.float32), torch.randn(runs, 3, 2, 6, 6), torch.randint(0, 3, (runs, 3))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert any(isinstance(form, Convolved) for form in result.forms.values()) == by_kernels
+    assert_agrees(result, model, loss, params, x, y)
+
+
+@pytest.mark.parametrize("least", [1, 10**9], ids=["kept", "made again"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gradients_are_kept_or_made_again_and_no_number_of_weight_zero_is_read(
+    least: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    monkeypatch.setattr(implicit, "_LONG", least)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(75, 3))
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 1, 12, 12), torch.randint(0, 3, (2, 3))
+    plain = per_example(model, loss, params, x, y)
+    weights = torch.tensor([[0.5, 0.0, 1.0], [0.25, 0.0, 2.0]])
+    wanted = {name: torch.zeros_like(value, dtype=dtype) for name, value in params.items()}
+    plain.add_weighted_sum(wanted, weights)
+    x[:, 1, :, 4, 4] = float("nan")
+    found = per_example(model, loss, params, x, y)
+    assert found.norms.isnan().tolist() == [[False, True, False]] * 2
+    totals = {name: torch.zeros_like(value, dtype=dtype) for name, value in params.items()}
+    found.add_weighted_sum(totals, weights)
+    for name, total in totals.items():
+        assert total.dtype == dtype
+        torch.testing.assert_close(total, wanted[name])
+
+
+@pytest.mark.parametrize("fault", ["back", "square_norms", "forward"])
+def test_a_kernel_that_is_wrong_is_found_before_a_record_is_read(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = getattr(plain_convolution, fault)
+
+    def wrong(*args: object, **kwargs: object) -> object:
+        made = right(*args, **kwargs)
+        return 0.9 * made if isinstance(made, Tensor) else (0.9 * made[0], made[1])
+
+    monkeypatch.setattr(plain_convolution, fault, wrong)
+    monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 1, 6, 6), torch.randint(0, 3, (2, 3))
+    result = per_example(model, loss, params, x, y)
+    assert not isinstance(result, BookKeeping)
+    assert_agrees(result, model, loss, params, x, y)

@@ -1,0 +1,70 @@
+"""What the kernels of convolutions compute, in tensor operations: their reference, and their stand-in where there is no GPU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from honestdp.gradients.layers.implicit import unpooled
+from honestdp.kernels import Shape
+
+unpool = unpooled
+
+
+def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
+    """`[examples, rows, out_height, out_width]`, run by run."""
+    settings = (shape.stride, shape.padding, shape.dilation)
+    lots = x.unflatten(0, (len(weight), -1))
+    shifts = [None] * len(weight) if bias is None else bias
+    return torch.cat(
+        [F.conv2d(lot, own, shift, *settings) for lot, own, shift in zip(lots, weight, shifts, strict=True)]
+    )
+
+
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor | None]:
+    out = _convolved(x.double(), weight.double(), None if bias is None else bias.double(), shape)
+    if shape.pool == 1:
+        return out.float(), None
+    largest, index = F.max_pool2d(out, shape.pool, return_indices=True)
+    row, column = index // shape.out_width, index % shape.out_width
+    return largest.float(), (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
+
+
+def back(grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape) -> Tensor:
+    grad = grad if chosen is None else unpool(grad, chosen, shape)
+    with torch.enable_grad():
+        x = torch.zeros(len(grad), shape.channels, shape.height, shape.width, dtype=torch.float64).requires_grad_()
+        out = _convolved(x, weight.double(), None, shape)
+    return torch.autograd.grad(out, x, grad.double())[0].float()
+
+
+def _each(x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: int, bias: bool) -> Tensor:
+    """`[runs, lot, numbers]` in float64: rows, then columns with the channels last; then the bias."""
+    grad = (grad if chosen is None else unpool(grad, chosen, shape)).double().flatten(2)
+    windows = F.unfold(x.double(), shape.kernel, shape.dilation, shape.padding, shape.stride)
+    made = torch.matmul(grad, windows.mT).unflatten(2, (shape.channels, -1)).transpose(2, 3).flatten(1)
+    return torch.cat([made, grad.sum(2)] if bias else [made], 1).unflatten(0, (runs, -1))
+
+
+def square_norms(
+    x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, *, runs: int, bias: bool, keep: bool
+) -> tuple[Tensor, Tensor | None]:
+    made = _each(x, grad, chosen, shape, runs, bias)
+    return made.square().sum(2).float(), made.float() if keep else None
+
+
+def sum_rows(
+    kept: Tensor, weights: Tensor, shape: Shape, *, bias: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    silent = torch.where((weights != 0)[..., None], kept.double(), 0)
+    total = torch.einsum("rl,rln->rn", weights.double(), silent).to(dtype)
+    weight, shift = total[:, : shape.rows * shape.columns], total[:, shape.rows * shape.columns :]
+    ordered = weight.reshape(len(weight), shape.rows, *shape.kernel, shape.channels).permute(0, 1, 4, 2, 3)
+    return ordered, shift if bias else None
+
+
+def weighted_sum(
+    x: Tensor, grad: Tensor, chosen: Tensor | None, weights: Tensor, shape: Shape, *, bias: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    return sum_rows(_each(x, grad, chosen, shape, len(weights), bias), weights, shape, bias=bias, dtype=dtype)
