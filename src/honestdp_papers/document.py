@@ -168,11 +168,19 @@ def _made(made: dict[str, Any], commands: dict[str, str]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     said = f"Made by {how} on {', '.join(made['device'])} in {seconds:.0f} s ({packages}; {made['on']})."
     if made.get("missing"):
-        said += f" Not trained: {', '.join(f'`{name}`' for name in made['missing'])}."
+        said += f" Not trained: {_several(made['missing'])}."
     stale = made.get("stale", {"parts": 0})
     if stale["parts"]:
         said += f" {stale['parts']} of {stale['of']} parts are stale."
     return said
+
+
+def _several(names: Sequence[str], most: int = 6) -> str:
+    """Names of parts; where there are many, how many there are of each beginning."""
+    if len(names) <= most:
+        return ", ".join(f"`{name}`" for name in names)
+    beginnings = Counter("/".join(name.split("/")[:2]) for name in names)
+    return f"{len(names)} parts, " + ", ".join(f"{count} of `{name}`" for name, count in beginnings.items())
 
 
 def _stale(found: Found) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +27,7 @@ from honestdp_papers.galli2024.setting import (
     WOSM,
     Task,
 )
+from honestdp_papers.parts import Arrays
 from honestdp_papers.registry import Finished
 
 
@@ -230,3 +233,29 @@ def test_the_parts_of_all_items_fit_into_nine_minutes_and_have_names_of_their_ow
     assert max(part.weight for part in parts) < 400
     first = [part.name for part in training.parts_at(MNIST, (5, 7, 9), False)][:11]
     assert all(name.startswith("mnist/k7/seed0/") for name in first)
+
+
+def test_a_population_that_has_no_room_is_halved_until_it_has() -> None:
+    tried = []
+
+    def work(most: int) -> Arrays:
+        tried.append(most)
+        if most > 10:
+            raise torch.OutOfMemoryError
+        return {}
+
+    training.with_room(work, 40)
+    assert tried == [40, 20, 10]
+    with pytest.raises(torch.OutOfMemoryError):
+        training.with_room(lambda most: work(99), 2)
+
+
+def test_parts_can_be_listed_with_torch_and_numpy_alone() -> None:
+    code = (
+        "import sys\nfor name in ('dp_accounting', 'scipy', 'sklearn', 'matplotlib', 'typer'): sys.modules[name] = None\n"
+        "from honestdp_papers.run_device import main\n"
+        "raise SystemExit(main(['galli2024', '--list', '--only', 'honest/mnist/*,mnist/k7/*']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "TFLOP  honest/mnist/seed0/Online" in done.stdout

@@ -45,11 +45,11 @@ TEXT = (
 )
 """What the text says of the method, and ablations."""
 BEYOND = (
-    _trained(
+    Item(
         "honest",
         "Does one hyperparameter less pay at one honest budget, under better selections?",
-        "honest",
-        "parts_of",
+        finish_in(f"{__name__}.honest", "honest"),
+        parts_in(f"{__name__}.honest_training", "parts_of"),
     ),
     _trained("ours", "OSO's clip with AdamWOSM's step, and automatic clipping", "ablations", "parts_ours"),
 )

@@ -25,7 +25,6 @@ from honestdp_papers.galli2024.honest_training import (
     Search,
     blocks,
     honest_tasks,
-    parts_of,
     pool_name,
     searches,
 )
@@ -37,7 +36,6 @@ from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_
 from honestdp_papers.parts import Array, Arrays
 from honestdp_papers.registry import Finished
 
-__all__ = ["honest", "parts_of"]
 FEW, MANY = (ONLINE, WOSM), (THRESHOLD, QUANTILE)
 """One hyperparameter, and two."""
 Way = tuple[str, str]

@@ -45,7 +45,15 @@ from honestdp_papers.galli2024.setting import (
     step_sizes,
     text_task,
 )
-from honestdp_papers.galli2024.training import PREPARED, Exam, block_name, population_of, seed_blocks, together
+from honestdp_papers.galli2024.training import (
+    PREPARED,
+    Exam,
+    block_name,
+    population_of,
+    seed_blocks,
+    together,
+    with_room,
+)
 from honestdp_papers.parts import Arrays, Part, Tell, described
 
 EPSILON, FRACTION, SPLIT_SEED = 3.0, 0.2, 2024
@@ -163,7 +171,9 @@ def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
     }
 
     def work(device: str, tell: Tell) -> Arrays:
-        return trained(own, found, seeds, seed, device, tell)
+        return with_room(
+            lambda most: trained(own, found, seeds, seed, device, tell, most), together(own, placed(device))
+        )
 
     runs = len(found) * len(candidates) * len(seeds)
     return Part(
@@ -176,7 +186,9 @@ def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
     )
 
 
-def trained(task: Task, found: list[Search], seeds: Sequence[int], seed: int, device: str, tell: Tell) -> Arrays:
+def trained(
+    task: Task, found: list[Search], seeds: Sequence[int], seed: int, device: str, tell: Tell, most: int
+) -> Arrays:
     """Right answers of the last weights on each side, and whether these weights are numbers."""
     place, run, fraction = placed(device), found[0].run, found[0].fraction
     (x, y), test = records_of(task).train, records_of(task).test
@@ -195,7 +207,7 @@ def trained(task: Task, found: list[Search], seeds: Sequence[int], seed: int, de
     total = len(rules)
     kept = {name: np.zeros(total, np.uint16) for name in sides} | {"finite": np.zeros(total, bool)}
     side = replace(task, records=run.records)
-    chunks = plan_chunks(rules, together(task, place))
+    chunks = plan_chunks(rules, most)
     for number, chunk in enumerate(chunks):
         begun = starts[torch.tensor(chunk) % each]
         own = Seed.fixed(seed).child(chunk[0])

@@ -78,10 +78,7 @@ def small_convolutional() -> nn.Module:
 
 def small_autoencoder() -> nn.Module:
     """Fashion-MNIST, quickly."""
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 4, stride=4), nn.ReLU(), nn.Conv2d(8, 16, 7), nn.ReLU(),
-        nn.ConvTranspose2d(16, 8, 7), nn.ReLU(), nn.ConvTranspose2d(8, 1, 4, stride=4),
-    )  # fmt: skip
+    return nn.Sequential(nn.Conv2d(1, 16, 4, stride=4), nn.ReLU(), nn.ConvTranspose2d(16, 1, 4, stride=4))
 
 
 def small_words_network() -> nn.Module:

@@ -158,7 +158,7 @@ def grid_part(name: str, grid: Grid, *, optional: bool = False) -> Part:
     }
 
     def work(device: str, tell: Tell) -> Arrays:
-        return trained(grid, seed, device, tell)
+        return with_room(lambda most: trained(grid, seed, device, tell, most), together(task, placed(device)))
 
     runs = len(grid.rules) * len(grid.seeds)
     flops = runs * (task.steps * task.lot + len(task.looks) * task.tests / 3) * task.flops
@@ -172,8 +172,21 @@ def together(task: Task, place: torch.device) -> int:
     return most * 7 if not task.image else max(1, most // 8) if task.flops > 1e8 else most
 
 
-def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
-    """Train every run of a grid with each seed, and look at all of them at the looks."""
+def with_room(work: Callable[[int], Arrays], most: int) -> Arrays:
+    """Work with populations of at most so many runs, and of half as many wherever a GPU has no room for them."""
+    while True:
+        try:
+            return work(most)
+        except torch.OutOfMemoryError:
+            if most == 1:
+                raise
+        most //= 2
+        free_captured()
+        torch.cuda.empty_cache()
+
+
+def trained(grid: Grid, seed: int, device: str, tell: Tell, most: int) -> Arrays:
+    """Train every run of a grid with each seed, at most so many together, and look at all of them at the looks."""
     place, task = placed(device), grid.task
     private = PrivateData(records_of(task).train)
     intake = take_in(task.make(), private, records=task.records, loss=task.loss, device=place, workers=0)
@@ -183,7 +196,7 @@ def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
     starts = initial.repeat_interleave(len(grid.rules), dim=0)
     shape = (len(rules), len(task.looks))
     found = {exam.name: np.zeros(shape, exam.dtype)} | {name: np.zeros(shape, np.float32) for name in ("clip", "lr")}
-    chunks = plan_chunks(rules, together(task, place))
+    chunks = plan_chunks(rules, most)
     for number, chunk in enumerate(chunks):
         begun, own = starts[torch.tensor(chunk)], Seed.fixed(seed).child(chunk[0])
         population = population_of(intake, task, [rules[i] for i in chunk], noises[chunk], begun, own)
