@@ -39,11 +39,14 @@ class Claim:
 
 
 def judged(claim: str, cases: Sequence[bool | None], found: str, *, most: bool = False, kind: str = SENTENCE) -> Claim:
-    """A claim about several cases, by `RULE`; None is a case that cannot be told. most: it says itself that it is of most."""
+    """A claim about several cases, by `RULE`; None is a case that cannot be told, and without any case nothing can.
+
+    most: it says itself that it is of most.
+    """
     told = [bool(case) for case in cases if case is not None]
     if len(told) < len(cases):
         found += f"; {len(cases) - len(told)} of {len(cases)} cannot be told"
-    if 2 * len(told) < len(cases):
+    if not told or 2 * len(told) < len(cases):
         return Claim(claim, found, UNTOLD, kind)
     agree = sum(told)
     if 2 * agree <= len(told):

@@ -149,6 +149,17 @@ def test_a_single_seed_decides_nothing_in_full_size() -> None:
     assert set(verdicts(figures.figure3(one, False), SENTENCE).values()) == {UNTOLD}
 
 
+def test_what_no_training_is_there_for_cannot_be_told() -> None:
+    parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
+    few = {name: kept for name, kept in parts.items() if not name.endswith(("eps5", "eps7", "eps9"))}
+    outcome = figures.figure3(few, False)
+    assert verdicts(outcome, SENTENCE)["Online is ahead of AdamWOSM at epsilon 5, 7 and 9 (MNIST)"] == UNTOLD
+    assert "5: 5" in outcome.notes[0]
+    lone = {name: kept for name, kept in parts.items() if name.endswith("Online")}
+    assert set(verdicts(figures.figure3(lone, False), SENTENCE).values()) == {UNTOLD}
+    assert len(verdicts(tables.table2(lone, False), NUMBERS)) == 4
+
+
 def test_the_misprinted_step_size_means_the_products_around_it() -> None:
     meant = tables.meant(THRESHOLD, (0.03162, 0.0464), 7)
     levels = {round(np.log10(lr * clip), 2) for lr, clip in meant}
