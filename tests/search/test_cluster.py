@@ -5,26 +5,38 @@ One cluster of this machine for the whole file: a head that trains nothing and t
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
+import socket
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import honestdp
 from honestdp import Budget, Compute
+from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
+from honestdp.search.cluster import address as addresses
+from honestdp.search.cluster import nodes as nodes_of
+from honestdp.search.cluster.parcels import PLAN, TASK, Parcels, new_key
 from honestdp.search.cluster.pool import Pool
+from honestdp.search.cluster.runs import ClusterRuns
+from honestdp.search.cluster.task import Task
+from honestdp.search.errors import MachineStopped
+from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import SearchStopped
-from tests.tiny_search import clouds, hidden, once_charged
+from tests.tiny_search import clouds, hidden, linear, once_charged
 
 ray = pytest.importorskip(
     "ray", reason="RAY IS MISSING: no search is tried on a cluster; pip install 'honestdp[cluster]'"
@@ -96,6 +108,82 @@ def begun(cluster: Any, out: Path, model: Any = hidden, data: Any = None, **more
             honestdp.tune(model, data or clouds(), **on(cluster, **more), out=out)
 
 
+# ---- Bad input: one line, nothing charged, nothing read. Before the cluster is there
+
+
+@pytest.fixture
+def waits() -> Iterator[str]:
+    """The address of a server that takes connections and is not Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:1", "ray://127.0.0.1:1", "no.such.host.invalid:6379", "WAITS", "auto"])
+def test_no_cluster_at_the_address_is_one_line_and_ray_is_not_even_asked(
+    where: str, waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unread: None
+) -> None:
+    """Ray itself would wait for up to two minutes, and then end the process."""
+    monkeypatch.setattr(addresses, "_PATIENCE", 0.5)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # which is what auto means then
+    monkeypatch.setattr(ray, "init", lambda *_, **__: pytest.fail("Ray was asked"))
+    more = with_ledger(tmp_path)
+    with pytest.raises(
+        InvalidArgument, match=r"^cluster must be .*nothing answers at .*nothing was charged"
+    ) as refusal:
+        honestdp.tune(hidden, clouds(), **on(waits if where == "WAITS" else where, **more), out=tmp_path / "out")
+    assert "\n" not in str(refusal.value)
+    assert charges(tmp_path) == 0
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("wrong", ["", "local", "http://a:1", "a:b", "ray://", 6379])
+def test_what_is_no_address_is_refused_by_its_name(wrong: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^cluster must be the address of a Ray cluster"):
+        Compute(cluster=wrong)
+
+
+def test_a_training_takes_no_cluster() -> None:
+    run = honestdp.Run(records=400, lot=20, steps=1, noise=1.0)
+    with pytest.raises(InvalidArgument, match="cluster must be left out for a training"):
+        honestdp.train(linear(), clouds(), run=run, compute=Compute(cluster="auto"))
+
+
+def test_without_ray_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InvalidArgument, match=r"pip install 'honestdp\[cluster\]'"):
+        honestdp.tune(hidden, clouds(), **on("auto"))
+
+
+@pytest.mark.parametrize("part", ["honestdp", "code", "python", "torch", "numpy"])
+def test_versions_that_differ_between_nodes_are_refused(
+    part: str, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unread: None
+) -> None:
+    """It is this process that differs here: who differs from whom is all the same."""
+    own = nodes_of.versions()
+    monkeypatch.setattr(nodes_of, "versions", lambda: {**own, part: "other"})
+    more = with_ledger(tmp_path)
+    words = r"cluster must be one whose nodes all have the versions of this process: node .* and this process other"
+    with pytest.raises(InvalidArgument, match=words):
+        honestdp.tune(hidden, clouds(), **on(cluster, **more), out=tmp_path / "out")
+    assert charges(tmp_path) == 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: Any) -> None:
+    with pytest.raises(InvalidArgument, match="which this process is connected to"):
+        honestdp.tune(hidden, clouds(), **on("127.0.0.2:1"))
+
+
+def test_of_two_searches_with_one_out_the_second_is_refused_and_costs_nothing(
+    cluster: Any, tmp_path: Path, unread: None
+) -> None:
+    more = with_ledger(tmp_path)
+    (tmp_path / "out").mkdir()
+    with Lock(tmp_path / "out"), pytest.raises(InvalidArgument, match="no other process works"):
+        honestdp.tune(hidden, clouds(), **on(cluster, **more), out=tmp_path / "out")
+    assert charges(tmp_path) == 0
+
+
 # ---- The same result
 
 
@@ -113,6 +201,70 @@ def test_a_search_ends_alike_on_a_cluster_and_on_one_machine(selection: str, clu
     assert "operator of the cluster" in str(there.statement)
     assert "cluster" not in str(here.statement)
     assert not (tmp_path / "cluster" / ".secret").exists()
+
+
+def test_a_population_that_came_back_is_not_made_again_by_whoever_goes_on(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Task] = []
+    honest, keep = Pool._asked, ClusterRuns._keep
+    monkeypatch.setattr(Pool, "_asked", lambda self, task: (asked.append(task), honest(self, task))[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterRuns, "_keep", lambda *args: (keep(*args), stop()())[0])
+        with pytest.raises(SearchStopped):
+            honestdp.tune(hidden, clouds(), **on(cluster), out=tmp_path / "out")
+    (kept,) = (tmp_path / "out" / ".secret").glob("population*")
+    asked.clear()
+    result = honestdp.tune(hidden, clouds(), **on(cluster), out=tmp_path / "out")
+    runs = [run for task in asked for run in task.runs]
+    assert len(runs) == len({*runs}) < len(result.candidates) == 12
+    assert not kept.exists()
+
+
+class Talking(nn.Module):
+    """Shows every record that it meets in a process of the cluster, in every way there is, and fails."""
+
+    def __init__(self, driver: int) -> None:
+        super().__init__()
+        self.layer, self.driver = nn.Linear(3, 2), driver
+
+    def forward(self, x: Tensor) -> Tensor:
+        if os.getpid() != self.driver:
+            words = str(x)
+            print(words)
+            print(words, file=sys.stderr)
+            os.write(2, words.encode())
+            logging.getLogger("talking").error(words)
+            if any(word in words for word in CANARIES):
+                raise ValueError(words)
+        return self.layer(x)
+
+
+CANARY, CANARIES = 77077.125, ("77077", "7.7077")
+
+
+def test_no_word_of_a_record_reaches_a_log_of_the_cluster_or_the_error(cluster: Any, tmp_path: Path) -> None:
+    """Not the records' words, however they are said, and not that it was a run that failed, nor which."""
+    x, y = clouds()
+    x[:] = CANARY
+    more = {"space": {"lr": [0.1, 1.0], "clip": [1.0]}, "selection": "winner"}
+    with pytest.raises(honestdp.errors.SearchFailed, match="no run ended with weights") as failure:
+        honestdp.tune(partial(Talking, os.getpid()), (x, y), **on(cluster, **more), out=tmp_path / "out")
+    assert failure.value.__cause__ is None
+    assert failure.value.__context__ is None
+    logs = [path for path in Path(cluster.head_node.get_session_dir_path()).rglob("*") if path.is_file()]
+    assert any(path.name.startswith("worker-") for path in logs)
+    assert [path for path in logs for word in CANARIES if word.encode() in path.read_bytes()] == []
+
+
+def test_a_parcel_is_not_taken_for_another_kind_and_shows_nothing() -> None:
+    parcels = Parcels(new_key())
+    sealed = parcels.sealed(b"which runs", TASK)
+    assert b"which" not in sealed
+    assert parcels.opened(sealed, TASK) == b"which runs"
+    for other, kind in ((sealed, PLAN), (sealed[:-1] + bytes([sealed[-1] ^ 1]), TASK)):
+        with pytest.raises(MachineStopped):
+            parcels.opened(other, kind)
 
 
 class Stuck:

@@ -61,6 +61,8 @@ class Cluster:
         own = not ray.is_initialized()
         if own:
             self._check_answer()
+        else:
+            self._check_connected(ray)
         try:
             with silence(), _own_signals():
                 if own:
@@ -86,6 +88,15 @@ class Cluster:
         address = os.environ.get("RAY_ADDRESS", "auto") if self.address == "auto" else self.address
         if address != "auto" and (why := _asked(address)):
             raise self._refused(f"{why}; nothing was charged")
+
+    def _check_connected(self, ray: Any) -> None:
+        """A process is connected to one cluster at a time."""
+        if self.address == "auto" or self.address.startswith(_CLIENT):
+            return
+        there = ray.get_runtime_context().gcs_address
+        if there != self.address:
+            wanted = f"that of the cluster which this process is connected to, {there}, or ray.shutdown() called before"
+            raise InvalidArgument("cluster", self.address, wanted)
 
     def _connect(self, ray: Any) -> None:
         os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})

@@ -89,7 +89,7 @@ class ClusterRuns(Execution):
         if number not in self._tasks:  # it had failed before: a resume begins with the whole batch
             self._tasks[number] = self._populations(number, batch)
             self._pool.add(self._tasks[number])
-        tasks = self._tasks.pop(number)
+        tasks = self._tasks[number]
         outcomes = dict(zip(tasks, self._pool.taken(tasks), strict=True))
         failed = [task for task in tasks if outcomes[task].kind == FAILED]
         if failed:  # once more with the same seed, which is no second chance
