@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -169,6 +170,18 @@ def test_versions_that_differ_between_nodes_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_that_no_node_can_import_is_refused_before_the_charge(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unread: None
+) -> None:
+    module = ModuleType("only_here")
+    exec("from tests.tiny_search import hidden\ndef made(width=4): return hidden(width)", vars(module))
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    more = with_ledger(tmp_path)
+    with pytest.raises(InvalidArgument, match=r"can import what .*No module named 'only_here'.*nothing was charged"):
+        honestdp.tune(module.made, clouds(), **on(cluster, **more), out=tmp_path / "out")
+    assert charges(tmp_path) == 0
+
+
 def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: Any) -> None:
     with pytest.raises(InvalidArgument, match="which this process is connected to"):
         honestdp.tune(hidden, clouds(), **on("127.0.0.2:1"))
@@ -219,6 +232,18 @@ def test_a_population_that_came_back_is_not_made_again_by_whoever_goes_on(
     runs = [run for task in asked for run in task.runs]
     assert len(runs) == len({*runs}) < len(result.candidates) == 12
     assert not kept.exists()
+
+
+def test_records_that_do_not_fit_into_a_node_s_store_stop_a_search_that_can_go_on_elsewhere(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a full store Ray writes objects to plain files."""
+    monkeypatch.setattr("honestdp.search.cluster.runs.sizes", lambda: [1000])
+    more = with_ledger(tmp_path)
+    with pytest.raises(honestdp.errors.HonestdpError, match=r"do not fit .*; to go on, make the same call again"):
+        honestdp.tune(hidden, clouds(), **on(cluster, **more), out=tmp_path / "out")
+    honestdp.tune(hidden, clouds(), **on(None, **more), out=tmp_path / "out")
+    assert charges(tmp_path) == 1
 
 
 class Talking(nn.Module):

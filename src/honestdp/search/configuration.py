@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
+from honestdp.search.cluster.address import joined
 from honestdp.search.design import Request
 from honestdp.search.runs import Setting
 from honestdp.search.source import source_digest
@@ -158,6 +160,12 @@ def configuration(
         reproduce=reproduce,
         augment=data.augment,
     )
+
+
+def joined_for(public: Configuration) -> AbstractContextManager[None]:
+    """Within, the cluster of a search is joined, where it has one."""
+    setting = public.setting
+    return joined(setting.cluster, setting.model, setting.loss, setting.schedule, public.request.metric, public.augment)
 
 
 def modules(space: Space, setting: Setting) -> list[torch.nn.Module]:

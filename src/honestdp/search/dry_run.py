@@ -19,7 +19,7 @@ from honestdp.ledger.account import Account
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.run import Run
 from honestdp.search import result as leaving
-from honestdp.search.cluster.address import joined
+from honestdp.search.configuration import joined_for
 from honestdp.search.duration import expected
 from honestdp.search.foreseen import foreseen
 from honestdp.search.guard import guarded
@@ -166,7 +166,7 @@ def looked_ahead(what: Asked, first: Sequence[Spending] = ()) -> DryRun:
     ledger with room for either, and not for both, is found before the first of them.
     """
     standing = "begins"
-    with guarded(), once(), joined(what.public.setting.cluster):
+    with guarded(), once(), joined_for(what.public):
         if what.folder is not None:
             over = look(what.folder, what.public, resume=what.resume)
             begun = (what.folder / leaving.SEARCH).exists()

@@ -32,8 +32,8 @@ from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.prospects import forewarn
 from honestdp.planner.shapes import training_records
 from honestdp.search import home
-from honestdp.search.cluster.address import cluster_of, joined
-from honestdp.search.configuration import Configuration, configuration
+from honestdp.search.cluster.address import cluster_of
+from honestdp.search.configuration import Configuration, configuration, joined_for
 from honestdp.search.design import Design, Request, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
 from honestdp.search.duration import at_a_glance
@@ -244,7 +244,7 @@ def carried_out(what: Asked) -> TuneResult:
         if over is not None:
             home.say_over(what.folder)
             return over
-        with once(), joined(what.public.setting.cluster):
+        with once(), joined_for(what.public):
             show, seconds = what.compute.progress, None
             with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)

@@ -37,6 +37,7 @@ class Cluster:
     address: str
     kind: str
     nodes: list[Node] = field(default_factory=list)
+    _place: str = field(default="auto", init=False, repr=False)
 
     @property
     def slots(self) -> int:
@@ -53,9 +54,9 @@ class Cluster:
         return "GPU" if self.kind == "cuda" else "CPU"
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Within, Ray is connected to it and all nodes have the same versions as this process. A connection that the caller has
-        made stays.
+    def joined(self, things: Any = None) -> Iterator[None]:
+        """Within, Ray is connected to it and all nodes have the same versions as this process, and can import what the things,
+        a user's functions, are made of. A connection that the caller has made stays.
         """
         ray = _ray(self.address)
         own = not ray.is_initialized()
@@ -67,7 +68,7 @@ class Cluster:
             with silence(), _own_signals():
                 if own:
                     self._connect(ray)
-                self.nodes = check_alike(self.address, self.resource)
+                self.nodes = check_alike(self.address, self.resource, things)
             if not any(node.slots for node in self.nodes):
                 wanted = f"a cluster with a {self.resource} on some node; this one has none for {self.kind}"
                 raise InvalidArgument("cluster", self.address, wanted)
@@ -80,13 +81,15 @@ class Cluster:
 
     def reachable(self) -> bool:
         """Whether Ray still answers. Where its head is gone, Ray would end this process after a while."""
-        if self.address == "auto":
-            return True
-        return _asked(self.address) == ""
+        return self._place == "auto" or _asked(self._place) == ""
 
     def _check_answer(self) -> None:
-        address = os.environ.get("RAY_ADDRESS", "auto") if self.address == "auto" else self.address
-        if address != "auto" and (why := _asked(address)):
+        self._place = _found() if self.address == "auto" else self.address
+        if self._place == "auto":
+            why = "this machine is in none; start one with `ray start`, or name the address of another"
+        else:
+            why = _asked(self._place)
+        if why:
             raise self._refused(f"{why}; nothing was charged")
 
     def _check_connected(self, ray: Any) -> None:
@@ -101,8 +104,7 @@ class Cluster:
     def _connect(self, ray: Any) -> None:
         os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
         try:
-            address = None if self.address == "auto" and "RAY_ADDRESS" in os.environ else self.address
-            ray.init(address=address, log_to_driver=False, configure_logging=False)
+            ray.init(address=self._place, log_to_driver=False, configure_logging=False)
         except KeyboardInterrupt:
             raise
         except BaseException as trouble:  # Ray ends processes too: SystemExit
@@ -123,12 +125,12 @@ def cluster_of(compute: Compute) -> Cluster | None:
 
 
 @contextmanager
-def joined(cluster: Cluster | None) -> Iterator[None]:
-    """Within, the cluster is joined, where there is one."""
+def joined(cluster: Cluster | None, *things: Any) -> Iterator[None]:
+    """Within, the cluster is joined, where there is one. things: what its nodes must be able to import."""
     if cluster is None:
         yield
         return
-    with cluster.joined():
+    with cluster.joined(things):
         yield
 
 
@@ -162,13 +164,22 @@ def _asked(address: str) -> str:
     return ""
 
 
+def _found() -> str:
+    """The address of the cluster that this machine is in, by the environment or as Ray finds it; "auto" where there is none."""
+    if named := os.environ.get("RAY_ADDRESS"):
+        return named
+    with silence(), suppress(Exception, SystemExit):
+        from ray._private.services import canonicalize_bootstrap_address
+
+        return canonicalize_bootstrap_address("auto") or "auto"
+    return "auto"
+
+
 def _why(trouble: BaseException) -> str:
     """What Ray said, in a few words of our own where they are known."""
     said = " ".join(str(trouble).split())
     if "Version mismatch" in said or re.search(r"version .*(differ|mismatch)|mismatch.* version", said, re.I):
         return f"its versions of Ray and Python are those of this process ({said[:200]})"
-    if "Could not find any running Ray instance" in said:
-        return "this machine is in none; start one with `ray start`, or name the address of another"
     if "node_ip_address" in said or "raylet" in said.lower() or isinstance(trouble, SystemExit):
         join = "join it with `ray start`, or take the address of its client server, ray://HOST:10001"
         return f"this machine is not in it; {join}"

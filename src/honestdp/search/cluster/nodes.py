@@ -49,17 +49,19 @@ def living(resource: str) -> list[Node]:
     return found
 
 
-def check_alike(address: str, resource: str) -> list[Node]:
-    """The nodes; refused where one that would train has other versions, or does not answer."""
+def check_alike(address: str, resource: str, things: Any = None) -> list[Node]:
+    """The nodes; refused where one that would train has other versions, does not answer, or cannot import what these things, the
+    user's functions and classes, are made of.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    nodes, asked = living(resource), {}
+    nodes, asked, content = living(resource), {}, _content(address, things)
     question = ray.remote(num_cpus=0, max_retries=2, name="honestdp", enable_task_events=False)(_question())
     for node in nodes:
         if node.slots:
             there = NodeAffinitySchedulingStrategy(node_id=node.name, soft=False)
-            asked[node.name] = question.options(scheduling_strategy=there).remote()
+            asked[node.name] = question.options(scheduling_strategy=there).remote(content)
     own = versions()
     for name, answer in asked.items():
         try:
@@ -80,13 +82,30 @@ def check_alike(address: str, resource: str) -> list[Node]:
                 f"this process {own[part]}; nothing was charged"
             )
             raise InvalidArgument("cluster", address, wanted)
+        if theirs["missing"]:
+            wanted = (
+                f"one whose nodes can import what model, loss and metric are made of: node {name[:8]} says "
+                f"{theirs['missing']!r}; install it there, or define them in the script or notebook; nothing was charged"
+            )
+            raise InvalidArgument("cluster", address, wanted)
     return nodes
 
 
-def _question() -> Callable[[], dict[str, str]]:
+def _content(address: str, things: Any) -> bytes:
+    from ray import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(things))
+    except Exception as trouble:
+        wanted = f"left out for a model, a loss or a metric that cannot be sent ({type(trouble).__name__}: {trouble})"
+        raise InvalidArgument("cluster", address, wanted) from trouble
+
+
+def _question() -> Callable[[bytes], dict[str, str]]:
     """A function that travels as it is, for a node on which honestdp may be another or missing."""
 
-    def answered() -> dict[str, str]:
+    def answered(content: bytes) -> dict[str, str]:
+        import pickle
         import platform
 
         found: dict[str, str] = {"python": ".".join(platform.python_version_tuple()[:2])}
@@ -100,7 +119,12 @@ def _question() -> Callable[[], dict[str, str]]:
 
             found |= {"honestdp": __version__, "code": source_digest()}
         except Exception:  # of what is missing nothing is said, and that is what differs
-            pass
+            return found
+        try:
+            pickle.loads(content)
+            found["missing"] = ""
+        except Exception as trouble:
+            found["missing"] = f"{type(trouble).__name__}: {trouble}"[:200]
         return found
 
     return answered

@@ -18,15 +18,18 @@ from torch import Tensor
 
 from honestdp.boundary.travel import packed
 from honestdp.checks import HonestdpError
+from honestdp.search.cluster.nodes import sizes
 from honestdp.search.cluster.parcels import PLAN, RECORDS, Parcels, new_key
 from honestdp.search.cluster.pool import Pool
 from honestdp.search.cluster.task import DONE, FAILED, Outcome, Plan, Task
 from honestdp.search.design import Design
+from honestdp.search.errors import MachineStopped
 from honestdp.search.runs import Execution, Setting
 from honestdp.search.secret import Secret
 from honestdp.search.standing import Standing
 from honestdp.training.chunks import plan_chunks
 
+ROOM = 0.8  # of a node's object store that the records may take: from a full one Ray writes to the disk
 _KEPT = re.compile(r"population(\d+)-(\d+)")
 
 
@@ -58,6 +61,9 @@ class ClusterRuns(Execution):
                 f"the Dataset cannot be sent to a cluster; what it was charged stays charged; {way_out}"
             )
         header, beside = parcel
+        room = min(sizes(), default=0)
+        if sum(part.nbytes for part in beside) > ROOM * room:  # how much it is may tell how many records a file has
+            raise MachineStopped(f"the records do not fit into an object store of {room / 1e6:,.0f} MB, that of a node")
         records = [np.frombuffer(parcels.sealed(header, RECORDS), np.uint8), *beside]
         setting = replace(self._setting, cluster=None)
         plan = Plan(self._design, self._secret, setting, self._by_coin, cluster.kind)
