@@ -30,10 +30,10 @@ def updates(parts: Finished, quick: bool) -> Outcome:
     for (name, epsilon), own in found.items():
         tops = [own.top(reading) for reading in (BEST, LAST)]
         rows.append([f"{epsilon:g}", name, *(f"{told(top.value, MNIST)} ± {top.error:.1f}" for top in tops)])
-    table = Table("MNIST: accuracy at the best of k = 7 step sizes, %", ["epsilon", "update", BEST, LAST], rows)
+    table = Table("MNIST: accuracy at the best step size of the grid, %", ["epsilon", "update", BEST, LAST], rows)
     notes = [
         f"{seeds} seeds. The step size is held at its first value, so that the clip's update alone differs; noises are those of "
-        "Online's grid at k = 7. The cosine of two noisy gradients is of the order of 1 over the root of the number of weights, "
+        "Online's grid. The cosine of two noisy gradients is of the order of 1 over the root of the number of weights, "
         "so that the proportional update hardly moves the clip at the paper's rho_c.",
     ]
     if quick:
