@@ -35,6 +35,7 @@ from honestdp.run import Run
 from honestdp.training.arguments import check_rules
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import own_copy
+from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.trial import try_rule
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class AdaptiveClient:
         _check_whole_iterations(self.rule, self.run)
         check_rules([self.rule], [self.run], "constant")
         self.compute, self.loss, self.secure, self.strict = checked(compute), loss, secure, strict
+        refuse_ranks(self.compute, "a client of a federation")
         self.layout = layout_of(self.model)
         self._preprocessing = prepared(preprocessing)
         self._fixed = None if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed))
