@@ -85,7 +85,7 @@ def test_what_is_hopeless_is_said(tmp_path: Path) -> None:
     assert "noise drowns the gradients" in warned[0]
     assert "all of its range" in warned[1]
     found = plan_as_json(tmp_path, "--records", "2000", "--epsilon", "1", "--parameters", "1e9")
-    assert "1000000000 parameters" in found["warnings"][0]
+    assert "1000000000 weights" in found["warnings"][0]
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])

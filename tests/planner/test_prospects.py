@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
+from pathlib import Path
 
 import pytest
 import torch
 
 import honestdp
 from honestdp import Budget, Run
-from honestdp.planner.prospects import Scoring, most_parameters, noise_to_signal, prospects
+from honestdp.planner.prospects import WORD, Scoring, counting, drowned, most_parameters, noise_to_signal, prospects
+from tests.command_line import called
 from tests.tiny_search import clouds, linear
 
 HOPELESS = Run(records=80, lot=20, steps=1000, noise=1928.0)  # what 100 records at epsilon .01 once ran with
@@ -21,14 +25,63 @@ SANE = {
 }
 
 
+def dense(*widths: int) -> list[tuple[int, ...]]:
+    """Shapes of the weights of so many layers."""
+    return [shape for one, next_ in itertools.pairwise(widths) for shape in ((next_, one), (next_,))]
+
+
+LEARNT = {  # test accuracy that such runs have reached, far from chance: three of them are drowned by all their weights
+    "Fashion-MNIST, three hidden layers, 58 %": (dense(784, 128, 128, 128, 10), 8.0, 64, 1000),
+    "Fashion-MNIST, a wide layer, 72 %": (dense(784, 512, 10), 4.0, 64, 1000),
+    "Fashion-MNIST, a wide layer in few steps, 71 %": (dense(784, 512, 10), 8.0, 250, 300),
+    "Adult, three hidden layers, 79 %": (dense(104, 128, 128, 128, 2), 8.0, 64, 1000),
+    "ENRON, linear, 89 %": (dense(5512, 2), 4.0, 64, 1000),
+}
+REFERENCE = [  # Horizon was made on lots of 250 and 5000 steps of these, at noises up to 8
+    dense(784, 10), dense(784, 100, 10), dense(104, 2), dense(104, 100, 2), dense(5512, 2), dense(5512, 100, 2)
+]  # fmt: skip
+
+
+def test_weights_count_that_stand_between_inputs_and_outputs() -> None:
+    assert counting(dense(64, 10)) == 650
+    assert counting(dense(64, 32, 10)) == 650
+    assert counting(dense(64, 128, 128, 10)) == 129 * 10
+    assert counting([(16, 1, 8, 8), (16,), (32, 16, 4, 4), (32,), (32, 512), (32,), (10, 32), (10,)]) == 5130
+    assert counting(dense(1000, 2, 10)) == 2032  # never more than there are
+    assert counting([(7,)]) == 7
+    assert counting([]) == 1
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_what_has_been_seen_to_learn_gets_no_word(name: str) -> None:
+    shapes, noise, lot, steps = LEARNT[name]
+    assert drowned(Run(records=36_000, lot=lot, steps=steps, noise=noise), counting(shapes)) == []
+
+
+@pytest.mark.parametrize("shapes", REFERENCE)
+def test_the_settings_that_horizon_was_made_on_get_no_word(shapes: list[tuple[int, ...]]) -> None:
+    for noise in (0.5, 1.0, 2.0, 4.0, 8.0):
+        run = Run(records=4137, lot=250, steps=5000, noise=noise)
+        assert prospects(run, parameters=counting(shapes), optimizers=["horizon"]) == []
+
+
+def test_a_longer_noise_has_a_stronger_word() -> None:
+    def word(ratio: float) -> list[str]:
+        return drowned(Run(records=1000, lot=100, steps=100, noise=ratio * 100), 100)
+
+    assert word(0.99) == []
+    assert "less than half of what the model could learn is to be expected" in word(1.01)[0]
+    assert "chance is to be expected" in word(2.0)[0]
+
+
 def test_noise_that_drowns_the_gradients_is_said_with_its_number_and_the_way_out() -> None:
     [said] = prospects(HOPELESS, parameters=650)
     ratio = noise_to_signal(HOPELESS, 650)
     assert ratio == pytest.approx(1928 * (650 / 1000) ** 0.5 / 20)
-    for words in ("noise drowns the gradients", f"{ratio:.2g} times", "noise 1928", "lot 20", "78 times the records"):
+    for words in ("chance is to be expected", f"{ratio:.2g} times", "noise 1928", "lot 20", "78 times the records"):
         assert words in said
     [without_size] = prospects(HOPELESS)
-    assert "even a model of one parameter" in without_size
+    assert "for a single weight" in without_size
 
 
 @pytest.mark.parametrize("name", SANE)
@@ -43,7 +96,7 @@ def test_the_ways_out_lead_out() -> None:
     assert "5 times the records or the epsilon" in said
     assert prospects(Run(records=5100, lot=51, steps=100, noise=5.0), parameters=10_000) == []
     assert most_parameters(run) == pytest.approx(400)
-    assert "at most 4e+02 parameters" in said
+    assert "at most 4e+02 weights between them" in said
     assert prospects(run, parameters=399) == []
     assert "larger lots" not in said  # at such a noise they change nothing
     assert "larger lots" in prospects(Run(records=1000, lot=1, steps=4, noise=0.6), parameters=100)[0]
@@ -87,20 +140,27 @@ def test_tune_warns_before_it_charges_and_goes_on(caplog: pytest.LogCaptureFixtu
     assert "too few steps: 10 of horizon" in words
     assert "all of its range" in words
     assert result.epsilon <= 0.01
+    [noted] = [note for note in result.statement.notes if note.startswith(WORD)]
+    assert "chance is to be expected" in noted
+    assert "chance is to be expected" in str(result)
 
 
 def test_train_warns(caplog: pytest.LogCaptureFixture) -> None:
     x, y = clouds()
     run = Run(records=len(x), lot=10, steps=40, noise=500.0)
     with caplog.at_level(logging.WARNING):
-        honestdp.train(linear(), (x, y), run=run, optimizer="horizon", compute=honestdp.Compute(device="cpu"))
+        result = honestdp.train(
+            linear(), (x, y), run=run, optimizer="horizon", delta=1e-5, compute=honestdp.Compute(device="cpu")
+        )
     assert "noise drowns the gradients" in said_by(caplog)
+    assert [note for note in result.statement.notes if note.startswith(WORD)]
+    assert result.statement.as_dict()["notes"] == list(result.statement.notes)
 
 
 def test_a_sane_search_gets_no_word(caplog: pytest.LogCaptureFixture) -> None:
     x, y = honestdp.load_dataset("digits").train
     with caplog.at_level(logging.WARNING):
-        honestdp.tune(
+        result = honestdp.tune(
             lambda: torch.nn.Linear(64, 10),
             (x, y),
             budget=Budget(1.0, 1e-5),
@@ -108,12 +168,28 @@ def test_a_sane_search_gets_no_word(caplog: pytest.LogCaptureFixture) -> None:
             compute=honestdp.Compute(device="cpu"),
         )
     assert said_by(caplog) == ""
+    assert not [note for note in result.statement.notes if note.startswith(WORD)]
+
+
+def test_the_command_line_has_it_in_its_json(tmp_path: Path) -> None:
+    """A table too: 40 rows at epsilon .02."""
+    rows = "".join(f"{i % 7},{i % 2}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"a,b\n{rows}")
+    (tmp_path / "t.toml").write_text(
+        'target = "b"\n[columns.a]\nkind = "range"\nlow = 0\nhigh = 7\n[columns.b]\nkind = "flag"\n'
+    )
+    asked = [str(tmp_path / "t.csv"), "--schema", str(tmp_path / "t.toml"), "--epsilon", "0.02", "--delta", "1e-5"]
+    for words in (["plan", *asked], ["tune", *asked, "--steps", "40", "--out", "out"]):
+        code, out, _ = called(tmp_path, *words, "--json")
+        assert code == 0
+        said = json.loads(out)["warnings"]
+        assert "noise drowns the gradients, and chance is to be expected: for 4 weights" in said[0]
 
 
 def test_a_plan_warns_too() -> None:
     made = honestdp.plan(records=100, epsilon=0.01, delta=1e-5, candidates=1)
-    assert any("noise drowns the gradients: for even a model of one parameter" in words for words in made.warnings)
+    assert any("chance is to be expected: for a single weight" in words for words in made.warnings)
     assert any("all of its range" in words for words in made.warnings)
     assert honestdp.plan(records=60_000, epsilon=1.0, delta=1e-5, candidates=1, parameters=7850).warnings == ()
     large = honestdp.plan(records=1437, epsilon=1.0, delta=1e-5, candidates=1, parameters=10**7)
-    assert "10000000 parameters" in large.warnings[0]
+    assert "10000000 weights between inputs and outputs" in large.warnings[0]

@@ -25,6 +25,7 @@ _FILE = "A CSV or Parquet file with its --schema: rows are counted and no value 
 _RECORDS = "N: how many records there are, of training and validation together; of a FILE they are counted if left out."
 _NOISE = "Compare the methods' epsilons at this noise; or give --epsilon."
 _EPOCHS = "In the place of --steps: how often a run sees every record, on average."
+_PARAMETERS = "Of a linear model, inputs times outputs, hidden layers or not: says whether noise would drown it."
 _CHART = "Draw which lot, steps and epsilon to take into this PNG or SVG file."
 
 
@@ -48,7 +49,7 @@ def plan(
     coverage: option.Coverage = 0.9,
     max_runs: option.MaxRuns = None,
     published: Annotated[bool, Option("--published", help="Recommend published bounds alone.")] = False,
-    parameters: Annotated[int | None, option.whole("Of the model: says whether noise would drown it.")] = None,
+    parameters: Annotated[int | None, option.whole(_PARAMETERS)] = None,
     table: Annotated[bool, Option("--table", "--all", help="Show every method, and the crossovers.")] = False,
     chart: Annotated[Path | None, Option(help=_CHART)] = None,
     plot: Annotated[Path | None, Option(help="Draw epsilon against candidates into this PNG or SVG file.")] = None,

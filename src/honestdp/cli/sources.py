@@ -179,7 +179,7 @@ def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan knows of what will be trained on: N, the default delta, the model's parameters, whose record it is, and the
+    """What a plan knows of what will be trained on: N, the default delta, the model's weights, whose record it is, and the
     epsilon that was spent, or is set apart, to learn bounds.
     """
 
@@ -193,6 +193,7 @@ class Planned:
 def planned_on(options: Mapping[str, Any]) -> Planned:
     """Public numbers of the file that is named, of which no value is looked at; or the declared number of records."""
     from honestdp.budget import default_delta
+    from honestdp.planner.prospects import counting
 
     if options["name"] is None:
         given = next((f"--{each.replace('_', '-')}" for each in OF_A_FILE if options[each] is not None), None)
@@ -206,8 +207,9 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
     checks.whole(least=FEWEST, records=counted)
     width = re.fullmatch(r"hidden(?::(\d+))?", options["model"])
     units = 0 if width is None else int(width[1] or 100)
-    inputs, outputs = table.width + 1, table.outputs
-    parameters = inputs * units + (units + 1) * outputs if units else inputs * outputs
+    inputs, outputs = table.width, table.outputs
+    hidden = [(units, inputs), (units,), (outputs, units)] if units else [(outputs, inputs)]
+    parameters = counting([*hidden, (outputs,)])
     unit = ROW if table.person is None else Unit(table.person, table.rows_per_person or 1)
     spent = table.spent + (learning.share_of(options) if table.to_learn and options["epsilon"] is not None else 0.0)
     return Planned(counted, default_delta(counted), parameters, unit, spent)

@@ -210,6 +210,7 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
 
 def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     """folders: that of a search to go on with; where there is none, that of this search is put there once it is known."""
+    from honestdp.planner.prospects import WORD
     from honestdp.search import dry_run, tune
 
     resumed = folders[0] if folders else None
@@ -235,7 +236,10 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     result = tune.carried_out(what)
     digest = sources.handed_over(source, result)
     if as_json:
-        more = {"folder": str(what.folder)} | ({} if digest is None else {"digest": digest})
+        words = [each.removeprefix(WORD) for each in result.statement.notes if each.startswith(WORD)]
+        more: dict[str, Any] = {"folder": str(what.folder), "warnings": words} | (
+            {} if digest is None else {"digest": digest}
+        )
         typer.echo(json.dumps(result.as_dict() | more, indent=2))
         return
     _print(result, source.standin, digest)

@@ -119,7 +119,8 @@ def plan(
     coverage: the chance that a given candidate is run at all, for selections that draw them.
     max_runs: the most runs, on average, that can be afforded.
     published: recommend published bounds alone.
-    parameters: of the model, to tell whether noise would drown its gradients.
+    parameters: of a linear model between the same inputs and outputs, to tell whether noise would drown the model's gradients;
+        hidden layers, which add signal as they add weights, do not count.
     eligible: leave out the methods that cannot be recommended; at an epsilon, all but the recommended one, which is quicker.
     progress: called with how many methods are done, and of how many.
 

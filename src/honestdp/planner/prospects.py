@@ -1,13 +1,17 @@
 """A word before a hopeless run: sentences on what cannot come to anything, told from public numbers before a record is read.
 
-**Noise.** Every step releases a mean gradient of norm at most the clip C, with noise of deviation sigma C / L in each of d
-coordinates, so of norm sigma C sqrt(d) / L. Over T steps that is as good as one mean gradient with noise of
+**Noise.** Every step releases a mean gradient of norm at most the clip C, with noise of deviation sigma C / L in each
+coordinate. Over T steps that is as good as one mean gradient with noise of sigma / (L sqrt(T)) clips in each coordinate. What
+noise in the weights does to the outputs depends on them: it is as long as the signal where it comes to
 
-    r = sigma sqrt(d) / (L sqrt(T))
+    r = sigma sqrt(d) / (L sqrt(T)),    d = inputs times outputs
 
-clips. Where r is above 1 the noise is larger than the longest gradient there can be: on digits accuracy falls from 88 % at .07
-to 67 at .2, 40 at .5, 20 at 1 and chance, 10, from 2 on (`python benchmarks/prospects.py`). Models that are trained in practice
-are at .3 and below. It is a rule of thumb: sparse gradients do better, deep models worse.
+of 1: `counting` takes for d the widest fan-in of the model times its outputs, which is the size of a linear model. Hidden layers
+add weights, and signal with them: with all of a model's weights for d, wide models would be given up that still learn (a hidden
+layer of 128 on digits has 55 to 81 % at an r of 1 by all its weights, where a linear model has 21). By this r accuracy falls
+alike on six sets and with one to four layers: at 1 it is less than half of the way up from chance to what the same steps reach
+with little noise, and from 2 on next to chance (`python benchmarks/prospects.py`; docs/notes/hopeless.md has all numbers). It is
+a rule of thumb: convolutions, and classes that are hard to tell apart, are lost before.
 
 **Steps** that are too few for an optimizer to get anywhere, whatever the noise; measured by the same command.
 
@@ -21,13 +25,15 @@ Nothing here is an error: whoever knows better goes on. Nothing here needs more 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from honestdp.logs import logger
 from honestdp.run import Run
 
-DROWNED = 1.0  # r from which on nothing is learnt
+DROWNED = 1.0  # r from which on little is learnt
+LOST = 2.0  # r from which on next to nothing is
+WORD = "a word before this run: "  # before a sentence, in a log and in a statement
 WASTEFUL = 1.25  # times the noise that larger lots would have: they are worth a word
 FEW_STEPS = {"quantile": 60, "adadp": 100, "adam-wosm": 100, "adam-oso": 100}
 FEW = 30  # steps, for every other optimizer
@@ -56,13 +62,28 @@ class Scoring:
         return DEVIATIONS * math.sqrt(self.deviation**2 + 0.25 / self.records)
 
 
+def counting(shapes: Iterable[Sequence[int]]) -> int:
+    """d, the weights that count against the noise: the widest fan-in, and the bias, times the outputs. Of a linear model, all.
+
+    shapes: of the trainable parameters, in the model's order; the outputs are those of the last matrix.
+
+    >>> counting([(10, 64), (10,)]), counting([(128, 64), (128,), (10, 128), (10,)])
+    (650, 1290)
+    """
+    listed = [tuple(shape) for shape in shapes]
+    every, matrices = sum(map(math.prod, listed)), [shape for shape in listed if len(shape) > 1]
+    if not matrices:
+        return max(1, every)
+    return max(1, min(every, (1 + max(math.prod(shape[1:]) for shape in matrices)) * matrices[-1][0]))
+
+
 def noise_to_signal(run: Run, parameters: int) -> float:
-    """r: the norm of the noise over all steps together, in units of the longest mean gradient."""
+    """r: the noise over all steps together, in units of the longest mean gradient. parameters: d, as `counting` counts them."""
     return run.noise * math.sqrt(parameters / run.steps) / run.lot if run.steps else 0.0
 
 
 def most_parameters(run: Run) -> float:
-    """The size of model from which on the noise drowns its gradients."""
+    """Inputs times outputs of the model from which on the noise drowns its gradients."""
     return DROWNED**2 * run.steps * (run.lot / run.noise) ** 2 if run.noise > 0 else math.inf
 
 
@@ -71,32 +92,39 @@ def prospects(
 ) -> list[str]:
     """What is hopeless, one sentence each: what, by which number, and the way out. Empty where nothing is.
 
-    parameters: of the model; left out, one is assumed, and what is hopeless even then is said.
+    parameters: d, as `counting` counts them; left out, one is assumed, and what is hopeless even then is said.
     optimizers: by name. scoring: where runs are scored.
 
     >>> [first] = prospects(Run(records=80, lot=20, steps=1000, noise=1928.0), parameters=650)
     >>> first.split(":")[0]
-    'noise drowns the gradients'
+    'noise drowns the gradients, and chance is to be expected'
     """
-    said = [*_drowned(run, parameters), *_short(run, optimizers)]
+    said = [*drowned(run, parameters), *_short(run, optimizers)]
     return said if scoring is None else [*said, *_vague(scoring)]
 
 
-def _drowned(run: Run, parameters: int | None) -> Iterable[str]:
+def drowned(run: Run, parameters: int | None) -> list[str]:
+    """The sentence on noise that drowns the gradients, where it does."""
     ratio = noise_to_signal(run, parameters or 1)
     if ratio < DROWNED:
-        return
-    model = "even a model of one parameter" if parameters is None else f"{parameters} parameters"
+        return []
+    what = "chance" if ratio >= LOST else "less than half of what the model could learn"
+    model = "a single weight" if parameters is None else f"{parameters} weights between inputs and outputs"
     ways = [f"{_times(ratio)} times the records or the epsilon"]
     if parameters is not None and most_parameters(run) >= 1:
-        ways.append(f"a model of at most {most_parameters(run):.2g} parameters")
+        ways.append(f"fewer inputs or outputs, at most {most_parameters(run):.2g} weights between them")
     if run.noise * math.sqrt(math.expm1(min(1 / run.noise**2, 700.0))) > WASTEFUL and run.rate < 1:
         ways.append("larger lots")
-    yield (
-        f"noise drowns the gradients: for {model} the noise of all {run.steps} steps together is {ratio:.2g} times the longest "
-        f"mean gradient that clipping allows (noise {run.noise:.4g}, lot {run.lot:g}); where it is longer, next to nothing is "
-        f"learnt. The way out: {', or '.join(ways)}"
-    )
+    return [
+        f"noise drowns the gradients, and {what} is to be expected: for {model} the noise of all {run.steps} steps together is "
+        f"{ratio:.2g} times the longest mean gradient that clipping allows (noise {run.noise:.4g}, lot {run.lot:g}). "
+        f"The way out: {', or '.join(ways)}"
+    ]
+
+
+def stated(run: Run, shapes: Iterable[Sequence[int]]) -> tuple[str, ...]:
+    """For the notes of a statement: a model that noise has drowned is handed on with the word on it."""
+    return tuple(WORD + sentence for sentence in drowned(run, counting(shapes)))
 
 
 def _short(run: Run, optimizers: Iterable[str]) -> Iterable[str]:
@@ -132,4 +160,4 @@ def _times(ratio: float) -> str:
 def forewarn(said: Iterable[str]) -> None:
     """Say it: a warning of the logger `honestdp`, which Python shows on standard error unless told otherwise."""
     for sentence in said:
-        _log.warning("honestdp: a word before this run: %s", sentence)
+        _log.warning("honestdp: %s%s", WORD, sentence)

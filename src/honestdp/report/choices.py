@@ -93,7 +93,7 @@ def _epsilons(axes: Any, plan: Plan, progress: Callable[[int, int], None]) -> No
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
-    room = f"room for models of up to {most_parameters(plan.run_of(best)):.1e} parameters"
+    room = f"room for {most_parameters(plan.run_of(best)):.1e} weights between inputs and outputs"
     axes.text(0.02, 0.03, f"this plan has {room}", transform=axes.transAxes, color=MARK, fontsize=9)
     axes.set_title("Which epsilon, at which noise?", loc="left", fontsize=11)
     axes.legend(loc="upper right", fontsize=9, frameon=False)

@@ -58,7 +58,7 @@ def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
     rows.append(
         (
             "room",
-            f"models of up to {room:.1e} parameters; {drowns} larger ones"
+            f"models of up to {room:.1e} weights between inputs and outputs; {drowns} larger ones"
             if room >= 1
             else f"none: {drowns} any model",
         )

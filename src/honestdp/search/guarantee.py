@@ -45,10 +45,11 @@ def guarantee(
     strict: bool = False,
     preprocessing: str | None = None,
     cluster: bool = False,
+    expected: tuple[str, ...] = (),
 ) -> Statement:
     """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
     loss: the user's own. decoded: the records are those of a Dataset. strict: each example was under a map of its own.
-    preprocessing: the user's words on it. cluster: the runs are made on the nodes of one.
+    preprocessing: the user's words on it. cluster: the runs are made on the nodes of one. expected: a word on a hopeless search.
     """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
@@ -66,6 +67,7 @@ def guarantee(
     if len(design.runs) > 1:
         what = "each has noise of its own, and the worst of their curves is charged"
         notes.append(f"candidates differ in lot or steps: {what}")
+    notes += expected
     seed = ("the seed was fixed, and whoever knows it can subtract the noise",) if seeded else ()
     notes += with_learning(made.epsilon, design.spent)
     published = made.published and (made.published[0], made.published[1] + design.spent)

@@ -29,7 +29,6 @@ from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers.schedules import Schedule
-from honestdp.planner.prospects import forewarn
 from honestdp.planner.shapes import training_records
 from honestdp.search import home
 from honestdp.search.cluster.address import cluster_of
@@ -38,7 +37,7 @@ from honestdp.search.design import Design, Request, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
 from honestdp.search.duration import at_a_glance
 from honestdp.search.errors import SearchFailed
-from honestdp.search.foreseen import foreseen
+from honestdp.search.foreseen import for_the_statement, forewarned
 from honestdp.search.guarantee import guarantee
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look
@@ -250,7 +249,7 @@ def carried_out(what: Asked) -> TuneResult:
                 search, _ = planned(what)
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
-            forewarn(foreseen(search.design, what.public.setting))
+            forewarned(search.design, what.public.setting)
             how: dict[str, Any] = {"resume": what.resume, "show": show, "seconds": seconds}
             return noted(search, what.private, what.folder, books=what.books, **how)
 
@@ -269,6 +268,7 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         strict=public.setting.strict,
         preprocessing=what.preprocessing,
         cluster=public.setting.cluster is not None,
+        expected=for_the_statement(made, public.setting),
     )
     report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
     rehearsed = rehearse(

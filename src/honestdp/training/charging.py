@@ -32,7 +32,7 @@ from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.planner.prospects import forewarn, prospects
+from honestdp.planner.prospects import counting, forewarn, prospects
 from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.checkpoint import File, Progress
@@ -163,7 +163,8 @@ class Charging:
             how: dict[str, Any] = {"strict": self.strict, "declared": data.classes}
             try_out(module, self.loss or default_loss(y), x, y, examples=width, **how)
         if self.ranks.is_first:
-            forewarn(prospects(first, parameters=layout.total, optimizers=[rule.name for rule in self.rules]))
+            names = [rule.name for rule in self.rules]
+            forewarn(prospects(first, parameters=counting(layout.shapes), optimizers=names))
         if watch is not None and look:
             watch.begin(module, layout, stack([module], layout, device)[0])
 

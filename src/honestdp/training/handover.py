@@ -6,6 +6,7 @@ from torch import Tensor
 
 from honestdp.gradients.layout import load_row
 from honestdp.losses.class_weights import ClassWeighted
+from honestdp.planner.prospects import stated
 from honestdp.training.charging import Charging, uncharged
 from honestdp.training.history import Past, marks_of
 from honestdp.training.loop import Job
@@ -43,7 +44,12 @@ def results_of(
             watched=job.watched,
             balance=balance,
             key="" if charging is None else charging.charge["key"],
-            notes=(*notes, *uncharged(None if charging is None else charging.books), *past.notes),
+            notes=(
+                *notes,
+                *stated(run, job.intake.layout.shapes),
+                *uncharged(None if charging is None else charging.books),
+                *past.notes,
+            ),
             preprocessing=preparation.words,
             spent=preparation.spent,
             alone=not past.notes,

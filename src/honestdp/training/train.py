@@ -28,7 +28,7 @@ from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.planner.prospects import forewarn, prospects
+from honestdp.planner.prospects import counting, forewarn, prospects
 from honestdp.run import Run
 from honestdp.training.arguments import check_kinds, check_rules
 from honestdp.training.charging import Charging, charging_of, said_to_stay
@@ -198,8 +198,8 @@ def train_population(
             job = assemble(model, private, run=run, optimizers=rules, **how)
             job.watch = watch(job.runs[0].steps)
             if charging is None:  # who pays has warned and looked before that
-                said = prospects(job.runs[0], parameters=job.intake.layout.total, optimizers=[r.name for r in rules])
-                forewarn(said if ranks.is_first else ())
+                d, names = counting(job.intake.layout.shapes), [rule.name for rule in rules]
+                forewarn(prospects(job.runs[0], parameters=d, optimizers=names) if ranks.is_first else ())
                 job.first_look()
             past = remember_job(job, data, books=books, place=place, resumed=resumed)
             weights = job.work(compute.progress)
