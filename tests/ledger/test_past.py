@@ -123,9 +123,13 @@ def test_a_past_of_another_chain_is_not_used(tmp_path: Path, short: None, rows: 
     backup = ledger.path.read_bytes()
     for number in range(12):
         ledger.charge("a", spending(), key=str(number))
+    first = ledger.entries()[0].hash
+    old = past.recalled(first)
+    assert old is not None
     ledger.path.write_bytes(backup)
     for number in range(12):
         assert ledger.charge("a", spending(190.0), key=f"other {number}").charges == number + 1
+    remembered.keep(f"past {first}", old.to_bytes())
     assert ledger.balance("a").spent == total_epsilon([spending(190.0)] * 12, delta=DELTA)
     ledger.verify()
 
