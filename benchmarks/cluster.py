@@ -185,6 +185,9 @@ class Killer(threading.Thread):
             self.left -= 1
             if kind == "node":
                 common = {"object_store_memory": STORE, "node_ip_address": LOOPBACK, "include_dashboard": False}
+                self.cluster._shutdown_at_exit = (
+                    False  # Ray's hooks need the main thread; the end of the cluster ends it
+                )
                 self.cluster.add_node(num_cpus=1, **common)
 
 
