@@ -59,10 +59,10 @@ def notes_of(quick: bool) -> list[str]:
     ]
     if quick:
         notes.append(
-            "Quick version: images of 8 by 8 and a network of one hidden layer, fewer rounds, shorter grids; tau is 0.1, of "
-            "1, 0.3, 0.1 and 0.03 the one at which the figure has the paper's form. It shows that tuned SGD falls by more than ADADP as the clients' data become "
-            "less alike. That ADADP ends above SGD, and Adam far below, it does not show: all of them train a network this "
-            "small. Whether a claim holds is for the full size."
+            "Quick version: images of 8 by 8 and a network of one hidden layer, fewer rounds, shorter grids; tau is 0.1, of 1, "
+            "0.3, 0.1 and 0.03 the one at which the figure has the paper's form. It shows that tuned SGD falls by more than "
+            "ADADP as the clients' data become less alike. That ADADP ends above SGD, and Adam far below, it does not show: all "
+            "of them train a network this small. Whether a claim holds is for the full size."
         )
     return notes
 
