@@ -1,0 +1,83 @@
+"""The scattering of `benchmarks/scattering.py`, against convolutions made one pixel at a time."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+PIXELS, WIDTH = 8, 16
+Array = np.ndarray
+
+
+@pytest.fixture(scope="module")
+def scattering() -> ModuleType:
+    path = Path(__file__).resolve().parent.parent / "benchmarks" / "scattering.py"
+    spec = importlib.util.spec_from_file_location("scattering", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def around(image: Array, kernel: Array) -> Array:
+    """A convolution on the torus, by its definition."""
+    found = np.zeros(image.shape, dtype=complex)
+    for i in range(len(image)):
+        for j in range(len(image)):
+            found += image[i, j] * np.roll(kernel, (i, j), (0, 1))
+    return found
+
+
+def slowly(module: ModuleType, image: Array) -> Array:
+    """81 channels without a Fourier transform, and without leaving out a pixel before the end."""
+    angles = [(3 - number) * np.pi / 8 for number in range(8)]
+    waves = [[module.morlet(WIDTH, octave, angle, 8) for angle in angles] for octave in range(2)]
+    bell = module.gabor(WIDTH, sigma=1.6, angle=0.0, pitch=0.0, slant=1.0)
+    framed = np.pad(image, (WIDTH - PIXELS) // 2, mode="reflect")
+    first = [[np.abs(around(framed, wave)) for wave in octave] for octave in waves]
+    second = [np.abs(around(inner, wave)) for inner in first[0] for wave in waves[1]]
+    every = [framed, *first[0], *first[1], *second]
+    return np.stack([around(each, bell).real[::4, ::4][1:-1, 1:-1] for each in every])
+
+
+def test_it_is_what_convolutions_by_hand_give(scattering: ModuleType) -> None:
+    image = np.random.default_rng(0).random((PIXELS, PIXELS))
+    found = scattering.Scattering(PIXELS)(torch.from_numpy(image)[None, None])[0].numpy()
+    slow = slowly(scattering, image)
+    assert found.shape == slow.shape == (81, 2, 2)
+    np.testing.assert_allclose(
+        found[:9], slow[:9], rtol=1e-4
+    )  # every pixel kept until the end; phi ends at the fourth pixel
+    np.testing.assert_allclose(found[9:17], slow[9:17], rtol=0.05)  # every second pixel kept after the modulus
+    np.testing.assert_allclose(found[17:], slow[17:], rtol=0.1)
+
+
+@pytest.mark.parametrize(("pixels", "colours", "shape"), [(28, 1, (81, 7, 7)), (32, 3, (243, 8, 8))])
+def test_an_image_gives_so_many_channels(
+    scattering: ModuleType, pixels: int, colours: int, shape: tuple[int, ...]
+) -> None:
+    images = torch.rand(2, colours, pixels, pixels)
+    found = scattering.Scattering(pixels)(images)
+    assert found.shape[1:] == shape
+    assert scattering.channels() == 81
+    alone = scattering.normalised(
+        scattering.Scattering(pixels)(images[:1])
+    )  # one image's numbers do not hang on another's
+    torch.testing.assert_close(scattering.normalised(found)[:1], alone)
+
+
+def test_wavelets_do_not_see_a_plain_image_and_little_is_lost_of_others(scattering: ModuleType) -> None:
+    plain = scattering.Scattering(28)(torch.ones(1, 1, 28, 28, dtype=torch.float64))[0]
+    torch.testing.assert_close(plain[0], torch.ones(7, 7, dtype=torch.float64), rtol=0, atol=1e-3)
+    assert float(plain[1:].abs().max()) < 1e-12
+    one, other = torch.rand(2, 1, 1, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    features = scattering.Scattering(28)
+    assert float((features(one) - features(other)).norm()) < float((one - other).norm())
+    moved = features(one.roll(1, 3))[..., 1:-1] - features(one)[..., 1:-1]
+    assert float(moved.norm()) < 0.5 * float((one.roll(1, 3) - one).norm())
