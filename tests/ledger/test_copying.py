@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import honestdp
 from honestdp import Budget
-from honestdp.ledger import Address, BrokenChain, Ledger, LedgerError, ReadOnly, copying
+from honestdp.ledger import Address, BrokenChain, Ledger, LedgerError, Place, ReadOnly, copying
 from tests.cli.test_ledger import Terminal
 from tests.ledger.postgres_server import ADMIN, Server
 from tests.ledger.small_ledger import BUDGET, ledger_of, spending
@@ -76,6 +77,58 @@ def test_a_copy_that_lost_something_is_an_error_and_the_old_one_stays_open(
     with pytest.raises(BrokenChain):
         copying.copy(full.path, tmp_path / "new.db")
     assert full.charge("a", spending(), key="still open").charged
+
+
+def test_a_charge_that_waited_for_the_copy_is_refused(
+    full: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had found the file open, and its handle still writes: it must look again when it has the lock."""
+    write, charged, waiting = copying._write, [], []
+
+    def charge() -> None:
+        try:
+            charged.append(full.charge("a", spending(), key="late").charged)
+        except ReadOnly:
+            charged.append(False)
+
+    def slow(ledger: Ledger, entries: Any) -> None:
+        waits = threading.Event()
+        connection = full._store._connection
+
+        def opened(begin: str) -> Any:
+            if begin == "BEGIN IMMEDIATE":
+                waits.set()
+            return connection(begin)
+
+        monkeypatch.setattr(full._store, "_connection", opened)
+        waiting.append(threading.Thread(target=charge))
+        waiting[0].start()
+        assert waits.wait(20), "the file was looked at, and the lock is asked for"
+        write(ledger, entries)
+
+    monkeypatch.setattr(copying, "_write", slow)
+    done = copying.copy(full.path, tmp_path / "new.db")
+    waiting[0].join()
+    assert charged == [False]
+    assert len(full.entries()) == len(Ledger(tmp_path / "new.db").entries()) == done.entries
+
+
+def test_a_copy_that_was_killed_before_it_closed_the_old_one_is_made_again(
+    full: Ledger, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "new.db" if isinstance(place, Path) else place
+    with monkeypatch.context() as killed:
+        killed.setattr(copying, "_compare", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            copying.copy(full.path, target)
+    assert Ledger(target).entries() == full.entries()
+    done = copying.copy(full.path, target)
+    assert (done.closed, done.entries) == (True, 8)
+    with pytest.raises(ReadOnly):
+        full.charge("a", spending(), key="too late")
+    assert Ledger(target).charge("a", spending(), key="4").charged
+    with pytest.raises(LedgerError, match="never written over"):
+        copying.copy(full.path, target)
 
 
 def test_by_command_a_team_has_a_ledger(

@@ -249,9 +249,14 @@ def test_what_is_no_ledger_is_said_in_a_line(server: Server, address: Address, t
         (Address(f"postgresql:///x?host={tmp_path}"), Unreachable, "cannot be reached, and nothing was charged"),
         (Address("postgresql://u:p/w@h/d"), Unreachable, "is no address"),
     ):
-        for ask in (Ledger(place).verify, lambda place=place: Ledger(place).set_budget("a", BUDGET)):
+        for ask in (
+            lambda ledger: ledger.verify(),
+            lambda ledger: ledger.set_budget("a", BUDGET),
+            lambda ledger: ledger.balance("a"),
+            lambda ledger: ledger.charge("a", spending(), key="1"),
+        ):
             with pytest.raises(error, match=words) as raised:
-                ask()
+                ask(Ledger(place))
             assert "\n" not in str(raised.value)
             assert "p/w" not in str(raised.value)
     with pytest.raises(InvalidArgument, match="as text"):
@@ -331,6 +336,38 @@ def test_cut_off_for_good_at_the_commit_it_counts_as_charged(
     assert Ledger(address).balance("a").charges == 1
 
 
+def test_a_charge_that_cannot_be_asked_about_for_a_lock_is_not_said_to_be_none(
+    server: Server, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody holds the whole table from the commit on: whether it is charged is known when they let go, and not before."""
+    import psycopg
+
+    monkeypatch.setattr(postgres, "LEAST_PATIENCE", 0.1)
+    ledger_of(address)
+    execute = postgres.Connection.execute
+    for key, lost, ends in (("1", True, InDoubt), ("2", False, None)):
+        with psycopg.connect(server.admin(base(address)).url) as other:
+
+            def committed(self: postgres.Connection, query: str, values: Any = None, lost: bool = lost) -> Any:
+                found = execute(self, query, values)
+                if query == "COMMIT":
+                    other.execute("LOCK TABLE honestdp.entries IN ACCESS EXCLUSIVE MODE")
+                    if lost:
+                        raise psycopg.OperationalError("the answer is lost")
+                return found
+
+            with monkeypatch.context() as held:
+                held.setattr(postgres.Connection, "execute", committed)
+                ask = lambda key=key: Ledger(address, timeout=0.1).charge("a", spending(), key=key)  # noqa: E731
+                if ends is None:
+                    assert ask().charged
+                else:
+                    with pytest.raises(ends, match="counts as charged"):
+                        ask()
+        assert not Ledger(address).charge("a", spending(), key=key).charged
+    assert Ledger(address).balance("a").charges == 2
+
+
 def test_cut_off_before_the_commit_nothing_is_charged(server: Server, address: Address) -> None:
     ledger_of(address)
     with network(address, server.folder) as (between, through):
@@ -408,8 +445,18 @@ def test_to_set_up_again_changes_nothing(server: Server) -> None:
     assert len(Ledger(first.address).entries()) == 1
     with pytest.raises(InvalidArgument, match="role"):
         set_up(admin, role='x"; DROP TABLE')
+    with pytest.raises(InvalidArgument, match="63 at most"):
+        set_up(admin, role="r" * 64)
     with pytest.raises(MayDelete, match="nothing was set up"):
         set_up(admin, role=ADMIN)
+
+
+def test_a_ledger_is_not_set_up_in_a_schema_of_someone_else(server: Server, address: Address) -> None:
+    """Who owns the schema could drop the table."""
+    server.ask(f"DROP SCHEMA honestdp CASCADE; CREATE SCHEMA honestdp AUTHORIZATION {ROLE}", base(address))
+    with pytest.raises(MayDelete, match=f"belongs to {ROLE}.* nothing was set up"):
+        set_up(server.admin(base(address)), role="another")
+    assert not server.ask("SELECT FROM pg_roles WHERE rolname = 'another'")
 
 
 def test_a_password_is_nowhere_but_in_the_connection(server: Server, capfd: pytest.CaptureFixture[str]) -> None:

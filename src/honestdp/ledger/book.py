@@ -231,6 +231,8 @@ class Ledger:
                 entries = transaction.entries(recent=True)
                 first = None if entries.past is None else transaction.first()
         except errors.NoLedger:
+            if isinstance(self.path, Address):  # which no budget begins: `init` does
+                raise
             return Entries(), Account.of(dataset, ())
         past.keep(entries, first)
         return entries, account

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +37,14 @@ class Copied:
 
 
 def copy(source: object, target: object) -> Copied:
-    """Verifies the source, copies all of it to a place that has no entry yet, verifies it there, and closes a file."""
+    """Verifies the source, copies all of it to a place that has no entry yet, verifies it there, and closes a file.
+
+    Where a copy was made and killed before the file was closed, the entries are there already, every one: it goes on from there.
+    """
     old, new = Ledger(place_of(source, argument="source")), Ledger(place_of(target, argument="target"))
-    if isinstance(new.path, Path) and os.path.lexists(new.path):
+    if new.path == old.path or (
+        isinstance(new.path, Path) and os.path.lexists(new.path) and not _copied_before(old, new)
+    ):
         raise errors.LedgerError(f"{new.path} is there already: a ledger is never written over, so name a new file")
     head = old.verify()
     with _held(old) as entries:
@@ -67,10 +72,26 @@ def _held(ledger: Ledger) -> Iterator[list[Entry]]:
         yield transaction.entries()
 
 
+def _copied_before(old: Ledger, new: Ledger) -> bool:
+    """Whether it is another file with the same entries, every one: of a copy that was killed before it closed the old one."""
+    try:
+        if os.path.samefile(str(old.path), str(new.path)):
+            return False
+    except OSError:  # an address is no file, nor is a link to nowhere
+        if isinstance(old.path, Path):
+            return False
+    with suppress(errors.LedgerError):
+        there = new.entries()
+        return bool(there) and there == old.entries()
+    return False
+
+
 def _write(ledger: Ledger, entries: list[Entry]) -> None:
     ledger._store.create()
     with ledger._store.writing() as transaction:
-        if transaction.entries():
+        if (there := transaction.entries()) == entries:
+            return
+        if there:
             raise errors.LedgerError(
                 f"{ledger.path} has entries already: a ledger is never written over, so set up a new one; nothing was copied"
             )

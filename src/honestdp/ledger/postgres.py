@@ -195,20 +195,22 @@ class Store:
 
     def _confirm(self, entry: Entry) -> None:
         """The server has said that it is committed. That it is also there is asked anew, if the server can still be asked."""
-        with suppress(errors.Unreachable), self.reading() as again:
+        with suppress(errors.Unreachable, errors.Locked), self.reading() as again:
             again.check_kept(entry)
 
     def _find_out(self, entry: Entry, number: str, lost: str) -> None:
         """Returns where the entry was committed after all, and raises Conflict where it surely was not."""
         limit = time.monotonic() + max(self.timeout, LEAST_PATIENCE)
         while True:
-            with suppress(errors.Unreachable), self._connection() as connection:
+            answer = None
+            with suppress(errors.Unreachable, errors.Locked), self._connection() as connection:
                 under_way = _status(connection, number) == "in progress"  # asked first, for it may end meanwhile
                 found = connection.execute(f"{ROW} WHERE number = %s", (entry.number,)).fetchall()
-                if found == [tuple(entry)]:
-                    return
-                if not under_way:
-                    raise errors.Conflict(f"{self.address} lost its connection, and nothing was charged: try again")
+                answer = True if found == [tuple(entry)] else None if under_way else False
+            if answer:
+                return
+            if answer is False:
+                raise errors.Conflict(f"{self.address} lost its connection, and nothing was charged: try again")
             if time.monotonic() > limit:
                 raise errors.InDoubt(
                     f"{self.address} was lost while it committed entry {entry.number} ({lost}): it counts as charged, and "

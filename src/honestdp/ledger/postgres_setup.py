@@ -37,8 +37,16 @@ def set_up(admin: Address, *, role: str = ROLE, password: str | None = None) -> 
     admin: who may create roles and schemas. password: of the role, set where it is given; without one the server's own ways of
     knowing a user decide.
     """
-    if not role.isidentifier() or not role.isascii() or role != role.lower() or role.startswith("pg_"):
-        raise InvalidArgument("role", role, "small letters, digits and underscores, such as honestdp_ledger")
+    if (
+        not role.isidentifier()
+        or not role.isascii()
+        or role != role.lower()
+        or role.startswith("pg_")
+        or len(role) > 63
+    ):
+        raise InvalidArgument(
+            "role", role, "small letters, digits and underscores, such as honestdp_ledger, 63 at most"
+        )
     store = postgres.Store(admin, timeout=TIMEOUT)
     with store._connection() as connection:
         connection.execute("BEGIN")
@@ -90,6 +98,15 @@ class _Making:
             self.kept.append(f"table {rules.TABLE} with its triggers")
             return
         self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {rules.SCHEMA}")
+        owner, me = self.connection.execute(
+            "SELECT pg_get_userbyid(nspowner)::text, current_user::text FROM pg_catalog.pg_namespace WHERE nspname = %s",
+            (rules.SCHEMA,),
+        ).fetchone()
+        if owner != me:
+            raise errors.MayDelete(
+                f"the schema {rules.SCHEMA} of {self.admin} is there already and belongs to {owner}, who could drop what is made "
+                f"in it: give it to {me}, or remove it; nothing was set up"
+            )
         for statement in rules.CREATE:
             self.connection.execute(statement)
         self.done.append(f"table {rules.TABLE}, with triggers that keep its entries as they are")

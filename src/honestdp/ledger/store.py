@@ -160,6 +160,9 @@ class Store:
         self._check_file(write=True)
         with self._connection("BEGIN IMMEDIATE") as connection:
             try:
+                self._check_file(
+                    write=True
+                )  # again: a copy may have closed it while this waited, and its handle still writes
                 transaction = Transaction(connection, self.path)
                 yield transaction
                 connection.execute("COMMIT")
