@@ -183,6 +183,7 @@ class Killer(threading.Thread):
                     os.kill(victim, signal.SIGKILL)
             self.made[kind] += 1
             self.left -= 1
+            print(f"  killed a {kind}; {self.left} kills to go; {load()}", flush=True)
             if kind == "node":
                 common = {"object_store_memory": STORE, "node_ip_address": LOOPBACK, "include_dashboard": False}
                 self.cluster._shutdown_at_exit = (

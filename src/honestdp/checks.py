@@ -1,8 +1,9 @@
-"""Checks of arguments, and the two base errors `HonestdpError` and `InvalidArgument`. Each check takes keyword arguments, so
-that the error names the argument, its value and the way out."""
+"""Checks of arguments and of the number of processes, and the two base errors `HonestdpError` and `InvalidArgument`. A check of
+arguments takes keyword arguments, so that the error names the argument, its value and the way out."""
 
 import math
 import operator
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 
@@ -70,3 +71,27 @@ def seed(*, noise_seed: object) -> int:
     if isinstance(noise_seed, bool) or not -(1 << 63) <= number < 1 << 63:
         raise InvalidArgument("noise_seed", noise_seed, wanted)
     return number
+
+
+def started_together() -> int:
+    """How many processes torchrun has started, or torch.distributed was initialised with; 1 for a process by itself."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_world_size())
+    said = os.environ.get("WORLD_SIZE", "1")
+    if not said.isdecimal() or int(said) < 1:
+        raise InvalidArgument("WORLD_SIZE", said, "a whole number of processes, as torchrun sets it in the environment")
+    return int(said)
+
+
+def refuse_many(what: str, way_out: str) -> None:
+    """For a question that has one answer and one charge: each process of torchrun would ask it, with noise of its own, and that
+    is as many answers as there are processes, whether or not there is a ledger.
+    """
+    size = started_together()
+    if size > 1:
+        wanted = (
+            f"1 for {what}: each process would ask by itself, get an answer of its own and be charged for it; {way_out}"
+        )
+        raise InvalidArgument("the number of processes started together", size, f"{wanted}. Nothing was charged")

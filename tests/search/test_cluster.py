@@ -30,10 +30,12 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.search.cluster import address as addresses
 from honestdp.search.cluster import nodes as nodes_of
-from honestdp.search.cluster.parcels import PLAN, TASK, Parcels, new_key
+from honestdp.search.cluster import pool as pools
+from honestdp.search.cluster import task as tasks
+from honestdp.search.cluster.parcels import OUTCOME, PLAN, TASK, Parcels, new_key
 from honestdp.search.cluster.pool import Pool
 from honestdp.search.cluster.runs import ClusterRuns
-from honestdp.search.cluster.task import Task
+from honestdp.search.cluster.task import FAILED, Outcome, Task
 from honestdp.search.errors import MachineStopped
 from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import SearchStopped
@@ -51,6 +53,7 @@ SEARCH: dict[str, Any] = {
     "lot": 320,
     "steps": 3,
 }
+SMALL: dict[str, Any] = {"space": {"lr": [0.1, 1.0], "clip": [1.0]}}
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +215,10 @@ def test_a_search_ends_alike_on_a_cluster_and_on_one_machine(selection: str, clu
     assert there.hyperparameters == here.hyperparameters
     assert there.score == here.score
     assert "operator of the cluster" in str(there.statement)
-    assert "cluster" not in str(here.statement)
+    assert (
+        there.statement.uncovered == here.statement.uncovered
+    )  # the cluster had the records, wherever the search ended
+    assert there.statement.assumptions == here.statement.assumptions
     assert not (tmp_path / "cluster" / ".secret").exists()
 
 
@@ -290,6 +296,65 @@ def test_a_parcel_is_not_taken_for_another_kind_and_shows_nothing() -> None:
     for other, kind in ((sealed, PLAN), (sealed[:-1] + bytes([sealed[-1] ^ 1]), TASK)):
         with pytest.raises(MachineStopped):
             parcels.opened(other, kind)
+
+
+# ---- What stops a search: one line, and the same call goes on
+
+
+def forget_all(*_: Any) -> None:
+    """In the place of a population: what a process does that dies."""
+    os._exit(1)
+
+
+@pytest.mark.parametrize("what", ["head", "nodes", "deaths"])
+def test_a_lost_head_no_node_and_endless_deaths_stop_a_search_in_one_line_and_the_same_call_goes_on(
+    what: str, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process was connected by its user: it too is told before Ray ends it."""
+    more, words = (
+        with_ledger(tmp_path),
+        {"head": "head does not answer", "nodes": "no node", "deaths": "again and again"},
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(pools, "LOOK", 0.0)
+        if what == "head":
+            patch.setattr(pools, "SILENT", 0.0)
+            patch.setattr(addresses, "_asked", lambda _: "gone")
+        if what == "nodes":
+            patch.setattr(pools, "ALONE", 0.0)
+            patch.setattr(pools, "left", lambda _: 0)
+        if what == "deaths":
+            patch.setattr(pools, "DEATHS", 0)
+            patch.setattr(pools, "population", forget_all)
+        with pytest.raises(
+            honestdp.errors.HonestdpError, match=rf"^the machine stopped the search \(.*{words[what]}"
+        ) as stop:
+            honestdp.tune(linear, clouds(), **on(cluster, **SMALL, **more), out=tmp_path / "out")
+    assert "\n" not in str(stop.value)
+    assert "make the same call again" in str(stop.value)
+    assert stop.value.__cause__ is None
+    assert stop.value.__context__ is None
+    honestdp.tune(linear, clouds(), **on(None, **SMALL, **more), out=tmp_path / "out")
+    assert charges(tmp_path) == 1
+
+
+def test_a_process_of_the_cluster_that_is_told_to_end_ends_and_its_run_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray makes SystemExit of SIGTERM: a run that failed, to all appearance."""
+    seen: list[Any] = []
+
+    def look(*_: Any) -> Outcome:
+        seen.extend(signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT))
+        return Outcome(FAILED)
+
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    monkeypatch.setattr(tasks, "_outcome", look)
+    key = new_key()
+    sealed = tasks.population(key, b"", b"", [])
+    assert Outcome.unpacked(Parcels(key).opened(sealed, OUTCOME)).kind == FAILED
+    assert seen == [signal.SIG_DFL, signal.SIG_DFL]
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 class Stuck:

@@ -14,6 +14,7 @@ import torch
 import honestdp
 from honestdp import Budget, Compute, Ledger, Run
 from honestdp.checks import InvalidArgument
+from honestdp.models.evaluation import evaluate
 from honestdp.optimizers import SGD
 from honestdp.training.train import train
 from tests.many_ranks import on_ranks, started
@@ -290,6 +291,26 @@ def test_a_search_under_torchrun_is_refused_with_the_way_out(under_torchrun: pyt
         honestdp.tune(
             toy_model(), toy_data(), budget=Budget(1.0, 1e-5), optimizer="sgd", space={"lr": [0.1], "clip": 1.0}
         )
+
+
+def test_one_question_under_torchrun_is_refused_for_each_process_would_get_an_answer(
+    under_torchrun: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a ledger and without: so many noisy answers, each with noise of its own, would be stated as one."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("a", Budget(1.0, 1e-5))
+    books: dict[str, Any] = {"ledger": ledger, "dataset": "a"}
+    table = honestdp.Table({"income": honestdp.Range(bounds="private"), "ill": honestdp.Flag()}, "ill")
+    alone = r"the number of processes started together must be 1 for .*without torchrun.*Nothing was charged, got 2"
+    for paid in (books, {}):
+        with pytest.raises(InvalidArgument, match=alone):
+            table.learn({"income": [1.0], "ill": [True]}, epsilon=0.5, **paid)
+        with pytest.raises(InvalidArgument, match=alone):
+            evaluate(SAVED, toy_data(), epsilon=0.5, **paid)
+    assert ledger.balance("a").charges == 0
+
+
+SAVED: Any = None  # which is not even looked at
 
 
 def test_half_of_torchruns_environment_is_refused_by_name(under_torchrun: pytest.MonkeyPatch) -> None:

@@ -12,16 +12,19 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 LOOPBACK = "127.0.0.2"  # Ray takes 127.0.0.1 for the address by which others reach this machine
 STORE = 100_000_000
+STOPPED = 130  # what a command ends with after Ctrl-C
 
 
 @contextmanager
@@ -43,9 +46,23 @@ def local_cluster(*, nodes: int = 3, cpus: int = 1, store: int = STORE) -> Itera
             cluster.add_node(num_cpus=cpus, **common)
         yield cluster
     finally:
-        if cluster is not None:
-            cluster.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        with _undisturbed():
+            if cluster is not None:
+                cluster.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave processes behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,16 +73,32 @@ def main(arguments: list[str] | None = None) -> int:
     command = asked.command[1:] if asked.command[:1] == ["--"] else asked.command
     if not command or asked.nodes < 1:
         parser.error("a command is needed after --, and at least one node")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the nodes end too
     print(f"starting a cluster of {asked.nodes} nodes on this machine", file=sys.stderr)
-    with local_cluster(nodes=asked.nodes) as cluster:
-        beside = Path(sys.executable).with_name(command[0])
-        first = str(beside) if beside.exists() else command[0]
-        process = subprocess.Popen([first, *command[1:], "--cluster", cluster.address])
+    try:
+        with local_cluster(nodes=asked.nodes) as cluster:
+            status = _status([*command, "--cluster", cluster.address])
+    except KeyboardInterrupt:
+        print("stopped before the command began", file=sys.stderr)
+        return STOPPED
+    if status == STOPPED:
+        way = "to go on, leave out --cluster, which takes this machine, or name another"
+        print(f"the cluster of this command has ended with it: {way}", file=sys.stderr)
+    return status
+
+
+def _status(command: list[str]) -> int:
+    """What the command ends with. It hears Ctrl-C too, and says how to go on."""
+    beside = Path(sys.executable).with_name(command[0])
+    process = subprocess.Popen([str(beside) if beside.exists() else command[0], *command[1:]])
+    try:
         while True:
-            try:
+            with suppress(KeyboardInterrupt):
                 return process.wait()
-            except KeyboardInterrupt:  # the command has heard it too, and says how to go on
-                continue
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def evaluate(
 ) -> Evaluation:
     """data: as `tune` takes it; with a table, what the table makes of rows. The others: see `SavedModel.evaluate`."""
     checks.positive(epsilon=epsilon)
+    checks.refuse_many("an evaluation", "make it once, in a program without torchrun, of the model that was saved")
     books = books_of(ledger, dataset, note=note)
     private = PrivateData(data)
     records = len(private)

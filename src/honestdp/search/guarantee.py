@@ -33,6 +33,7 @@ CLUSTER = (
     "whoever operates the cluster can read, while the search lasts, the records, its draws and every run; how many runs there "
     "were and which lost is seen by the operator alone"
 )
+_NOBODY, _OPERATOR = "nobody has", "nobody but the operator of the cluster has"
 
 
 def guarantee(
@@ -87,6 +88,14 @@ def guarantee(
     )
 
 
+def seen_by_cluster(made: Statement) -> Statement:
+    """The statement of a search that was on a cluster at some time, and ends elsewhere: its operator has seen the same."""
+    if CLUSTER in made.uncovered:
+        return made
+    kept = tuple(text.replace(_NOBODY, _OPERATOR, 1) if text.startswith(_NOBODY) else text for text in made.assumptions)
+    return replace(made, uncovered="; ".join(filter(None, (made.uncovered, CLUSTER))), assumptions=kept)
+
+
 def _leaves(design: Design, leaves: str) -> str:
     if design.metric is None:
         return leaves
@@ -136,6 +145,6 @@ def _assumptions(
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")
     errors = "the model and its loss raise an error on no record"
-    who = "nobody but the operator of the cluster has" if cluster else "nobody has"
+    who = _OPERATOR if cluster else _NOBODY
     secret = f"{who} read the search's secret state while it lasted: its draws, its losers, its generators"
     return (f"{first}; {size}", *assumptions(design.unit)[1:], independence(strict=strict), *trust, errors, secret)

@@ -28,7 +28,7 @@ from honestdp.logs import silence
 from honestdp.search import ended, ending, secret, vault
 from honestdp.search import result as leaving
 from honestdp.search.after_charge import DATA, PAID, UNPAID, WEIGHTS, check_data, standing, with_first_weights
-from honestdp.search.cluster.runs import execution
+from honestdp.search.cluster.runs import execution, stated
 from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
@@ -218,7 +218,7 @@ class Search:
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
         runs = execution(design, plan, setting, data, records=design.records, store=store, classes=self.classes)
-        result = leaving.result_of(design, self.statement, runs, plan, runs.finish(), balance)
+        result = leaving.result_of(design, stated(self.statement, store), runs, plan, runs.finish(), balance)
         result = replace(result, folder=folder, page=partial(self.report, result, begun.key))
         if folder is not None:
             result.write(folder)

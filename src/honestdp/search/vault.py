@@ -34,7 +34,7 @@ _KEY_BYTES, _MARK_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 16, 12, 16
 _PART = 1 << 26
 """Bytes that are encrypted together: AES-GCM takes 2 GiB at most."""
 _OVER = "this search cannot go on; what it was charged stays charged"
-_NAMES = re.compile(r"(key|plan|weights|data|resumes|standing|failed\d+|population\d+-\d+|batch\d+(-\d+)?)")
+_NAMES = re.compile(r"(key|plan|weights|data|resumes|standing|cluster|failed\d+|population\d+-\d+|batch\d+(-\d+)?)")
 _HALF_WRITTEN = re.compile(rf"\.{_NAMES.pattern}\.\d+\.new")
 
 

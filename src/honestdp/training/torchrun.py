@@ -24,7 +24,7 @@ from torch import nn
 from honestdp import __version__
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.ranks import ALONE, Joined, RankLost, Ranks
-from honestdp.checks import InvalidArgument
+from honestdp.checks import InvalidArgument, started_together
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run
@@ -37,16 +37,6 @@ _JOINING = timedelta(minutes=10)  # until all ranks have come
 _TALK = timedelta(minutes=60)  # for what one rank does and the others wait for, such as an evaluation
 _SUMS = timedelta(minutes=10)  # for a step; who is dead is noticed at once, and who is cut off after so long
 _VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")
-
-
-def started_together() -> int:
-    """How many processes torchrun has started, or torch.distributed was initialised with; 1 for a process by itself."""
-    if _initialised():
-        return int(torch.distributed.get_world_size())
-    said = os.environ.get("WORLD_SIZE", "1")
-    if not said.isdecimal() or int(said) < 1:
-        raise InvalidArgument("WORLD_SIZE", said, "a whole number of processes, as torchrun sets it in the environment")
-    return int(said)
 
 
 def refuse_ranks(compute: Compute, what: str) -> None:

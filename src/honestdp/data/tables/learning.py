@@ -45,6 +45,10 @@ def learn(
 ) -> Table:
     """The table with everything declared. See `Table.learn`."""
     checks.positive(epsilon=epsilon)
+    checks.refuse_many(
+        "what is learnt of a table",
+        "learn it once, in a program without torchrun, and hand it on: Table.from_dict(table.as_dict())",
+    )
     names = table.to_learn
     if not names:
         raise InvalidArgument("columns", ", ".join(table.inputs), 'with bounds="private" in one of them, to be learnt')

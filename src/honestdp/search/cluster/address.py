@@ -94,10 +94,13 @@ class Cluster:
 
     def _check_connected(self, ray: Any) -> None:
         """A process is connected to one cluster at a time."""
-        if self.address == "auto" or self.address.startswith(_CLIENT):
+        from ray.util.client import ray as client
+
+        if client.is_connected():  # to a client server, which ray:// names
+            self._place = self.address
             return
-        there = ray.get_runtime_context().gcs_address
-        if there != self.address:
+        there = self._place = ray.get_runtime_context().gcs_address
+        if self.address not in ("auto", there) and not self.address.startswith(_CLIENT):
             wanted = f"that of the cluster which this process is connected to, {there}, or ray.shutdown() called before"
             raise InvalidArgument("cluster", self.address, wanted)
 
