@@ -116,6 +116,24 @@ def test_a_budget_is_kept_across_the_past(tmp_path: Path, short: None) -> None:
     assert len(ledger.entries()) == 16
 
 
+def test_whose_record_it_is_is_known_from_the_past_alone(tmp_path: Path, short: None) -> None:
+    """The recent charges are another dataset's: rows are still not added to people."""
+    ledger = ledger_of(tmp_path)
+    people = Spending(Compose(candidates=1), ((TINY, 1),), unit="patient")
+    for key in "12":
+        ledger.charge("a", people, key=key)
+    ledger.set_budget("b", BUDGET)
+    for number in range(14):
+        ledger.charge("b", spending(), key=str(number))
+    known = past.recalled(ledger.entries()[0].hash)
+    assert known is not None
+    assert known.number > 4, "what was charged to a is past"
+    with pytest.raises(OtherUnit, match="patient"):
+        ledger.charge("a", spending(), key="3")
+    balance = ledger.charge("a", people, key="3")
+    assert (balance.unit, balance.charges) == ("patient", 3)
+
+
 def test_a_past_of_another_chain_is_not_used(tmp_path: Path, short: None, rows: list[int]) -> None:
     """A backup from before, put back: its beginning is the same, and the entry that was remembered is gone."""
     ledger = ledger_of(tmp_path)

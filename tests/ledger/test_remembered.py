@@ -192,6 +192,27 @@ def test_another_delta_or_another_amount_is_another_question(full: Ledger, monke
     assert counted_epsilon({**kinds, kind(0): 2}, delta=DELTA) > one
 
 
+def test_nothing_that_is_remembered_for_one_delta_answers_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile, a power of steps, a block, a total: each is followed as deep as its own delta asks for."""
+    asked: dict[float, set[str]] = {1e-5: set(), 1e-8: set()}
+    for delta, questions in asked.items():
+
+        def remember(question: str, make: Any, *, questions: set[str] = questions, **_: Any) -> Any:
+            questions.add(question)
+            return make()
+
+        monkeypatch.setattr(remembered, "remember", remember)
+        spending._steps.cache_clear()
+        run = Run(records=1000, lot=100, steps=2, noise=30.0)
+        spending._remembered_step(Spending(named("envelope", runs=3), ((run, 3),)), delta)
+        merging.of_gaussians(0.1, 30.0, 2 * merging.STEPS, delta=delta)
+    assert [sorted(question.split()[0] for question in questions) for questions in asked.values()] == [
+        ["gaussian", "profile"],
+        ["gaussian", "profile"],
+    ]
+    assert not asked[1e-5] & asked[1e-8]
+
+
 def test_damaged_memory_is_no_harm(full: Ledger, folder: Path) -> None:
     """Bits flipped all over the file, an empty one, another's, a schema of someone else's: the number stays the same."""
     right = full.balance("a").spent
