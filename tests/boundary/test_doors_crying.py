@@ -229,7 +229,7 @@ def test_a_record_that_is_handed_to_on_step_cries(monkeypatch: pytest.MonkeyPatc
     from honestdp.training import loop
 
     before, after = "population.weights()[0]", "self.intake._records.fetch(torch.zeros(1, 1).long()).x[0, 0]"
-    planted(monkeypatch, loop, loop.Job, "_seen", before, after)
+    planted(monkeypatch, loop, loop.Job, "_train", before, after)
     with pytest.raises(CriedOut):
         train(optimizers=RULES[:1], on_step=lambda step, model: None)
 
