@@ -190,6 +190,19 @@ def test_a_plan_counts_rows_and_looks_at_no_value(tmp_path: Path, monkeypatch: p
     assert "honestdp tune patients.csv --schema patients.toml --epsilon 3 --delta 0.0001" in found["command"]
 
 
+def test_a_target_that_is_given_need_not_be_filled_in(tmp_path: Path) -> None:
+    """As `schema` and the README say it: the template has "?", and --target names the column."""
+    write(tmp_path / "patients.csv", rows())
+    plan = ("plan", "patients.csv", "--schema", "patients.toml", "--epsilon", "3", "--target", "readmitted", "--json")
+    said = []
+    for target in ('target = "?"', "", 'target = "sex"', 'target = "readmitted"'):
+        (tmp_path / "patients.toml").write_text(SCHEMA.replace('target = "readmitted"', target))
+        code, text, err = called(tmp_path, *plan)
+        assert code == 0, err
+        said.append(text)
+    assert len(set(said)) == 1
+
+
 def test_a_record_is_a_person_where_a_column_tells_whose_row_it_is(folder: Path) -> None:
     """Forty people with five rows each: N, delta and the statement are theirs."""
     write(folder / "visits.csv", [[f"p{i % 40}", *row[1:]] for i, row in enumerate(rows())])

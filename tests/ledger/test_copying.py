@@ -142,6 +142,8 @@ def test_by_command_a_team_has_a_ledger(
     first = json.loads(terminal(*begin, "--password-file", "password", "--json"))
     assert first["ledger"] == str(server.address(name, "passworded"))
     monkeypatch.setenv("PGPASSWORD", SECRET)
+    empty = f"{first['ledger']}: no dataset has a budget yet; `honestdp ledger set-budget` gives it one"
+    assert empty in terminal("show", "--ledger", first["ledger"])
     moved = terminal("copy", str(full.path), first["ledger"])
     assert "a: 3 charges, the same in both" in moved
     assert "is read-only now" in moved

@@ -245,7 +245,12 @@ def test_a_search_path_of_the_role_leads_nowhere_else(server: Server, address: A
 def test_what_is_no_ledger_is_said_in_a_line(server: Server, address: Address, tmp_path: Path) -> None:
     for place, error, words in (
         (server.address(server.database()), NoLedger, "honestdp ledger init"),
-        (server.address("nowhere"), Unreachable, 'database "nowhere" does not exist'),
+        (server.address("nowhere"), Unreachable, 'database "nowhere" does not exist; make the database first'),
+        (
+            server.address("nowhere", "nobody_here"),
+            Unreachable,
+            "does not exist; `honestdp ledger init` makes the role",
+        ),
         (Address(f"postgresql:///x?host={tmp_path}"), Unreachable, "cannot be reached, and nothing was charged"),
         (Address("postgresql://u:p/w@h/d"), Unreachable, "is no address"),
     ):
@@ -468,7 +473,7 @@ def test_a_password_is_nowhere_but_in_the_connection(server: Server, capfd: pyte
     wrong = Address(plain.url.replace("passworded@", "passworded:dogfish@") + "&sslpassword=catfish")
     said = [str(done), str(ours), repr(ours), str(Ledger(ours).verify()), f"{ours!s:>80}"]
     for place in (wrong, plain):
-        with pytest.raises(LedgerError, match="cannot be reached") as raised:
+        with pytest.raises(LedgerError, match=r"cannot be reached.*from PGPASSWORD or from ~/\.pgpass") as raised:
             Ledger(place).verify()
         said.append("".join(map(str, (raised.value, raised.value.__cause__, raised.value.__context__))))
     with pytest.raises(LedgerError, match="has no budget") as raised:

@@ -82,6 +82,8 @@ def show(
     if as_json:
         typer.echo(json.dumps([account.as_dict(balance, charges) for balance, charges in shown], indent=2))
         return
+    if not shown:
+        typer.echo(f"{'ledger':<11}{book.path}: no dataset has a budget yet; `honestdp ledger set-budget` gives it one")
     for balance, charges in shown:
         account.print_account(balance, charges)
 

@@ -116,7 +116,7 @@ def table_of(options: Mapping[str, Any]) -> Table:
         wanted = f"given for a file: what is declared of its columns. honestdp schema {options['name']} writes one to fill in"
         raise checks.InvalidArgument("schema", None, wanted)
     given = {each: options[each] for each in (*OF_A_FILE[1:], "records") if options.get(each) is not None}
-    table = replace(read_schema(options["schema"]), **given)
+    table = replace(read_schema(options["schema"], target=given.get("target")), **given)
     schema_text(table)  # what cannot be saved is found before the charge
     return table
 

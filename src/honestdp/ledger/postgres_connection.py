@@ -64,6 +64,14 @@ class Connection:
             copy.shutdown(socket.SHUT_RDWR)
 
 
+# By the server's words, for libpq has no code of an error that comes before the login; in another language they stand alone.
+_WAYS_OUT = {
+    "password": "the password is taken from the address, from PGPASSWORD or from ~/.pgpass",
+    "role ": "`honestdp ledger init` makes the role that charges",
+    "database ": "make the database first, with createdb, and then the ledger in it, with `honestdp ledger init`",
+}
+
+
 def connected(address: Address, *, timeout: float) -> Connection:
     """A new connection, settled so that nothing of the role's or the database's own settings changes what is asked."""
     driver = driver_of()
@@ -78,9 +86,9 @@ def connected(address: Address, *, timeout: float) -> Connection:
     try:
         raw = driver.connect(address.url, autocommit=True, prepare_threshold=None, **how, **alive)
     except driver.Error as error:
-        raise errors.Unreachable(
-            f"{address} cannot be reached, and nothing was charged: {said(error, address)}"
-        ) from None
+        text = said(error, address)
+        way = next((f"; {way}" for word, way in _WAYS_OUT.items() if word in text), "")
+        raise errors.Unreachable(f"{address} cannot be reached, and nothing was charged: {text}{way}") from None
     connection = Connection(raw, longest=timeout + GRACE)
     if connection.version < OLDEST:
         connection.close()

@@ -42,11 +42,12 @@ _INFERRED = {
 }
 
 
-def read_schema(path: str | Path) -> Table:
+def read_schema(path: str | Path, *, target: str | None = None) -> Table:
     """The table that a TOML file declares.
 
     path: of the file. It has target, and for each column a section [columns.NAME] with the arguments of its kind: kind is one of
         range, number, categories, flag, date and ignore, and may be left out where low, values, centre or first tell it.
+    target: the column to predict, in the place of the file's, which need not be filled in then.
 
     Returns a Table.
 
@@ -67,7 +68,7 @@ def read_schema(path: str | Path) -> Table:
         raise InvalidArgument("schema", str(path), "a TOML file in UTF-8") from None
     except tomllib.TOMLDecodeError as trouble:
         raise InvalidArgument("schema", str(path), f"a TOML file: {trouble}") from None
-    return table_of(written)
+    return table_of(written if target is None else {**written, "target": target})
 
 
 def table_of(written: Mapping[str, Any]) -> Table:
