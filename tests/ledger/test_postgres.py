@@ -123,6 +123,11 @@ def test_a_role_that_could_remove_an_entry_is_not_used(server: Server, address: 
         ):
             asks[number % 3]()
         assert "\n" not in str(raised.value)
+    disguised = Address(
+        f"{server.admin(base(address)).url}&options=-crole%3D{ROLE}"
+    )  # who can take the disguise off again
+    with pytest.raises(MayDelete, match=f"{ADMIN} is a superuser"):
+        Ledger(disguised).charge("a", spending(), key="1")
     assert not [text for text in set_up(server.admin(base(address))).done if "role" in text]
     assert len(ledger.entries()) == 1
     assert ledger.charge("a", spending(), key="1").charged
@@ -222,13 +227,16 @@ def test_a_server_that_may_forget_is_refused(server: Server, address: Address) -
 
 def test_a_commit_waits_for_the_disk_whatever_the_role_was_given(server: Server, address: Address) -> None:
     ledger = ledger_of(address)
-    with (
-        altered(server, address, f"ALTER ROLE {ROLE} SET synchronous_commit = off", f"ALTER ROLE {ROLE} RESET ALL"),
-        ledger._store.writing() as transaction,
-    ):
-        asked = transaction._connection.execute  # type: ignore[union-attr]
-        assert asked("SHOW synchronous_commit").fetchone() == ("on",)
-        assert asked("SHOW transaction_isolation").fetchone() == ("serializable",)
+    for given in ("off", "local"):
+        with (
+            altered(
+                server, address, f"ALTER ROLE {ROLE} SET synchronous_commit = {given}", f"ALTER ROLE {ROLE} RESET ALL"
+            ),
+            ledger._store.writing() as transaction,
+        ):
+            asked = transaction._connection.execute  # type: ignore[union-attr]
+            assert asked("SHOW synchronous_commit").fetchone() == ("on",)
+            assert asked("SHOW transaction_isolation").fetchone() == ("serializable",)
 
 
 def test_a_search_path_of_the_role_leads_nowhere_else(server: Server, address: Address) -> None:
