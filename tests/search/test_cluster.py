@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -296,6 +296,16 @@ def test_a_parcel_is_not_taken_for_another_kind_and_shows_nothing() -> None:
     for other, kind in ((sealed, PLAN), (sealed[:-1] + bytes([sealed[-1] ^ 1]), TASK)):
         with pytest.raises(MachineStopped):
             parcels.opened(other, kind)
+
+
+def test_a_second_ctrl_c_takes_nothing_from_what_the_first_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the command line could not say that the search was charged."""
+    fake = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: None, shutdown=stop())
+    monkeypatch.setattr(addresses, "_ray", lambda _: fake)
+    monkeypatch.setattr(addresses, "_asked", lambda _: "")
+    monkeypatch.setattr(addresses, "check_alike", lambda *_: [nodes_of.Node("a", 1, 0)])
+    with pytest.raises(SearchStopped, match="charged"), addresses.Cluster("127.0.0.1:1", "cpu").joined():
+        raise SearchStopped("what it was charged stays charged")
 
 
 # ---- What stops a search: one line, and the same call goes on

@@ -32,7 +32,11 @@ def local_cluster(*, nodes: int = 3, cpus: int = 1, store: int = STORE) -> Itera
     """Ray's `Cluster`, whose `address` is for `Compute(cluster=...)`: a head that trains nothing, and so many nodes of so many
     CPUs, each with an object store of so many bytes.
     """
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_enable_timeline": "0",
+    }
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="ray-")  # readable by its owner alone; sockets in it have short names
@@ -81,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped before the command began", file=sys.stderr)
         return STOPPED
-    if status == STOPPED:
+    if status in (STOPPED, -signal.SIGINT):
         way = "to go on, leave out --cluster, which takes this machine, or name another"
         print(f"the cluster of this command has ended with it: {way}", file=sys.stderr)
     return status

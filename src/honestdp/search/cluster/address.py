@@ -76,7 +76,7 @@ class Cluster:
         finally:
             self.nodes = []
             if own:
-                with silence(), suppress(Exception):
+                with silence(), suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C: what the first says stands
                     ray.shutdown()
 
     def reachable(self) -> bool:
