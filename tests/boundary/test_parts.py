@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("fine_grid")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
+@pytest.mark.parametrize("extra", ["quantile", "direction"])
 @pytest.mark.parametrize("rows", [1, 2], ids=["records", "people of two rows"])
-def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(rows: int) -> None:
+def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(rows: int, extra: Any) -> None:
     model = toy_model()
     intake = intake_of(model, toy_data())
     constants = constants_of(intake, records=60, lot=10.0, steps=1, noise=[2.0])
@@ -25,11 +28,13 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
     x, y = x[: 7 * rows][None], y[: 7 * rows][None]
     present = torch.ones(1, 7, dtype=torch.bool)
     present[0, 3] = False  # padding
-    shares = torch.full((1, 7, rows), 1 / rows) if rows > 1 else None
+    shares = None
+    if rows > 1:  # of one person another part than of the next: who is taken for another is seen
+        shares = torch.rand(1, 7, rows, generator=torch.Generator().manual_seed(2))
     norms = torch.linalg.vector_norm(x.flatten(2), dim=2)
     question = Question(intake.question.model, intake.question.loss, rows=rows)
     dtype = next(model.parameters()).dtype
-    query = Query(torch.tensor([0.3], dtype=dtype), extra="quantile", extra_noise=torch.tensor([4.0], dtype=dtype))
+    query = Query(torch.tensor([0.3], dtype=dtype), extra=extra, extra_noise=torch.tensor([4.0], dtype=dtype))
     params = torch.randn(1, constants.layout.width, dtype=dtype, generator=torch.Generator().manual_seed(1))
     whole, *others = (
         release(
@@ -42,6 +47,9 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
     for other in others:
         torch.testing.assert_close(other.gradient, whole.gradient)
         torch.testing.assert_close(other.fraction, whole.fraction)
+        torch.testing.assert_close(other.direction, whole.direction)
+    assert (whole.direction is None) == (extra == "quantile")
+    assert whole.direction is None or whole.direction.norm() > 1e-3
 
 
 def test_parts_follow_from_public_sizes_and_are_nearly_equal() -> None:

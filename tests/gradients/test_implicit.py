@@ -6,6 +6,8 @@ where there is Triton (tests/kernels/test_convolution.py).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -60,6 +62,13 @@ CHAINS = {
         *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), nn.Conv2d(3, 3, 2), nn.ReLU()),
         *(nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(48, 3)),
     ),
+    "pools over the end": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 3, 4), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(3, 3, 2), nn.Tanh()),
+        *(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(27, 3)),
+    ),
+    "pools with holes": lambda: nn.Sequential(
+        nn.Conv2d(1, 3, (4, 2)), nn.ReLU(), nn.MaxPool2d(2, dilation=2), nn.Flatten(), nn.Linear(60, 3)
+    ),
     "two pools": lambda: nn.Sequential(
         nn.Conv2d(1, 5, 3), nn.MaxPool2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(20, 3)
     ),
@@ -92,7 +101,7 @@ def test_pools_of_squares_are_taken_along_by_the_convolution_before_them() -> No
         return [link.pool is not None for link in chain if isinstance(link, Convolve)]
 
     assert [taken(CHAINS[name]()) for name in CHAINS] == [
-        [True, True], [False, True], [False, True], [False, False], [True], [True, False],
+        [True, True], [False, True], [False, True], [False, False], [False, False], [False], [True], [True, False],
     ]  # fmt: skip
 
 
@@ -119,6 +128,17 @@ def test_convolutions_within_a_model_of_ones_own_too(runs: int, by_kernels: bool
     result = per_example(model, loss, params, x, y)
     assert isinstance(result, BookKeeping)
     assert any(isinstance(form, Convolved) for form in result.forms.values()) == by_kernels
+    assert_agrees(result, model, loss, params, x, y)
+
+
+@pytest.mark.parametrize("settings", [{"padding_mode": "circular", "padding": 1}, {"padding": "same"}], ids=str)
+def test_a_convolution_whose_padding_is_put_on_before_it_is_no_link_of_a_chain(settings: Any, by_kernels: bool) -> None:
+    torch.manual_seed(1)
+    second = nn.Conv2d(3, 2, 3, **settings)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), second, nn.Flatten(), nn.Linear(32, 3))
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 1, 6, 6), torch.randint(0, 3, (2, 3))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
     assert_agrees(result, model, loss, params, x, y)
 
 

@@ -1,5 +1,6 @@
 """Which engine a model goes to, and that both give the gradients of plain autograd."""
 
+import copy
 import gc
 import importlib.util
 import weakref
@@ -278,6 +279,19 @@ def test_a_layer_used_twice_adds_its_gradients_before_the_norm(runs: int) -> Non
     result = per_example(model, cross_entropy, params, x, y)
     assert isinstance(result, BookKeeping)
     assert_agrees(result, model, cross_entropy, params, x, y)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_layer_that_is_in_a_model_by_two_names_is_one_and_stays_as_it_was(runs: int) -> None:
+    """torch would leave it with a tensor of a map that is over, and every later use of the model fails."""
+    layer = nn.Linear(5, 5).double()
+    model = nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(5, 3).double())
+    before, apart = {name: value.clone() for name, value in model.state_dict().items()}, copy.deepcopy(model)
+    params, x, y = drawn(model, runs), normal(runs, 4, 5), classes(runs)
+    result = per_example(model, cross_entropy, params, x, y)
+    assert_agrees(result, apart, cross_entropy, params, x, y)
+    assert all(value.equal(before[name]) for name, value in copy.deepcopy(model).state_dict().items())
+    assert model[0].weight is model[2].weight is layer.weight
 
 
 class Unused(nn.Module):

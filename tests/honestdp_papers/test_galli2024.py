@@ -187,6 +187,24 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("constant")
+def test_a_cell_that_is_printed_as_diverged_is_judged_as_the_figure_is_and_by_no_single_seed() -> None:
+    """A training that diverges has finite errors at its first looks, larger ones than a constant image has."""
+    best = as_printed(FASHION, {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03})
+    cell, figure = (
+        "Nothing converges: FixedQuantile at epsilon 1 (Fashion-MNIST)",
+        "All trainings of FixedQuantile diverge",
+    )
+    for value, wanted in ((1e4, HOLDS), (0.01, FAILS)):
+        best[QUANTILE][1.0] = ((0.01, 0.1), value)
+        parts = planted(FASHION, best, others=0.1)
+        told = verdicts(figures.figure4(parts, False), SENTENCE)
+        assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == wanted
+        assert next(verdict for claim, verdict in told.items() if claim.startswith(figure)) == wanted
+    one = {name: kept for name, kept in parts.items() if "/seed0/" in name}
+    assert set(verdicts(figures.figure4(one, False), SENTENCE).values()) == {UNTOLD}
+
+
+@pytest.mark.usefixtures("constant")
 def test_figure4_follows_the_numbers() -> None:
     values = {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03}
     best = as_printed(FASHION, values)

@@ -142,6 +142,9 @@ def test_a_fraction_that_is_not_clamped_moves_the_clip_by_all_of_its_noise(clamp
         ({"nu_q": 0.5}, "nu_q"),
         ({"nu_q": math.nan}, "nu_q"),
         ({"nu_q": math.inf}, "nu_q"),
+        ({"nu_q": 1 + 1e-9}, "nu_q"),  # 1 in float32
+        ({"nu_q": "8"}, "nu_q"),
+        ({"nu_q": None}, "nu_q"),
         ({"rho_r": -0.1}, "rho_r"),
         ({"rho_c": 0.0}, "rho_c"),
         ({"momentum": 1.0}, "momentum"),
@@ -199,6 +202,25 @@ def spent(rule: rules.Rule) -> list[float]:
 )
 def test_whatever_the_options_a_step_is_one_gaussian_of_the_noise_that_is_charged(rule: rules.Rule) -> None:
     assert spent(rule) == pytest.approx([SIGMA**-2] * 4, rel=1e-6)
+
+
+def test_every_run_of_a_population_has_the_split_of_its_own_noise_and_share() -> None:
+    """Of mixed nu_q and noises each run spends its own 1/sigma^2, and each second answer has its own noise."""
+    mixed = [rules.OSO(lr=0.5, nu_q=share) for share in (1.2, 7.124, 3.0)]
+    sigmas = [0.8, 1.7, 5.0]
+    population, mechanism = population_of(
+        [toy_model() for _ in mixed], toy_data(60), mixed, lot=LOT, steps=2, noise=sigmas
+    )
+    population.state["clip"] *= torch.tensor([1.0, 2.0, 30.0], dtype=torch.float64)
+    query = population._rule.query(population.state, mechanism.constants)
+    mechanism._noise = Ones()
+    sent = mechanism._release([], population.params, query)
+    assert sent.direction is not None
+    for run, (rule, sigma) in enumerate(zip(mixed, sigmas, strict=True)):
+        nu_g = LOT * sent.gradient[run, 0].item() / query.clip[run].item()
+        nu_q = LOT * sent.direction[run, 0].item()
+        assert nu_q == pytest.approx(rule.nu_q * sigma)
+        assert nu_g**-2 + nu_q**-2 == pytest.approx(sigma**-2)
 
 
 def test_a_mechanism_that_forgets_the_second_answer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,34 @@ def call_with(model: nn.Module, params: Mapping[str, Tensor], x: Inputs) -> Any:
     """The same with other parameters."""
     args, kwargs = arguments(x)
     with one_way(model):
-        return functional_call(model, dict(params), args, kwargs)
+        return functional_call(model, _everywhere(model, params), args, kwargs, tie_weights=False)
+
+
+def _everywhere(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters by all of their names, tied weights by each, but once for each place that they stand in.
+
+    A layer that is in a model twice has one place by two names. torch puts a tensor into it by both, and then puts the first of
+    these tensors back in the place of the model's own.
+    """
+    names: dict[int, list[str]] = {}
+    for name, value in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(value), []).append(name)
+    found = dict(params)
+    for several in names.values():
+        given = next((name for name in several if name in params), None)
+        if given is None or len(several) == 1:
+            continue
+        places = {_place(model, name) for name in several if name in params}
+        for name in several:
+            if (place := _place(model, name)) not in places:
+                places.add(place)
+                found[name] = params[given]
+    return found
+
+
+def _place(model: nn.Module, name: str) -> tuple[int, str]:
+    path, _, last = name.rpartition(".")
+    return id(model.get_submodule(path)), last
 
 
 def alone(x: Inputs) -> Inputs:

@@ -20,6 +20,8 @@ from honestdp.optimizers.rule import Number, Rule, check_clip, check_numbers, co
 
 DIRECTION_NOISE = 7.124
 """nu_q over sigma (Galli et al. 2024): it leaves the gradient 1.01 sigma."""
+LEAST_DIRECTION_NOISE = 1.0001
+"""Leaves the gradient 71 sigma. What is nearer to 1 may be 1 in float32, and nothing would be left."""
 LEAST_FACTOR = 0.1
 """By which a clip or a step size shrinks at most in one proportional update: 1 + rho cos is 0 or less where rho is large."""
 
@@ -39,8 +41,10 @@ class LearntClip(Rule):
         check_clip(self.clip, auto=False)
         if not isinstance(self.rho_r, Tensor):
             non_negative(rho_r=self.rho_r)
-        if not isinstance(self.nu_q, Tensor) and not 1 < self.nu_q < float("inf"):
-            wanted = "above 1, times the run's noise: at 1 the second answer would take all the privacy of a step"
+        check_numbers(positive={"nu_q": self.nu_q})
+        if not isinstance(self.nu_q, Tensor) and self.nu_q < LEAST_DIRECTION_NOISE:
+            least = f"at least {LEAST_DIRECTION_NOISE}, times the run's noise"
+            wanted = f"{least}: at 1 the second answer would take all the privacy of a step"
             raise InvalidArgument("nu_q", self.nu_q, wanted)
         if not isinstance(self.proportional, bool):
             raise InvalidArgument("proportional", self.proportional, "True or False")

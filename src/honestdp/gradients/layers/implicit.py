@@ -1,7 +1,9 @@
 """Convolutions without windows: products that read the input through the kernel, by kernels of a GPU.
 
 Windows are as many times the input as they overlap, nine times for the usual kernel, and to write, keep and read them takes
-longer XX"""
+longer than the products that they are for (docs/notes/convolution.md). A norm and the sum are of the same numbers: gradients are
+kept between the two, or made again by the same operations in the same order.
+"""
 
 from __future__ import annotations
 
