@@ -381,6 +381,34 @@ def test_a_charge_that_cannot_be_asked_about_for_a_lock_is_not_said_to_be_none(
     assert Ledger(address).balance("a").charges == 2
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_said_after_a_commit_is_what_is_there(
+    server: Server, address: Address, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that says it shuts down has committed all the same; one that says it has committed has lost the entry."""
+    import psycopg
+
+    ledger = ledger_of(address)
+    execute = postgres.Connection.execute
+
+    def committed(self: postgres.Connection, query: str, values: Any = None) -> Any:
+        found = execute(self, query, values)
+        if query == "COMMIT" and kept:
+            raise psycopg.errors.AdminShutdown("terminating connection due to administrator command")
+        if query == "COMMIT":
+            undo = "SET session_replication_role = replica; DELETE FROM honestdp.entries WHERE number = 2"
+            server.ask(undo, base(address))
+        return found
+
+    monkeypatch.setattr(postgres.Connection, "execute", committed)
+    if kept:
+        assert ledger.charge("a", spending(), key="1").charged
+    else:
+        with pytest.raises(BrokenChain, match=r"entry 2 was written .* and is not there"):
+            ledger.charge("a", spending(), key="1")
+    assert len(ledger.entries()) == (2 if kept else 1)
+
+
 def test_cut_off_before_the_commit_nothing_is_charged(server: Server, address: Address) -> None:
     ledger_of(address)
     with network(address, server.folder) as (between, through):
