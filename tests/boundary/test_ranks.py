@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 import honestdp
+from honestdp.boundary import slices
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.query import Query, Release
 from honestdp.boundary.ranks import ALONE, Ranks
@@ -117,6 +118,19 @@ def test_another_order_of_the_records_has_another_mark(home: str, tmp_path: Path
     assert mark_of(PrivateData(same), SECRET) == mark_of(PrivateData(homes(tmp_path)[home][0]), SECRET)
     assert mark_of(PrivateData(same), SECRET) != mark_of(PrivateData(other), SECRET)
     assert mark_of(PrivateData(same), SECRET) != mark_of(PrivateData(same), Seed.fixed(2))
+
+
+@pytest.mark.parametrize("whole", [1 << 28, 0])
+def test_labels_and_records_far_behind_count_in_the_mark_whether_all_or_some_are_looked_at(
+    whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "_WHOLE", whole)
+    x, y = torch.arange(2000.0)[:, None], torch.arange(2000.0)
+    behind = torch.cat([x[:1000], x[1000:].flip(0)])
+    mark = mark_of(PrivateData((x, y)), SECRET)
+    assert mark == mark_of(PrivateData((x.clone(), y.clone())), SECRET)
+    assert mark != mark_of(PrivateData((x, y.flip(0))), SECRET)
+    assert mark != mark_of(PrivateData((behind, y)), SECRET)
 
 
 def test_ranks_draw_from_seeds_of_their_own_and_one_process_from_that_of_before() -> None:
