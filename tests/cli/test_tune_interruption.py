@@ -31,7 +31,7 @@ def test_a_stopped_search_says_how_to_go_on_and_goes_on_to_the_same_result(tmp_p
     whole.communicate(timeout=300)
     assert whole.returncode == 0
     result = json.loads((tmp_path / "whole" / "result.json").read_text())
-    assert json.loads(out) == result | {"folder": "a folder"}
+    assert json.loads(out) == result | {"folder": "a folder", "warnings": []}
     for path in sorted((tmp_path / "whole").rglob("*")):
         if path.is_file() and path.name not in ("search.json", "report.html"):
             assert path.read_bytes() == (tmp_path / "a folder" / path.relative_to(tmp_path / "whole")).read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import BrokenChain, KeyEnded, Ledger, NoCharge, NoLedger, Place, StaleCopy, postgres, store
+from honestdp.ledger import BrokenChain, KeyEnded, Ledger, Locked, NoCharge, NoLedger, Place, StaleCopy, postgres, store
 from honestdp.ledger.account import NOTHING, resume_content, resume_key
+from honestdp.ledger.paying import Account
 from honestdp.ledger.transaction import Transaction
 from tests.ledger.small_ledger import BUDGET, in_child, ledger_of, spending
 
@@ -202,3 +204,14 @@ def test_an_entry_that_cannot_follow_is_named(ledger: Ledger, entries: list[tupl
 def test_a_resume_is_the_key_of_no_other_charge() -> None:
     keys = {resume_key(key, count) for key in ("a", "a/1", "a/1/1", "") for count in (1, 2, 11)}
     assert len(keys) == 12
+
+
+def test_a_ledger_that_locks_after_the_charge_does_not_say_that_nothing_was_charged(tmp_path: Path) -> None:
+    account = Account(ledger_of(tmp_path, timeout=0.2), "a", "search")
+    account.ledger.charge("a", spending(), key="search")
+    other = sqlite3.connect(account.ledger.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    for ask in (account.end, lambda: account.resume({"token": "", "after": ""}, lambda token: None)):
+        with pytest.raises(Locked, match=r"nothing more was charged.*What was charged before stays charged"):
+            ask()
+    other.close()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,12 +106,24 @@ class Account:
 
     def end(self) -> None:
         """No copy can go on from here."""
-        self.ledger.end(self.dataset, key=self.key)
+        with _paid_before():
+            self.ledger.end(self.dataset, key=self.key)
 
     def resume(self, last: Mapping[str, str], keep: Callable[[dict[str, str]], None]) -> None:
         """last: the token of the resume before and the one before that, both empty at first. keep: writes this one's, durably."""
-        if last["token"]:
-            self.ledger.resume(self.dataset, key=self.key, token=last["token"], after=last["after"])
-        mine = {"token": secrets.token_hex(16), "after": last["token"]}
-        keep(mine)
-        self.ledger.resume(self.dataset, key=self.key, **mine)
+        with _paid_before():
+            if last["token"]:
+                self.ledger.resume(self.dataset, key=self.key, token=last["token"], after=last["after"])
+            mine = {"token": secrets.token_hex(16), "after": last["token"]}
+            keep(mine)
+            self.ledger.resume(self.dataset, key=self.key, **mine)
+
+
+@contextmanager
+def _paid_before() -> Iterator[None]:
+    """A ledger that is out of reach says that nothing was charged, which is true of the entry alone: the charge came before."""
+    try:
+        yield
+    except (errors.Conflict, errors.Locked, errors.Unreachable) as trouble:
+        words = str(trouble).replace("nothing was charged", "nothing more was charged")
+        raise type(trouble)(f"{words}. What was charged before stays charged, and the same call goes on") from trouble
