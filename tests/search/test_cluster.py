@@ -367,6 +367,22 @@ def test_a_process_of_the_cluster_that_is_told_to_end_ends_and_its_run_is_no_fai
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+def test_a_task_has_one_name_no_event_and_says_nothing_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: list[dict[str, Any]] = []
+    sent: list[tuple[Any, ...]] = []
+    remote = SimpleNamespace(remote=lambda *args: sent.append(args))
+    monkeypatch.setattr(ray, "put", lambda thing: thing)
+    monkeypatch.setattr(ray, "remote", lambda **options: (how.append(options), lambda _: remote)[1])
+    where: Any = SimpleNamespace(resource="CPU", slots=1)
+    pool = Pool(where, Parcels(new_key()), plan=b"sealed", records=[], keep=lambda *_: None)
+    for runs in ((3,), (4, 5)):
+        pool._asked(Task(runs, tuple(range(len(runs))), ("batch", 0)))
+    options = {"num_cpus": 1, "max_retries": 0, "name": "honestdp", "enable_task_events": False}
+    assert how == [{**options, "scheduling_strategy": "SPREAD"}]
+    assert all(key == pool._parcels.key and rest == [b"sealed", []] for key, _, *rest in sent)
+    assert not any(b"runs" in sealed or b"batch" in sealed for _, sealed, *_ in sent)
+
+
 class Stuck:
     """A factory of models that, in a process of the cluster, says which process it is in and waits to be killed, a few times."""
 
