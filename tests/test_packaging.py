@@ -21,7 +21,7 @@ OTHER_NAMES = {
     "absl": "absl-py",
 }  # modules that are not called as what is installed
 # The extra "secure", what torch brings for a GPU, and what a user's model is made of: imported where they are used.
-OPTIONAL = {"grpc", "ray", "flwr", "randomgen", "triton", "transformers"}
+OPTIONAL = {"grpc", "psycopg", "ray", "flwr", "randomgen", "triton", "transformers"}
 
 
 def test_the_wheel_is_made_of_the_packages_in_src_and_of_no_test_and_no_result() -> None:

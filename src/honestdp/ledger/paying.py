@@ -85,7 +85,7 @@ class Account:
 
     def charge(self, spending: Spending, *, what: str, read: bool) -> Balance:
         """Once, however often it is resumed. read: whether records have been read, so that there must be a charge."""
-        if read and not self.is_charged():
+        if read and not self._is_known():
             wanted = "the one that this was charged to when it was begun: in this one the charge is missing"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
         balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
@@ -103,6 +103,13 @@ class Account:
     def is_charged(self) -> bool:
         """Whether the charge is in the ledger now."""
         return any(charge.entry.key == self.key for charge in self.ledger.charges(self.dataset))
+
+    def _is_known(self) -> bool:
+        """Whether this is the ledger that was charged: where there is none, it is not."""
+        try:
+            return self.is_charged()
+        except errors.NoLedger:
+            return False
 
     def end(self) -> None:
         """No copy can go on from here."""
