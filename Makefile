@@ -7,6 +7,10 @@ READY := .venv/.ready
 FEDERATED := .venv/.federated
 CLUSTER := .venv/.cluster
 
+BUDGET := ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
+SEARCH := tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 \
+	--lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
+
 .PHONY: help demo test docs federated cluster lint bench clean
 
 help:
@@ -29,9 +33,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	rm -rf demo
 	mkdir demo
-	$(BIN)/honestdp ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
-	$(BIN)/honestdp tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 \
-		--lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
+	$(BIN)/honestdp $(BUDGET)
+	$(BIN)/honestdp $(SEARCH)
 
 $(FEDERATED): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[federated]'
@@ -47,9 +50,8 @@ $(CLUSTER): $(READY)
 cluster: $(CLUSTER)
 	rm -rf demo
 	mkdir demo
-	$(BIN)/honestdp ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
-	$(BIN)/python -m honestdp.cli.local_cluster --nodes 3 -- honestdp tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm \
-		--space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 --lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
+	$(BIN)/honestdp $(BUDGET)
+	$(BIN)/python -m honestdp.cli.local_cluster --nodes 3 -- honestdp $(SEARCH)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

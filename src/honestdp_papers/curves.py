@@ -6,7 +6,7 @@ steps. Looking draws nothing from any generator, so the runs are the same as wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from honestdp.optimizers.rule import stack_rules
 from honestdp.run import Run
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
-from honestdp_papers.parts import Tell
+from honestdp_papers.parts import Arrays, Tell
 
 _EVALUATED = 1 << 27
 """Numbers of a hidden layer that an evaluation may hold at once on a GPU; a sixteenth of it on a CPU."""
@@ -135,3 +135,26 @@ class Exam:
     def _outputs(self, parameters: dict[str, Tensor]) -> Tensor:
         found: Tensor = functional_call(self._model, parameters, (self._x,))
         return found
+
+
+def train_to_the_end(
+    chunks: Sequence[list[int]],
+    begun: Callable[[list[int]], Population],
+    measures: Mapping[str, Callable[[Tensor], Array]],
+    found: Arrays,
+    *,
+    steps: int,
+    tell: Tell,
+) -> None:
+    """Train chunk by chunk and put into `found` what each measure makes of the last weights, and whether they are `finite`."""
+    for number, chunk in enumerate(chunks):
+        population = begun(chunk)
+        while population.step < steps:
+            population.block()
+            tell((number + population.step / steps) / len(chunks))
+        weights = population.weights()
+        found["finite"][chunk] = torch.isfinite(weights).all(dim=1).cpu().numpy()
+        for name, measure in measures.items():
+            found[name][chunk] = measure(weights)
+        del population, weights
+        free_captured()

@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,13 @@ def described(rule: Any) -> str:
     """A rule by its class and the numbers that are not its defaults: a new option of a rule makes no other identity."""
     given = ((f.name, getattr(rule, f.name)) for f in fields(rule) if getattr(rule, f.name) != f.default)
     return f"{type(rule).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+@lru_cache(maxsize=4)
+def kept_numbers(file: Path) -> dict[str, Any]:
+    """Of a file of numbers beside a module, which were computed where the accountants are."""
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
 
 
 def file_of(part: Part, folder: Path) -> Path:

@@ -75,6 +75,22 @@ def parts_in(module: str, function: str) -> Callable[[bool], Sequence[Part]]:
     return later
 
 
+def trained_in(package: str, name: str, about: str, module: str, parts: str) -> Item:
+    """An item whose parts and finish, which has the item's name, are in one module of the paper's package."""
+    own = f"{package}.{module}"
+    return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
+
+
+def head_in(package: str) -> Callable[[], Head]:
+    """The head that a package's `page` writes, imported when it is asked for."""
+
+    def later() -> Head:
+        page = importlib.import_module(f"{package}.page")
+        return Head(page.settings(), list(page.WORDS), page.CHAPTERS)
+
+    return later
+
+
 def paper(name: str) -> Paper:
     if name not in PAPERS:
         raise HonestdpError(f"PAPER must be a paper's name ({', '.join(PAPERS)}); got {name}")

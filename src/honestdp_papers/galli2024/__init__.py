@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from honestdp_papers.registry import Head, Item, Paper, finish_in, parts_in
+from functools import partial
 
+from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
 
-def _head() -> Head:
-    from honestdp_papers.galli2024.page import CHAPTERS, WORDS, settings
-
-    return Head(settings(), list(WORDS), CHAPTERS)
-
-
-def _trained(name: str, about: str, module: str, parts: str) -> Item:
-    own = f"{__name__}.{module}"
-    return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
-
+_trained = partial(trained_in, __name__)
 
 METHOD = (
     _trained("figure1", "The cosine of sanitised and true gradients against the clip", "cosine", "parts"),
@@ -56,7 +48,7 @@ BEYOND = (
 """Beyond the paper."""
 
 PAPER = Paper(
-    head=_head,
+    head=head_in(__name__),
     name="galli2024",
     title="Online Sensitivity Optimization in Differentially Private Learning",
     citation="Galli, Palamidessi & Cucinotta, AAAI 2024",

@@ -8,18 +8,15 @@ is one method with one seed under all selections, and keeps right answers on the
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from honestdp.boundary.capture import free_captured
 from honestdp.boundary.data import PrivateData, coins
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
@@ -27,7 +24,8 @@ from honestdp.gradients.layout import stack
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space, space_of
 from honestdp.training.chunks import plan_chunks
-from honestdp_papers.curves import placed, seeded
+from honestdp.training.population import Population
+from honestdp_papers.curves import placed, seeded, train_to_the_end
 from honestdp_papers.galli2024.noise import QUICK_K
 from honestdp_papers.galli2024.setting import (
     METHODS,
@@ -54,7 +52,7 @@ from honestdp_papers.galli2024.training import (
     together,
     with_room,
 )
-from honestdp_papers.parts import Arrays, Part, Tell, described
+from honestdp_papers.parts import Arrays, Part, Tell, described, kept_numbers
 
 EPSILON, FRACTION, SPLIT_SEED = 3.0, 0.2, 2024
 SELECTIONS = ("compose", "winner", "papernot-steinke", "envelope")
@@ -126,15 +124,9 @@ def searches(task: Task, method: str, quick: bool) -> list[Search]:
     ]
 
 
-@lru_cache(maxsize=1)
-def _kept() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(NOISES.read_text())
-    return found
-
-
 def kept_spending(search: Search) -> dict[str, Any]:
     """What the search spends, as `honest_noise` wrote it."""
-    found: dict[str, Any] = _kept()[search.key]
+    found: dict[str, Any] = kept_numbers(NOISES)[search.key]
     return found
 
 
@@ -208,19 +200,13 @@ def trained(
     kept = {name: np.zeros(total, np.uint16) for name in sides} | {"finite": np.zeros(total, bool)}
     side = replace(task, records=run.records)
     chunks = plan_chunks(rules, most)
-    for number, chunk in enumerate(chunks):
-        begun = starts[torch.tensor(chunk) % each]
-        own = Seed.fixed(seed).child(chunk[0])
-        population = population_of(intake, side, [rules[i] for i in chunk], noises[chunk], begun, own)
-        while population.step < run.steps:
-            population.block()
-            tell((number + population.step / run.steps) / len(chunks))
-        weights = population.weights()
-        kept["finite"][chunk] = torch.isfinite(weights).all(dim=1).cpu().numpy()
-        for name, exam in exams.items():
-            kept[name][chunk] = exam.measured(weights)
-        del population, weights
-        free_captured()
+
+    def begun(chunk: list[int]) -> Population:
+        own, first = Seed.fixed(seed).child(chunk[0]), starts[torch.tensor(chunk) % each]
+        return population_of(intake, side, [rules[i] for i in chunk], noises[chunk], first, own)
+
+    measures = {name: exam.measured for name, exam in exams.items()}
+    train_to_the_end(chunks, begun, measures, kept, steps=run.steps, tell=tell)
     shape = (len(found), len(seeds), len(candidates))
     sizes = {"held": np.array(int(held.sum())), "tests": np.array(len(test[0]))}
     return {name: values.reshape(shape) for name, values in kept.items()} | sizes

@@ -10,7 +10,6 @@ that of a method with nothing left to search (ours).
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from pathlib import Path
 
 from honestdp_papers.galli2024.setting import (
@@ -24,7 +23,7 @@ from honestdp_papers.galli2024.setting import (
     candidates,
     sized,
 )
-from honestdp_papers.parts import write_whole
+from honestdp_papers.parts import kept_numbers, write_whole
 
 FILE = Path(__file__).with_name("noise.json")
 QUICK_K = 3
@@ -36,17 +35,12 @@ def granularities(quick: bool) -> tuple[int, ...]:
 
 def noise_of(task: Task, epsilon: float, runs: int, quick: bool) -> float:
     """The noise of a grid of so many runs; a stand-in's is that of what it stands in for."""
-    return _kept()["quick" if quick else "full"][_key(task, epsilon, runs)]
+    found: float = kept_numbers(FILE)["quick" if quick else "full"][_key(task, epsilon, runs)]
+    return found
 
 
 def _key(task: Task, epsilon: float, runs: int) -> str:
     return f"{task.name.removesuffix('-standin').removesuffix('-unstrided')}/{epsilon:g}/{runs}"
-
-
-@lru_cache(maxsize=1)
-def _kept() -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = json.loads(FILE.read_text())
-    return found
 
 
 def calibrated(task: Task, epsilon: float, runs: int) -> float:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from honestdp_papers.registry import Head, Item, Paper, finish_in, parts_in
+from functools import partial
 
+from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
 
-def _head() -> Head:
-    from honestdp_papers.koskela2020.page import CHAPTERS, WORDS, settings
-
-    return Head(settings(), list(WORDS), CHAPTERS)
-
-
-def _trained(name: str, about: str, module: str, parts: str) -> Item:
-    own = f"{__name__}.{module}"
-    return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
-
+_trained = partial(trained_in, __name__)
 
 THEORY = (
     Item("lemma1", "The error estimate is of third order", finish_in(f"{__name__}.lemma1", "lemma1")),
@@ -65,7 +57,7 @@ FEDERATED = tuple(
 """Figures 2 to 4 of the supplement: federated averaging."""
 
 PAPER = Paper(
-    head=_head,
+    head=head_in(__name__),
     name="koskela2020",
     title="Learning Rate Adaptation for Differentially Private Learning",
     citation="Koskela & Honkela, AISTATS 2020, with the supplement",

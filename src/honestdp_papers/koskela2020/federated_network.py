@@ -90,10 +90,7 @@ class Network:
     @property
     def weights(self) -> Tensor:
         """`[runs, d]`, in the model's order."""
-        found = torch.zeros(len(self._params), self.layout.width, device=self._params.device)
-        there = self._places >= 0
-        found[:, self._places[there]] = self._params[:, there]
-        return found
+        return self._ordered(self._params)
 
     @weights.setter
     def weights(self, rows: Tensor) -> None:
@@ -108,9 +105,12 @@ class Network:
         """Of the last `differentiate`, `[runs, d]`, in the model's order. Of the large layers it is made for this alone."""
         for name, (hidden, slope) in self._factors.items():
             self._g[name].copy_(hidden.mT @ slope)
-        found = torch.zeros(len(self._params), self.layout.width, device=self._params.device)
+        return self._ordered(self._gradient)
+
+    def _ordered(self, rows: Tensor) -> Tensor:
+        found = torch.zeros(len(rows), self.layout.width, device=rows.device)
         there = self._places >= 0
-        found[:, self._places[there]] = self._gradient[:, there]
+        found[:, self._places[there]] = rows[:, there]
         return found
 
     def make(self, lots: Tensor) -> None:

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from functools import partial
 
-from honestdp_papers.claims import Outcome
-from honestdp_papers.parts import Part
-from honestdp_papers.registry import Finished, Head, Item, Paper
+from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
 
-
-def _finish(module: str, function: str) -> Callable[[Finished, bool], Outcome]:
-    """Imported when called: costs need the accountants, which a bare GPU machine does not have."""
-
-    def later(parts: Finished, quick: bool) -> Outcome:
-        found: Outcome = getattr(importlib.import_module(f"{__name__}.{module}"), function)(parts, quick)
-        return found
-
-    return later
-
-
-def _parts(module: str, function: str) -> Callable[[bool], Sequence[Part]]:
-    def later(quick: bool) -> Sequence[Part]:
-        found: Sequence[Part] = getattr(importlib.import_module(f"{__name__}.{module}"), function)(quick)
-        return found
-
-    return later
-
-
-def _trained(name: str, about: str, module: str, parts: str) -> Item:
-    return Item(name, about, _finish(module, name), _parts(module, parts))
-
-
-def _head() -> Head:
-    from honestdp_papers.mohapatra2022.page import CHAPTERS, WORDS, settings
-
-    return Head(settings(), list(WORDS), CHAPTERS)
+_trained = partial(trained_in, __name__)
 
 
 PAPER = Paper(
-    head=_head,
+    head=head_in(__name__),
     name="mohapatra2022",
     title="The Role of Adaptive Optimizers for Honest Private Hyperparameter Selection",
     citation="Mohapatra, Sasy, He, Kamath & Thakkar, AAAI 2022",
     items=(
-        Item("figure1", "What Liu & Talwar's selection costs against composition", _finish("costs", "figure1")),
-        Item("theorem1", "Liu & Talwar's bound, checked by brute force", _finish("theorem1", "theorem1")),
-        Item("trends", "LT's delta2, and other noises, lots and steps", _finish("trends", "trends")),
-        Item("figure6", "From how many candidates on selection is cheaper", _finish("costs", "figure6")),
-        Item("table1", "The costs of the three searches, and what they cost today", _finish("table1", "table1")),
+        Item(
+            "figure1",
+            "What Liu & Talwar's selection costs against composition",
+            finish_in(f"{__name__}.costs", "figure1"),
+        ),
+        Item("theorem1", "Liu & Talwar's bound, checked by brute force", finish_in(f"{__name__}.theorem1", "theorem1")),
+        Item("trends", "LT's delta2, and other noises, lots and steps", finish_in(f"{__name__}.trends", "trends")),
+        Item("figure6", "From how many candidates on selection is cheaper", finish_in(f"{__name__}.costs", "figure6")),
+        Item(
+            "table1",
+            "The costs of the three searches, and what they cost today",
+            finish_in(f"{__name__}.table1", "table1"),
+        ),
         Item(
             "figure2",
             "Step size against clip on linear regression",
-            _finish("coupling", "figure2"),
-            _parts("regression", "parts"),
+            finish_in(f"{__name__}.coupling", "figure2"),
+            parts_in(f"{__name__}.regression", "parts"),
         ),
-        Item("theorem2", "The optimal step size, predicted and measured", _finish("theorem2", "theorem2")),
+        Item(
+            "theorem2", "The optimal step size, predicted and measured", finish_in(f"{__name__}.theorem2", "theorem2")
+        ),
         _trained("figure3", "180 settings of DPAdam", "defaults", "parts3"),
         _trained("figure4", "DPSGD, DPMomentum and DPAdam, sigma 4", "comparison", "parts4"),
         _trained("figure8", "DPSGD and DPAdam, sigma 2", "comparison", "parts8"),
@@ -69,20 +50,20 @@ PAPER = Paper(
         Item(
             "theorem3",
             "The step size that DPAdam converges to",
-            _finish("effective", "theorem3"),
-            _parts("step_sizes", "parts"),
+            finish_in(f"{__name__}.effective", "theorem3"),
+            parts_in(f"{__name__}.step_sizes", "parts"),
         ),
         Item(
             "computation",
             "Time and memory of a step of DPAdam and DPAdamWOSM",
-            _finish("computation", "computation"),
-            _parts("step_times", "parts"),
+            finish_in(f"{__name__}.computation", "computation"),
+            parts_in(f"{__name__}.step_times", "parts"),
         ),
         Item(
             "honest",
             "Every optimizer's whole grid, and Horizon's single run, at one honest budget",
-            _finish("honest", "honest"),
-            _parts("honest_training", "parts"),
+            finish_in(f"{__name__}.honest", "honest"),
+            parts_in(f"{__name__}.honest_training", "parts"),
         ),
     ),
 )

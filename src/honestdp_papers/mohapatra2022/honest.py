@@ -15,10 +15,11 @@ import numpy as np
 
 from honestdp.search.design import Design
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
+from honestdp_papers.honest_designs import COVERAGE
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
 from honestdp_papers.measured import Measured, counted
 from honestdp_papers.mohapatra2022.honest_cases import Case, case, form_of, stray
-from honestdp_papers.mohapatra2022.honest_noise import COVERAGE, kept
+from honestdp_papers.mohapatra2022.honest_noise import kept
 from honestdp_papers.mohapatra2022.honest_searches import SEARCHES
 from honestdp_papers.mohapatra2022.honest_training import (
     ADULT,

@@ -12,14 +12,11 @@ budget is its.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
-from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
-from honestdp.ledger.spending import Spending
-from honestdp.search.design import Design, Request, design
+from honestdp.search.design import Design
+from honestdp_papers import honest_designs
 from honestdp_papers.mohapatra2022.honest_training import (
     DELTA,
     NOISES,
@@ -30,9 +27,6 @@ from honestdp_papers.mohapatra2022.honest_training import (
     kept_spending,
     searches,
 )
-from honestdp_papers.parts import write_whole
-
-COVERAGE = 0.9
 
 
 def every_search() -> Iterator[Search]:
@@ -44,46 +38,13 @@ def every_search() -> Iterator[Search]:
 
 def calibrated(search: Search) -> Design:
     """The search as the product would set it out."""
-    request = Request(
-        budget=Budget(search.epsilon, DELTA),
-        records=search.task.records,
-        fraction=search.fraction,
-        space=search.space,
-        selection=search.selection,
-        coverage=COVERAGE,
-        metric=None if search.single else Accuracy(),
-    )
-    return design(request)
+    return honest_designs.calibrated(search, Budget(search.epsilon, DELTA), search.task.records)
 
 
 def kept(search: Search) -> Design:
     """The same from the file, without calibrating again."""
-    spent = Spending.from_dict(kept_spending(search))
-    return Design(
-        budget=Budget(search.epsilon, DELTA),
-        records=search.task.records,
-        fraction=search.fraction,
-        space=search.space,
-        candidates=tuple(search.candidates),
-        count=len(search.candidates),
-        selection=spent.selection,
-        reason="",
-        runs=tuple(run for run, _ in spent.runs),
-        metric=None if search.single else Accuracy(),
-        multiplier=spent.score,
-        choice=spent.choice,
-    )
-
-
-def main() -> None:
-    found: dict[str, dict[str, Any]] = {}
-    for search in every_search():
-        if search.key not in found:
-            found[search.key] = calibrated(search).spending.as_dict()
-            print(search.key, f"noise {found[search.key]['runs'][0]['noise']:.4g}", flush=True)
-    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
-    write_whole(NOISES, f"{{\n{lines}\n}}\n".encode())
+    return honest_designs.kept(search, Budget(search.epsilon, DELTA), search.task.records, kept_spending(search))
 
 
 if __name__ == "__main__":
-    main()
+    honest_designs.write(NOISES, every_search(), calibrated)

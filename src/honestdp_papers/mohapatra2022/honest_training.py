@@ -11,11 +11,9 @@ A part is one optimizer on one dataset and model. It keeps right answers on the 
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from honestdp.boundary.capture import free_captured
 from honestdp.boundary.data import PrivateData, coins
 from honestdp.boundary.intake import take_in
 from honestdp.data.named import NamedDataset
@@ -31,9 +28,10 @@ from honestdp.gradients.layout import stack
 from honestdp.run import Run
 from honestdp.search.space import Candidate, Space, space_of
 from honestdp.training.chunks import plan_chunks
-from honestdp_papers.curves import Exam, Plan, most_together, placed, population_of, seeded
+from honestdp.training.population import Population
+from honestdp_papers.curves import Exam, Plan, most_together, placed, population_of, seeded, train_to_the_end
 from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair, Task, model_of, pair_name
-from honestdp_papers.parts import Arrays, Part, Tell, described
+from honestdp_papers.parts import Arrays, Part, Tell, described, kept_numbers
 
 STEPS, DELTA, FRACTION = 1000, 1e-6, 0.2
 EPSILONS = (1.0, 3.0)
@@ -100,15 +98,9 @@ def searches(task: Task, optimizer: str, quick: bool) -> list[Search]:
     return [Search(task, optimizer, selection, epsilon) for epsilon in epsilons(quick) for selection in selections]
 
 
-@lru_cache(maxsize=1)
-def _kept() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(NOISES.read_text())
-    return found
-
-
 def kept_spending(search: Search) -> dict[str, Any]:
     """What the search spends, as `honest_noise` wrote it."""
-    found: dict[str, Any] = _kept()[search.key]
+    found: dict[str, Any] = kept_numbers(NOISES)[search.key]
     return found
 
 
@@ -205,18 +197,13 @@ def trained(make: Callable[[], nn.Module], dataset: NamedDataset, pool: Pool, *,
     found = {name: np.zeros(total, np.uint16) for name in sides} | {"finite": np.zeros(total, bool)}
     plan = Plan(rules, run, pool.repeats, _EVERY, pool.seed)
     chunks = plan_chunks(rules, most_together(dataset, run, place))
-    for number, chunk in enumerate(chunks):
-        begun = starts[torch.tensor(chunk) % each]
-        population = population_of(intake, plan, [rules[i] for i in chunk], begun, chunk[0], noises[chunk].tolist())
-        while population.step < run.steps:
-            population.block()
-            tell((number + population.step / run.steps) / len(chunks))
-        weights = population.weights()
-        found["finite"][chunk] = torch.isfinite(weights).all(dim=1).cpu().numpy()
-        for name, exam in exams.items():
-            found[name][chunk] = exam.right(weights)
-        del population, weights
-        free_captured()
+
+    def begun(chunk: list[int]) -> Population:
+        first = starts[torch.tensor(chunk) % each]
+        return population_of(intake, plan, [rules[i] for i in chunk], first, chunk[0], noises[chunk].tolist())
+
+    measures = {name: exam.right for name, exam in exams.items()}
+    train_to_the_end(chunks, begun, measures, found, steps=run.steps, tell=tell)
     shape = (len(pool.runs), pool.repeats, len(pool.candidates))
     sizes = {"held": np.array(int(held.sum())), "tests": np.array(len(dataset.test_rows))}
     return {name: values.reshape(shape) for name, values in found.items()} | sizes
