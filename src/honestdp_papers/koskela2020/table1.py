@@ -33,6 +33,7 @@ from honestdp_papers.koskela2020.table1_noise import (
 from honestdp_papers.koskela2020.training import (
     ADADP,
     PUBLISHED,
+    REPEATS,
     Grid,
     epochs_of,
     grid_part,
@@ -45,7 +46,6 @@ from honestdp_papers.measured import Measured, accuracy, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 
-REPEATS = 6
 SEARCHES, QUICK_SEARCHES = 2000, 400
 SUPPLEMENT = {
     -9: (63.86, 0.11, 601.04),
