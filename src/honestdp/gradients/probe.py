@@ -208,12 +208,13 @@ class Probe:
         return drew(inputs.first(self.x).device, 0)
 
     def bytes_kept(self) -> int:
-        """How many bytes autograd keeps for the backward pass of one example."""
+        """How many bytes autograd keeps for the backward pass of one example, besides the parameters, which all examples share."""
         params = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
+        shared = {value.untyped_storage().data_ptr() for value in params.values()}
         saved: dict[int, int] = {}  # bytes by address
 
         def pack(value: Tensor) -> Tensor:
-            if not isinstance(value, nn.Parameter) and not value.is_leaf:
+            if not value.is_leaf and value.untyped_storage().data_ptr() not in shared:
                 saved[value.data_ptr()] = value.nbytes
             return value
 
