@@ -208,7 +208,7 @@ class Probe:
         return drew(inputs.first(self.x).device, 0)
 
     def bytes_kept(self) -> int:
-        """How many bytes autograd keeps for the backward pass of one example, besides the parameters, which all examples share."""
+        """How many bytes autograd keeps for the backward pass of one example, besides the parameters, which all share."""
         params = {name: value[0].detach().requires_grad_() for name, value in self.params.items()}
         shared = {value.untyped_storage().data_ptr() for value in params.values()}
         saved: dict[int, int] = {}  # bytes by address
