@@ -17,6 +17,7 @@ from honestdp.checks import InvalidArgument
 
 _SCHEME = re.compile(r"postgres(ql)?://", re.IGNORECASE)
 _COLLAPSED = re.compile(r"postgres(ql)?:/", re.IGNORECASE)  # as pathlib makes it of an address
+_ANY_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
 
 
@@ -94,6 +95,10 @@ def place_of(named: object, *, argument: str = "ledger") -> Place:
     if isinstance(text, str) and _COLLAPSED.match(text):
         wanted = "postgresql://USER@HOST/DATABASE with two slashes, as text: a Path takes one of them away"
         raise InvalidArgument(argument, "postgresql:/...", wanted)
+    if isinstance(text, str) and (other := _ANY_SCHEME.match(text)):
+        raise InvalidArgument(
+            argument, f"{other[0]}...", "the path of a file, or an address postgresql://USER@HOST/DATABASE"
+        )
     return Path(named)
 
 
