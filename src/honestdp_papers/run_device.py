@@ -14,6 +14,7 @@ import fnmatch
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp_papers.parts import RESULTS, STALE, Part, changed, make_all, state
@@ -83,9 +84,10 @@ def check_device(device: str) -> None:
 
 
 class Lines:
-    """Progress as lines: where there is no terminal a bar would be noise."""
+    """Progress as lines: where there is no terminal a bar would be noise. file: where they go, standard output if left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
         self._began = time.monotonic()
         self._said = -1e9
         self._part = ""
@@ -97,7 +99,7 @@ class Lines:
         self._part, self._said = name, now
         spent = now - self._began
         left = f"{spent / done * (total - done):5.0f} s left" if done > 0 else ""
-        print(f"{100 * done / total:5.1f} %  {spent:5.0f} s  {left:>12}  {name}", flush=True)
+        print(f"{100 * done / total:5.1f} %  {spent:5.0f} s  {left:>12}  {name}", file=self._file, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""How far a tuning-free rule is from the best of 48 DPSGD candidates, over settings that a seed draws: what a rule is judged by.
+
+    python benchmarks/suite.py --quick                                    # five tiny settings of digits, on a CPU, two minutes
+    python benchmarks/suite.py --seed A --list                            # the settings, what is done, and what it will take
+    HONESTDP_DATA=folder python benchmarks/suite.py --seed A --rules horizon horizon:average=True --device cuda
+    python benchmarks/suite.py --seed A --rules horizon --report          # tables of what there is; nothing is trained
+    python benchmarks/suite.py --prepare carry/suite                      # the data, for a machine with torch and numpy alone
+
+Settings (`suite_settings.py`) are drawn over datasets, models, noise, lot, steps and records: seed A is for development, B for
+one judgement, any other word or number for another. For each the oracle's candidates (12 step sizes x 4 clips) are trained with
+repeats, and every rule of `--rules`, all as populations on one device (`suite_work.py`). Every part is a file below `--out`,
+made whole or not at all: the same command goes on where it was stopped, and a new rule is trained beside the oracle that is
+there. Then the gaps between a rule and the best candidate, by family (`suite_report.py`).
+
+`--define FILE` takes rules of one's own from a file of Python. It needs torch, numpy and honestdp's source. A setting whose data
+are not here, or that fails, is said and left out; exit code 1 then, and 3 where `--seconds` were over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+
+from honestdp.checks import HonestdpError, InvalidArgument  # noqa: E402
+from honestdp_papers.parts import DONE, STALE, make_all, state  # noqa: E402
+from honestdp_papers.run_device import Lines, check_device  # noqa: E402
+from suite_data import prepare  # noqa: E402
+from suite_report import as_dict, found, tables  # noqa: E402
+from suite_settings import Setting, settings  # noqa: E402
+from suite_work import Named, check_distinct, parts_of, rules_of  # noqa: E402
+
+RESULTS = HERE.parent / "results" / "suite"
+SETTINGS, QUICK = 48, 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--seed", default="A", help="A for development, B for one judgement, or any other word; A if left out"
+    )
+    parser.add_argument(
+        "--settings", type=int, help=f"how many, from the first; {SETTINGS} if left out, {QUICK} with --quick"
+    )
+    parser.add_argument(
+        "--rules", nargs="*", default=["horizon"], help="names, with numbers as in adam:clip=1.0; horizon if left out"
+    )
+    parser.add_argument("--define", type=Path, help="a file of Python that defines rules of one's own")
+    parser.add_argument(
+        "--only", default="*", help="the settings of a pattern, such as 'A-01*' or '*residual*', or several by commas"
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda or cpu")
+    parser.add_argument("--seconds", type=float, help="begin no training after so long")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="where what was measured is kept; results/suite if left out"
+    )
+    parser.add_argument("--keep-stale", action="store_true", help="leave trainings as they are that other code made")
+    parser.add_argument("--quick", action="store_true", help="tiny settings of digits, each once")
+    parser.add_argument("--list", action="store_true", help="show the settings, and train nothing")
+    parser.add_argument("--report", action="store_true", help="show what was found, and train nothing")
+    parser.add_argument("--json", action="store_true", help="results as JSON; progress goes to standard error")
+    parser.add_argument(
+        "--prepare", type=Path, metavar="FOLDER", help="write the data that settings need there, and stop"
+    )
+    try:
+        return _done(parser.parse_args(arguments))
+    except (HonestdpError, OSError) as error:
+        print("suite: error: " + " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("suite: stopped; what is done is kept: run the same again to go on", file=sys.stderr)
+        return 130
+
+
+def _done(asked: argparse.Namespace) -> int:
+    if asked.prepare is not None:
+        prepare(asked.prepare)
+        return 0
+    if asked.settings is not None and asked.settings < 1:
+        raise InvalidArgument("--settings", asked.settings, "a whole number of at least 1")
+    if not asked.seed.isalnum():
+        raise InvalidArgument("--seed", asked.seed, "letters and digits: it is in the names of files")
+    rules = rules_of(asked.rules, asked.define)
+    check_distinct(rules)
+    every = settings(asked.seed, asked.settings or (QUICK if asked.quick else SETTINGS), quick=asked.quick)
+    wanted = [
+        each
+        for each in every
+        if any(fnmatch.fnmatch(f"{each.name} {each}", f"*{one}*") for one in asked.only.split(","))
+    ]
+    if not wanted:
+        raise InvalidArgument("--only", asked.only, "a pattern of some setting; --list shows them")
+    folder = asked.out / ("quick" if asked.quick else "parts")
+    if asked.list:
+        _listed(wanted, rules, folder, as_json=asked.json)
+        return 0
+    code = 0 if asked.report else _trained(asked, wanted, rules, folder)
+    rows = found(wanted, rules, folder)
+    print(json.dumps(as_dict(rows, rules), indent=1) if asked.json else "\n" + tables(rows, rules), flush=True)
+    return code
+
+
+def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, as_json: bool) -> None:
+    lines, total, left = [], 0.0, 0.0
+    for setting in wanted:
+        parts = parts_of(setting, rules)
+        states = [state(part, folder) for part in parts]
+        takes = sum(part.weight for part in parts)
+        total += takes
+        left += sum(part.weight for part, now in zip(parts, states, strict=True) if now != DONE)
+        lines.append(
+            {
+                "setting": setting.identity,
+                "seconds": round(takes, 1),
+                "parts": dict(zip([p.name for p in parts], states, strict=True)),
+            }
+        )
+        if not as_json:
+            counts = ", ".join(f"{states.count(each)} {each}" for each in dict.fromkeys(states))
+            print(f"{setting.name}  {takes:6.1f} s  {counts:<18}  {setting}")
+    if as_json:
+        print(json.dumps({"settings": lines, "seconds": round(total), "seconds left": round(left)}, indent=1))
+    else:
+        print(f"{total:.0f} s on one H200 in all, roughly; {left:.0f} s are left")
+
+
+def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequence[Named], folder: Path) -> int:
+    """Train what is not there yet, setting by setting. 0, 1 where something failed, or 3 where time was over."""
+    check_device(asked.device)
+    logging.getLogger("honestdp").setLevel(logging.ERROR)  # that data were trained on before, which is the point here
+    warnings.simplefilter("ignore")
+    enough = (DONE, STALE) if asked.keep_stale else (DONE,)
+    todo = [[part for part in parts_of(setting, rules) if state(part, folder) not in enough] for setting in wanted]
+    weights = [sum(part.weight for part in parts) for parts in todo]
+    began, progress, troubles = time.monotonic(), Lines(sys.stderr), []
+    print(
+        f"{sum(map(len, todo))} parts to make, {sum(weights):.0f} s on one H200, roughly", file=sys.stderr, flush=True
+    )
+    for number, (setting, parts) in enumerate(zip(wanted, todo, strict=True)):
+        spent, before = time.monotonic() - began, sum(weights[:number])
+        left = None if asked.seconds is None else asked.seconds - spent
+
+        def tell(name: str, done: float, total: float, before: float = before) -> None:
+            progress(name, before + done, sum(weights))
+
+        try:
+            if not make_all(parts, folder, asked.device, seconds=left, keep_stale=asked.keep_stale, tell=tell):
+                print("suite: stopped in time; run the same again to go on", file=sys.stderr)
+                return 3
+        except Exception as trouble:  # of one setting: the others go on
+            troubles.append(setting.name)
+            said = " ".join(str(trouble).split())[:300]
+            print(
+                f"suite: left out: {setting.name} ({setting}): {type(trouble).__name__}: {said}",
+                file=sys.stderr,
+                flush=True,
+            )
+    if troubles:
+        print(f"suite: {len(troubles)} settings are not whole: {', '.join(troubles)}", file=sys.stderr)
+    return 1 if troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
