@@ -27,6 +27,16 @@ def environment_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """What a process has written every other one reads, killed or not: to wait for the disk guards against power loss alone,
+    which no test makes. (SQLite and the processes that tests start wait as ever.)
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def no_process_outlives_the_tests() -> Iterator[None]:
     adopt_orphans()
     before = living_children()

@@ -273,13 +273,22 @@ class Outcome:
 
 
 def searches(made: Design, start: float, *, blocks: int, each: int) -> list[Outcome]:
-    """Searches by the real code, with the operating system's randomness.
+    """Searches by the real code, with the operating system's randomness: all that `growing` comes to."""
+    *_, found = growing(made, start, blocks=blocks, each=each)
+    return found
+
+
+def growing(made: Design, start: float, *, blocks: int, each: int) -> Iterator[list[Outcome]]:
+    """The searches made so far, after each block of them.
 
     The runs of `each` searches are trained as one population, which is what a population is for; all else every search does by
     itself: its draws, its scores, its winner. The searches of a block share the coins of the split.
     """
+    found: list[Outcome] = []
     with rehearsed_once():
-        return [found for _ in range(blocks) for found in _block(made, start, each)]
+        for _ in range(blocks):
+            found = [*found, *_block(made, start, each)]
+            yield found
 
 
 @contextmanager

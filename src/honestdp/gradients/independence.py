@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs
+from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
 from honestdp.gradients.unusual import unusual_pools
@@ -136,6 +136,10 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
     """Refuse a model whose outputs for one example depend on another, in lots of up to so many examples, or that keeps what
     it saw.
     """
+    passed_trials.once("mixing", lambda: _try_mixing(probe, examples), probe, examples=examples)
+
+
+def _try_mixing(probe: Probe, examples: int) -> None:
     few = probe.runs * LOT
     trains = any(module.training for module in probe.model.modules())
     _refuse_unusual(Asked(probe, probe.pool(few), few, True))
@@ -154,6 +158,10 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
 
 def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
     """The same for a model that is only run forward, in eval() mode."""
+    passed_trials.once("mixing in eval", lambda: _try_mixing_in_eval(probe, examples), probe, examples=examples)
+
+
+def _try_mixing_in_eval(probe: Probe, examples: int) -> None:
     few = 2 * LOT
     _refuse_unusual(Asked(probe, probe.pool(few), few, False))
     wide = max(few, examples)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs
+from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.independence import same, with_rows
 from honestdp.gradients.outputs import main
@@ -44,6 +44,12 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
     of one size are compared alone; what a lot's size does to it is out of the question where it is shown one example at
     a time.
     """
+    about = (y.shape[2:], y.dtype, y.device)
+    trial = partial(_try_mixing_loss, probe, loss, y, examples)
+    return passed_trials.once("loss", trial, probe, *about, examples=examples, loss=loss)
+
+
+def _try_mixing_loss(probe: Probe, loss: Loss, y: Tensor, examples: int) -> Manner:
     n, choosing, drawing = max(examples, probe.runs * LOT), False, False
     for scale, whole in ((1, False), (30, True)):
         x, fresh = probe.pool(n, huge=30), probe.fresh()

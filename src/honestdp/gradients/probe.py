@@ -133,6 +133,15 @@ class Probe:
             return torch.ones_like(x)
         return x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 2))].expand(x.shape).clone()
 
+    @contextmanager
+    def drawing_apart(self) -> Iterator[None]:
+        """Within, numbers are drawn as from here on; afterwards those that follow are the same as if none had been."""
+        before = self._generator.get_state()
+        try:
+            yield
+        finally:
+            self._generator.set_state(before)
+
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers of the dtype of the parameters."""
         return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(self._like)
