@@ -3,8 +3,8 @@
 The supplement's network alone: images of 3 by 32 by 32, two convolutions of 64 channels, each followed by a pool of 3 by 2. A
 program of a convolution reads the windows where they lie, so that none are written out. Activations are `[examples, places, 64]`;
 examples of one run lie side by side. What a pool picked is kept as one of 9 places. Factors of the
-convolutions are rounded to half precision, slopes after they were multiplied by `SCALE`, those of dense layers to TF32: 10 bits
-either way. Sums are float32.
+convolutions are kept in half precision, slopes after they were multiplied by `SCALE`; those of dense layers are rounded to TF32:
+10 bits either way. Sums are float32.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def conv1(images, index, weights, out, picked, stride, LOT: tl.constexpr, BLOCK:
         best = tl.where(better, value, best)
         which = tl.where(better, q, which)
     to = (example * 196 + place)[:, None] * 64 + channel[None, :]
-    tl.store(out + to, tl.where(best < 0, 0.0, best), mask=inside[:, None])
+    tl.store(out + to, tl.where(best < 0, 0.0, best).to(tl.float16), mask=inside[:, None])
     tl.store(picked + to, which.to(tl.uint8), mask=inside[:, None])
 
 
@@ -55,7 +55,7 @@ def conv1_weights(images, index, slopes, picked, out, BLOCK: tl.constexpr):
         inside = place < 196
         corner = (place // 14) * 64 + (place % 14) * 2
         at = (example * 196 + place)[:, None] * 64 + channel[None, :]
-        slope = tl.load(slopes + at, mask=inside[:, None], other=0) * SCALE
+        slope = tl.load(slopes + at, mask=inside[:, None], other=0)
         which = tl.load(picked + at, mask=inside[:, None], other=9).to(tl.int32)
         for q in tl.static_range(9):
             where = (corner + (q // 3) * 32 + q % 3)[None, :] + window[:, None]
@@ -68,7 +68,7 @@ def conv1_weights(images, index, slopes, picked, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def conv2(hidden, weights, bias, out, stride, LOT: tl.constexpr, BLOCK: tl.constexpr):
-    """`[examples, 196, 64]` -> `[examples, 144, 64]`, before the pool. weights: `[9, 64, 64]` of each run."""
+    """`[examples, 196, 64]` -> `[examples, 144, 64]`, before the pool. weights: `[9, 64, 64]` of each run, in half precision."""
     run, channel = tl.program_id(0).to(tl.int64), tl.arange(0, 64)
     row = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = row < LOT * 144
@@ -78,8 +78,8 @@ def conv2(hidden, weights, bias, out, stride, LOT: tl.constexpr, BLOCK: tl.const
     for tap in tl.static_range(9):
         at = (corner + (tap // 3) * 14 + tap % 3)[:, None] * 64 + channel[None, :]
         a = tl.load(hidden + at, mask=inside[:, None], other=0)
-        w = tl.load(weights + run * stride + tap * 4096 + channel[:, None] * 64 + channel[None, :])
-        total += tl.dot(a.to(tl.float16), w.to(tl.float16))
+        w = tl.load(weights + run * 36864 + tap * 4096 + channel[:, None] * 64 + channel[None, :])
+        total += tl.dot(a, w)
     total += tl.load(bias + run * stride + channel)[None, :]
     tl.store(out + (example * 144 + place)[:, None] * 64 + channel[None, :], total, mask=inside[:, None])
 
@@ -105,7 +105,7 @@ def pool2(values, out, picked):
 
 @triton.jit
 def pool2_back(slopes, pooled, picked, out, BLOCK: tl.constexpr):
-    """The slope of each place before the pool, `[examples, 144, 64]`: of up to four windows that may have picked it."""
+    """The slope of each place before the pool, `[examples, 144, 64]`, scaled: of up to four windows that may have picked it."""
     example, channel = tl.program_id(0).to(tl.int64), tl.arange(0, 64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < 144
@@ -120,12 +120,13 @@ def pool2_back(slopes, pooled, picked, out, BLOCK: tl.constexpr):
         alive = tl.load(pooled + at, mask=there[:, None], other=0) > 0
         slope = tl.load(slopes + at, mask=there[:, None], other=0)
         total += tl.where((which == (dy * 3 + dx)[:, None]) & alive, slope, 0.0)
-    tl.store(out + (example * 144 + place)[:, None] * 64 + channel[None, :], total, mask=inside[:, None])
+    to = (example * 144 + place)[:, None] * 64 + channel[None, :]
+    tl.store(out + to, (total * SCALE).to(tl.float16), mask=inside[:, None])
 
 
 @triton.jit
-def conv2_back(slopes, weights, hidden, out, stride, LOT: tl.constexpr, BLOCK: tl.constexpr):
-    """The slope of the first hidden layer, `[examples, 196, 64]`, 0 where it was 0."""
+def conv2_back(slopes, weights, hidden, out, LOT: tl.constexpr, BLOCK: tl.constexpr):
+    """The slope of the first hidden layer, `[examples, 196, 64]`, scaled as those it is made of, 0 where the layer was 0."""
     run, channel = tl.program_id(0).to(tl.int64), tl.arange(0, 64)
     row = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = row < LOT * 196
@@ -137,11 +138,11 @@ def conv2_back(slopes, weights, hidden, out, stride, LOT: tl.constexpr, BLOCK: t
         there = inside & (up >= 0) & (up < 12) & (left >= 0) & (left < 12)
         at = (example * 144 + up * 12 + left)[:, None] * 64 + channel[None, :]
         a = tl.load(slopes + at, mask=there[:, None], other=0)
-        w = tl.load(weights + run * stride + tap * 4096 + channel[:, None] * 64 + channel[None, :])
-        total += tl.dot((a * SCALE).to(tl.float16), tl.trans(w.to(tl.float16)))
+        w = tl.load(weights + run * 36864 + tap * 4096 + channel[:, None] * 64 + channel[None, :])
+        total += tl.dot(a, tl.trans(w))
     to = (example * 196 + place)[:, None] * 64 + channel[None, :]
     alive = tl.load(hidden + to, mask=inside[:, None], other=0) > 0
-    tl.store(out + to, tl.where(alive, total / SCALE, 0.0), mask=inside[:, None])
+    tl.store(out + to, tl.where(alive, total, 0.0).to(tl.float16), mask=inside[:, None])
 
 
 @triton.jit
@@ -157,11 +158,11 @@ def conv2_weights(hidden, slopes, out, out_bias, stride, LOT: tl.constexpr, BLOC
         a = tl.load(hidden + corner[None, :] * 64 + channel[:, None], mask=inside[None, :], other=0)
         at = (example * 144 + place)[:, None] * 64 + channel[None, :]
         slope = tl.load(slopes + at, mask=inside[:, None], other=0)
-        total += tl.dot(a.to(tl.float16), (slope * SCALE).to(tl.float16))
-        bias += tl.sum(slope, 0)
+        total += tl.dot(a, slope)
+        bias += tl.sum(slope.to(tl.float32), 0)
     tl.store(out + run * stride + tap * 4096 + channel[:, None] * 64 + channel[None, :], total / SCALE)
     if tap == 0:
-        tl.store(out_bias + run * stride + channel, bias)
+        tl.store(out_bias + run * stride + channel, bias / SCALE)
 
 
 SGD, FIRST, SECOND, ADAM = (tl.constexpr(number) for number in range(4))

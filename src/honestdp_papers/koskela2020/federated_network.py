@@ -1,35 +1,36 @@
 """The federated network of many runs at once on a GPU: gradients of whole lots and the rules' updates, captured as a graph.
 
-What it computes is what `local_steps` computes by torch and the rules themselves; `compare` makes a few steps of both and
-refuses where they differ, before anything is trained. Nothing is private here, so no gradient of a single image is needed.
+What it computes is what `local_steps` computes by torch and the rules themselves; `federated_compare` makes a few steps of both
+and refuses where they differ, before anything is trained. Nothing is private here, so no gradient of a single image is needed.
 Weights lie in an order of their own, every layer `[inputs, outputs]`, so that products read them as they are. Dense products are
 TF32, as those of the convolutions (`federated_kernels`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from honestdp.checks import HonestdpError
-from honestdp.gradients.layout import Layout, layout_of, stack
+from honestdp.gradients.layout import Layout, layout_of
 from honestdp.optimizers import ADADP, SGD, Adam, Rule
 from honestdp.optimizers.adadp import FASTER, SLOWER
 from honestdp.optimizers.adam import XI
-from honestdp_papers.curves import seeded
 from honestdp_papers.koskela2020 import federated_kernels as kernels
-from honestdp_papers.koskela2020.local_steps import LocalSteps, Side, sides_of
+from honestdp_papers.koskela2020.local_steps import Side, sides_of
 
 UNROLL = 20
 """Steps of a graph; even, for an iteration of ADADP is two."""
-APART, ALIKE = 0.1, 0.01
-"""By how much of themselves gradients may differ, where a rounding to 10 bits wakes and silences units, and what rules make of
-one gradient."""
 _BLOCK = 1024
-_TILE = (64, 128)
+LAUNCH: dict[str, dict[str, int]] = {
+    "conv1": {"BLOCK": 32}, "conv1_weights": {"BLOCK": 32},
+    "conv2": {"BLOCK": 64}, "conv2_weights": {"BLOCK": 64}, "conv2_back": {"BLOCK": 64},
+    "_SGD": {"ROWS": 64, "COLUMNS": 128}, "_ADADP": {"ROWS": 64, "COLUMNS": 128}, "_Adam": {"ROWS": 64, "COLUMNS": 128},
+}  # fmt: skip
+"""Tiles of the kernels, and of the updates of the large layers; `benchmarks/federated_network.py --tiles` seeks the fastest."""
 _LARGE = ("dense1", "dense2")
 _SHAPES = {
     "conv1": (28, 64), "conv2": (576, 64), "bias2": (64,), "shift1": (500,), "shift2": (500,), "dense3": (500, 10),
@@ -78,8 +79,9 @@ class Network:
             _update(side, self._params[side.rows], self._gradient[side.rows]) for side in sides_of(rules, device)
         ]
         self._lots = torch.zeros(UNROLL, self._examples, dtype=torch.int32, device=device)
-        self._h1, self._slope1 = self._blank(196, 64), self._blank(196, 64)
-        self._z2, self._slope2 = self._blank(144, 64), self._blank(144, 64)
+        self._half2 = torch.zeros(runs, 576, 64, dtype=torch.float16, device=device)
+        self._h1, self._slope1 = self._blank(196, 64).half(), self._blank(196, 64).half()
+        self._z2, self._slope2 = self._blank(144, 64), self._blank(144, 64).half()
         self._h2, self._each = self._blank(25, 64), self._blank(28, 64)
         self._pick1, self._pick2 = self._blank(196, 64).to(torch.uint8), self._blank(25, 64).to(torch.uint8)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -107,6 +109,11 @@ class Network:
             self._g[name].copy_(hidden.mT @ slope)
         return self._ordered(self._gradient)
 
+    def moments(self) -> list[tuple[slice, float, Tensor]]:
+        """Of runs of Adam: which they are, beta1, and a copy of their first moment, `[runs, d]`, in the model's order."""
+        adams = [update for update in self._updates if isinstance(update, _Adam)]
+        return [(adam.rows, adam.betas[0], self._ordered(adam.memory[0])) for adam in adams]
+
     def _ordered(self, rows: Tensor) -> Tensor:
         found = torch.zeros(len(rows), self.layout.width, device=rows.device)
         there = self._places >= 0
@@ -115,7 +122,7 @@ class Network:
 
     def make(self, lots: Tensor) -> None:
         """Local steps from the weights as they are. lots: which images, `[steps, runs, lot]`; whole graphs of them."""
-        with _tf32():
+        with tf32():
             if self._graph is None:
                 self._graph = self._captured()
             for some in lots.view(-1, UNROLL, self._examples):
@@ -155,11 +162,12 @@ class Network:
 
     def _forward(self, lot: Tensor) -> None:
         runs, size, w = len(self._params), self.lot, self._w
-        kernels.conv1[(self._examples, 7)](
-            self._images, lot, w["conv1"], self._h1, self._pick1, self._width, LOT=size, BLOCK=32
+        self._half2.copy_(w["conv2"])
+        kernels.conv1[(self._examples, -(-196 // LAUNCH["conv1"]["BLOCK"]))](
+            self._images, lot, w["conv1"], self._h1, self._pick1, self._width, LOT=size, **LAUNCH["conv1"]
         )
-        kernels.conv2[(runs, -(-size * 144 // 64))](
-            self._h1, w["conv2"], w["bias2"], self._z2, self._width, LOT=size, BLOCK=64
+        kernels.conv2[(runs, -(-size * 144 // LAUNCH["conv2"]["BLOCK"]))](
+            self._h1, self._half2, w["bias2"], self._z2, self._width, LOT=size, **LAUNCH["conv2"]
         )
         kernels.pool2[(self._examples,)](self._z2, self._h2, self._pick2)
 
@@ -180,15 +188,17 @@ class Network:
         return torch.bmm(slope1, w["dense1"].mT)
 
     def _backward(self, lot: Tensor, slope: Tensor) -> None:
-        runs, size, w, g = len(self._params), self.lot, self._w, self._g
+        runs, size, g = len(self._params), self.lot, self._g
         kernels.pool2_back[(self._examples, 3)](slope, self._h2, self._pick2, self._slope2, BLOCK=64)
         kernels.conv2_weights[(runs, 9)](
-            self._h1, self._slope2, g["conv2"], g["bias2"], self._width, LOT=size, BLOCK=64
+            self._h1, self._slope2, g["conv2"], g["bias2"], self._width, LOT=size, **LAUNCH["conv2_weights"]
         )
-        kernels.conv2_back[(runs, -(-size * 196 // 64))](
-            self._slope2, w["conv2"], self._h1, self._slope1, self._width, LOT=size, BLOCK=64
+        kernels.conv2_back[(runs, -(-size * 196 // LAUNCH["conv2_back"]["BLOCK"]))](
+            self._slope2, self._half2, self._h1, self._slope1, LOT=size, **LAUNCH["conv2_back"]
         )
-        kernels.conv1_weights[(self._examples,)](self._images, lot, self._slope1, self._pick1, self._each, BLOCK=32)
+        kernels.conv1_weights[(self._examples,)](
+            self._images, lot, self._slope1, self._pick1, self._each, **LAUNCH["conv1_weights"]
+        )
         torch.sum(self._each.view(runs, size, 28, 64), 1, out=g["conv1"])
 
 
@@ -196,16 +206,18 @@ class _Update:
     """One kind of rule, on its rows of weights and gradients. memory: what it keeps from step to step."""
 
     def __init__(self, side: Side, params: Tensor, gradient: Tensor) -> None:
-        self._rule, self._rows, self._params, self._gradient = side.rule, side.rows, params, gradient
+        self.rows, self._params, self._gradient = side.rows, params, gradient
         self._width = params.shape[1]
         device = params.device
         self._small = sum(torch.Size(shape).numel() for name, shape in _SHAPES.items() if name not in _LARGE)
         self._blocks = -(-self._small // _BLOCK)
-        self._tiles = [(-(-rows // _TILE[0]), -(-columns // _TILE[1])) for rows, columns in map(_SHAPES.get, _LARGE)]  # type: ignore[misc]
+        self._launch = dict(LAUNCH[type(self).__name__])
+        down, right = self._launch["ROWS"], self._launch["COLUMNS"]
+        self._tiles = [(-(-_SHAPES[name][0] // down), -(-_SHAPES[name][1] // right)) for name in _LARGE]
         parts = self._blocks + sum(a * b for a, b in self._tiles)
         self._errors = torch.zeros(len(params), parts, device=device)
         self._rates, self._mend = torch.as_tensor(side.rule.lr).clone(), torch.ones(2, device=device)  # type: ignore[attr-defined]
-        self._betas = (0.0, 0.0)
+        self.betas = (0.0, 0.0)
         self.memory: list[Tensor] = []
 
     @property
@@ -219,7 +231,7 @@ class _Update:
         """All weights. way: of `federated_kernels`."""
         first, second = [*self.memory, self._params, self._params][:2]  # what a way does not have it does not read
         kept = (first, second, self._rates, self._mend, self._errors, self._width, self._errors.shape[1])
-        constants = {"WAY": way, "BETA1": self._betas[0], "BETA2": self._betas[1], "XI": XI}
+        constants = {"WAY": way, "BETA1": self.betas[0], "BETA2": self.betas[1], "XI": XI}
         kernels.move[(len(self._params), self._blocks)](
             self._params, self._gradient, *kept, self._small, **constants, BLOCK=_BLOCK
         )
@@ -227,8 +239,8 @@ class _Update:
         for name, tiles in zip(_LARGE, self._tiles, strict=True):
             (hidden, slope), (rows, columns) = factors[name], _SHAPES[name]
             kernels.move_dense[(len(self._params), *tiles)](
-                hidden[self._rows], slope[self._rows], self._params, *kept, part, offset, **constants,
-                LOT=hidden.shape[1], IN=rows, OUT=columns, ROWS=_TILE[0], COLUMNS=_TILE[1],
+                hidden[self.rows], slope[self.rows], self._params, *kept, part, offset, **constants,
+                LOT=hidden.shape[1], IN=rows, OUT=columns, **self._launch,
             )  # fmt: skip
             part, offset = part + tiles[0] * tiles[1], offset + rows * columns
 
@@ -245,7 +257,7 @@ class _Adam(_Update):
         betas = torch.stack(
             [torch.as_tensor(beta)[0] for beta in (side.rule.beta1, side.rule.beta2)]
         )  # one pair for all
-        self._exact, self._betas = betas.double(), (float(betas[0]), float(betas[1]))
+        self._exact, self.betas = betas.double(), (float(betas[0]), float(betas[1]))
         made = torch.zeros((), dtype=torch.float64, device=params.device)
         self.memory = [torch.zeros_like(params), torch.zeros_like(params), made]
 
@@ -285,38 +297,8 @@ def _update(side: Side, params: Tensor, gradient: Tensor) -> _Update:
     return kinds[type(side.rule)](side, params, gradient)
 
 
-def compare(plain: LocalSteps, ours: Network, make: Callable[[], nn.Module], lots: Tensor) -> None:
-    """Refuse to train where the kernels differ from torch and the rules themselves, in gradients or in what is made of them.
-
-    lots: `[steps, runs, lot]`; the first four steps are made, which are two iterations of ADADP.
-    """
-    start = stack([seeded(make, 0)], plain.layout, lots.device).repeat(lots.shape[1], 1)
-    plain.weights = ours.weights = start
-    for number, lot in enumerate(lots[:4]):
-        exact = plain.gradient(lot)
-        with _tf32():
-            ours.step(lot.flatten(), second=number % 2 == 1)
-            gradient = ours.gradient
-        _refuse("gradients", (gradient - exact).norm(dim=1) / exact.norm(dim=1), APART)
-        before = plain.weights
-        plain.update(gradient)
-        went = (plain.weights - before).norm(dim=1)
-        apart = (ours.weights - plain.weights).norm(dim=1)
-        _refuse("weights", torch.where(went > 0, apart / went, apart), ALIKE)
-        _refuse("step sizes", (ours.step_sizes / plain.step_sizes - 1).abs().nan_to_num(0), ALIKE)
-
-
-def _refuse(what: str, apart: Tensor, most: float) -> None:
-    worst = float(apart.max())
-    if not worst <= most:
-        raise HonestdpError(
-            f"the kernels of the federated network are wrong here: {what} differ from torch's by {worst:.3g} of them, where "
-            f"{most:g} is allowed"
-        )
-
-
 @contextmanager
-def _tf32() -> Iterator[None]:
+def tf32() -> Iterator[None]:
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

@@ -262,7 +262,8 @@ def local_steps(
     plain = LocalSteps(*given, lot=here.lot, steps=here.steps * here.rounds)
     if not (images.is_cuda and here.model is convolutional):
         return plain
-    from honestdp_papers.koskela2020.federated_network import Network, compare
+    from honestdp_papers.koskela2020.federated_compare import compare
+    from honestdp_papers.koskela2020.federated_network import Network
 
     lots = dealt.lots(0, len(rules) // dealt.clients)
     compare(plain, Network(*given, lot=here.lot), here.model, lots)
