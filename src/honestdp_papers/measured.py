@@ -32,6 +32,10 @@ class Measured:
         above = self.above(limit)
         return None if above is None else not above
 
+    def within(self, limit: float) -> bool | None:
+        """Whether it is that near to 0, on either side."""
+        return Measured(abs(self.value), self.error).at_most(limit)
+
     def __str__(self) -> str:
         return f"{self.value:+.1f} ± {self.error:.1f}"
 

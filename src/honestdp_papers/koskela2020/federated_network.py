@@ -26,11 +26,12 @@ UNROLL = 20
 """Steps of a graph; even, for an iteration of ADADP is two."""
 _BLOCK = 1024
 LAUNCH: dict[str, dict[str, int]] = {
-    "conv1": {"BLOCK": 32}, "conv1_weights": {"BLOCK": 32},
-    "conv2": {"BLOCK": 64}, "conv2_weights": {"BLOCK": 64}, "conv2_back": {"BLOCK": 64},
-    "_SGD": {"ROWS": 64, "COLUMNS": 128}, "_ADADP": {"ROWS": 64, "COLUMNS": 128}, "_Adam": {"ROWS": 64, "COLUMNS": 128},
+    "conv1": {"BLOCK": 32, "num_warps": 2}, "conv1_weights": {"BLOCK": 16, "num_warps": 2},
+    "conv2": {"BLOCK": 128, "num_warps": 8}, "conv2_weights": {"BLOCK": 128}, "conv2_back": {"BLOCK": 64},
+    "_SGD": {"ROWS": 16, "COLUMNS": 256}, "_ADADP": {"ROWS": 32, "COLUMNS": 128}, "_Adam": {"ROWS": 16, "COLUMNS": 256},
 }  # fmt: skip
-"""Tiles of the kernels, and of the updates of the large layers; `benchmarks/federated_network.py --tiles` seeks the fastest."""
+"""Tiles of the kernels, and of the updates of the large layers: the fastest on an H200, by `benchmarks/federated_network.py
+--tiles`."""
 _LARGE = ("dense1", "dense2")
 _SHAPES = {
     "conv1": (28, 64), "conv2": (576, 64), "bias2": (64,), "shift1": (500,), "shift2": (500,), "dense3": (500, 10),
@@ -101,6 +102,11 @@ class Network:
     @property
     def step_sizes(self) -> Tensor:
         return torch.cat([update.step_sizes for update in self._updates])
+
+    @property
+    def errors(self) -> Tensor:
+        """ADADP's of its last iteration, `[runs]`; NaN for other rules."""
+        return torch.cat([update.errors for update in self._updates])
 
     @property
     def gradient(self) -> Tensor:
@@ -215,7 +221,7 @@ class _Update:
         down, right = self._launch["ROWS"], self._launch["COLUMNS"]
         self._tiles = [(-(-_SHAPES[name][0] // down), -(-_SHAPES[name][1] // right)) for name in _LARGE]
         parts = self._blocks + sum(a * b for a, b in self._tiles)
-        self._errors = torch.zeros(len(params), parts, device=device)
+        self._squares = torch.zeros(len(params), parts, device=device)
         self._rates, self._mend = torch.as_tensor(side.rule.lr).clone(), torch.ones(2, device=device)  # type: ignore[attr-defined]
         self.betas = (0.0, 0.0)
         self.memory: list[Tensor] = []
@@ -224,13 +230,17 @@ class _Update:
     def step_sizes(self) -> Tensor:
         return torch.full((len(self._params),), torch.nan, device=self._params.device)
 
+    @property
+    def errors(self) -> Tensor:
+        return self.step_sizes
+
     def __call__(self, second: bool, factors: dict[str, tuple[Tensor, Tensor]]) -> None:
         raise NotImplementedError
 
     def _move(self, way: int, factors: dict[str, tuple[Tensor, Tensor]]) -> None:
         """All weights. way: of `federated_kernels`."""
         first, second = [*self.memory, self._params, self._params][:2]  # what a way does not have it does not read
-        kept = (first, second, self._rates, self._mend, self._errors, self._width, self._errors.shape[1])
+        kept = (first, second, self._rates, self._mend, self._squares, self._width, self._squares.shape[1])
         constants = {"WAY": way, "BETA1": self.betas[0], "BETA2": self.betas[1], "XI": XI}
         kernels.move[(len(self._params), self._blocks)](
             self._params, self._gradient, *kept, self._small, **constants, BLOCK=_BLOCK
@@ -282,10 +292,14 @@ class _ADADP(_Update):
     def step_sizes(self) -> Tensor:
         return self._rates
 
+    @property
+    def errors(self) -> Tensor:
+        return self._squares.sum(1).sqrt()
+
     def __call__(self, second: bool, factors: dict[str, tuple[Tensor, Tensor]]) -> None:
         self._move(2 if second else 1, factors)
         if second:
-            err = self._errors.sum(1).sqrt()
+            err = self.errors
             ratio = torch.where(err.isfinite(), (self._tau / err).clamp(SLOWER, FASTER), SLOWER)
             kept, blocks = (err <= self._tau).int(), -(-self._width // _BLOCK)
             kernels.put_back[(len(self._params), blocks)](self._params, self.memory[0], kept, self._width, BLOCK=_BLOCK)

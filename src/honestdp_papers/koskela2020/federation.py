@@ -49,9 +49,8 @@ STEP_SIZES = {
 }
 """Half decades; for ADADP the first step size, of which the last is its usual one."""
 QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (1e-2, 10**-1.5, 1e-1), "Adam": (1e-4, 10**-3.5, 1e-3)}
-RUN_STEP = 1.6e-5
-"""Seconds of a run's step on a large GPU, roughly: the sum of its pieces on an H200, of which the updates are an estimate
-(benchmarks/federated_network.py measures them)."""
+RUN_STEP = {"SGD": 1.2e-5, "ADADP": 1.2e-5, "Adam": 1.8e-5}
+"""Seconds of a run's step on a large GPU, among the runs of a part (benchmarks/federated_network.py on an H200)."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +182,13 @@ def _part(quick: bool, level: int, methods: tuple[str, ...] = PLAIN) -> Part:
         "model": _described(here.model),
         "repeats": repeats(quick),
     }
-    run_steps = sum(map(len, rules.values())) * repeats(quick) * here.clients * here.steps * here.rounds
+    steps = repeats(quick) * here.clients * here.steps * here.rounds
+    seconds = 30 + steps * sum(len(some) * RUN_STEP[method] for method, some in rules.items())
 
     def work(device: str, tell: Tell) -> Arrays:
         return trained(here, rules, level=level, repeats=repeats(quick), device=device, tell=tell)
 
-    return Part(name, identity, 10 + run_steps * RUN_STEP, work, __name__, optional=level == BESIDES)
+    return Part(name, identity, seconds, work, __name__, optional=level == BESIDES)
 
 
 def trained(
@@ -258,16 +258,13 @@ def local_steps(
     here: World, rules: Sequence[Rule], images: Tensor, classes: Tensor, dealt: Dealt
 ) -> LocalSteps | Network:
     """By torch and the rules themselves; the supplement's network on a GPU by kernels, which are compared with those first."""
-    given = (here.model(), rules, images, classes)
-    plain = LocalSteps(*given, lot=here.lot, steps=here.steps * here.rounds)
     if not (images.is_cuda and here.model is convolutional):
-        return plain
+        return LocalSteps(here.model(), rules, images, classes, lot=here.lot, steps=here.steps * here.rounds)
     from honestdp_papers.koskela2020.federated_compare import compare
     from honestdp_papers.koskela2020.federated_network import Network
 
-    lots = dealt.lots(0, len(rules) // dealt.clients)
-    compare(plain, Network(*given, lot=here.lot), here.model, lots)
-    return Network(*given, lot=here.lot)
+    compare(here.model, rules, images, classes, dealt.lots(0, len(rules) // dealt.clients))
+    return Network(here.model(), rules, images, classes, lot=here.lot)
 
 
 def shown(x: Array, place: torch.device) -> Tensor:

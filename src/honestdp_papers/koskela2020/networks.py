@@ -109,7 +109,7 @@ def figure1b(parts: Finished, quick: bool) -> Outcome:
 
 
 def _figure1(parts: Finished, task: Task, quick: bool) -> Outcome:
-    compared = [_with_adam(parts, task, noise, quick) for noise in noises(quick)]
+    compared = [_with_adam(parts, task, noise, quick) for noise in _trained(parts, task, ADAM, quick)]
     claims = _by_both(
         compared, f"ADADP is competitive with DP-Adam at its best step size on {task.title}", "best", COMPETITIVE
     )
@@ -117,7 +117,7 @@ def _figure1(parts: Finished, task: Task, quick: bool) -> Outcome:
         claims += _by_both(
             compared, "ADADP is better than DP-Adam at its second best step size on MNIST", "second best", 0
         )
-        claims.append(_noiseless(parts))
+        claims += _noiseless(parts)
     claims += _insensitive(parts, task, quick)
     claims += _published(compared, f"{task.title}: ")
     return _outcome(task, compared, claims, quick, f"{task.title}: ADADP and DP-Adam at its best step sizes")
@@ -168,23 +168,34 @@ def _by_noise(compared: Sequence[Compared], gaps: Sequence[Measured]) -> str:
     return ", ".join(f"{gap} (sigma {one.noise:g})" for one, gap in zip(compared, gaps, strict=True))
 
 
-def _noiseless(parts: Finished) -> Claim:
+def _trained(parts: Finished, task: Task, other: str, quick: bool) -> list[float]:
+    """The noises at which ADADP and the other optimizer were trained: all of them, but where kept parts alone are used."""
+    return [noise for noise in noises(quick) if all(part_name(task, name, noise) in parts for name in (ADADP, other))]
+
+
+def _noiseless(parts: Finished) -> list[Claim]:
     """The text does not say which optimizer: the best of DP-Adam's step sizes, and ADADP beside it."""
+    if part_name(MNIST, NOISELESS, 0.0) not in parts:
+        return []
     kept = accuracy(parts, part_name(MNIST, NOISELESS, 0.0))[:, :, -1]
     found = jackknifed([kept[:, 1:]], lambda means: float(means[0].max()))
     near = found.above(PRINTED_NOISELESS - NEAR)
-    return judged(
-        "Without noise the network reaches around 96 % on MNIST",
-        [near],
-        f"{found.value:.1f} ± {found.error:.1f} at the best step size of DP-Adam (agrees from {PRINTED_NOISELESS - NEAR:g} on); "
-        f"{kept[:, 0].mean():.1f} by ADADP, whose error has no noise to hold it back",
-        kind="numbers",
-    )
+    return [
+        judged(
+            "Without noise the network reaches around 96 % on MNIST",
+            [near],
+            f"{found.value:.1f} ± {found.error:.1f} at the best step size of DP-Adam (agrees from {PRINTED_NOISELESS - NEAR:g} "
+            f"on); {kept[:, 0].mean():.1f} by ADADP, whose error has no noise to hold it back",
+            kind="numbers",
+        )
+    ]
 
 
 def _insensitive(parts: Finished, task: Task, quick: bool) -> list[Claim]:
     """The step size found from several starts after an epoch, and where that leads."""
-    kept = parts[part_name(task, "starts", TUNED_AT)]
+    kept = parts.get(part_name(task, "starts", TUNED_AT))
+    if kept is None:
+        return []
     eta = kept["eta"][:, :, 0].mean(axis=0)
     last = accuracy(parts, part_name(task, "starts", TUNED_AT))[:, :, -1]
     apart = float(eta.max() / eta.min() - 1)
@@ -211,12 +222,12 @@ def _published(compared: Sequence[Compared], what: str) -> list[Claim]:
     if not there:
         return []
     gaps = [one.gap(PUBLISHED, ADADP) for one in there]
-    cases = [gap.above(-COMPETITIVE) for gap in gaps]
+    cases = [gap.within(COMPETITIVE) for gap in gaps]
     return [
         judged(
             f"{what}ADADP as the published code computes it ends where the text's does",
             cases,
-            f"at most {COMPETITIVE:g} points behind in {counted(cases)} noises; published less text: {_by_noise(there, gaps)}",
+            f"within {COMPETITIVE:g} points in {counted(cases)} noises; published less text: {_by_noise(there, gaps)}",
             kind=OURS,
         )
     ]
@@ -234,7 +245,7 @@ def _against_sgd(parts: Finished, task: Task, quick: bool) -> Outcome:
     sizes = [rule.lr for rule in rules_of(SGD, task, quick)]  # type: ignore[attr-defined]
     tuned = _ranked(accuracy(parts, part_name(task, SGD, TUNED_AT)))[0]
     compared = []
-    for noise in noises(quick):
+    for noise in _trained(parts, task, SGD, quick):
         kept = accuracy(parts, part_name(task, SGD, noise))
         lines = _own(parts, task, noise)
         lines[f"{SGD} {sizes[tuned]:.2g}, tuned at sigma {TUNED_AT:g}"] = kept[:, tuned]
@@ -267,8 +278,9 @@ def notes_of(task: Task, quick: bool) -> list[str]:
         f"Test accuracies, evaluated on public data and covered by no budget: {ADADP_REPEATS} trainings of ADADP and {REPEATS} "
         "of every other candidate. ± is one standard error. Best and second best are chosen by the same test accuracies, as in "
         "the paper, which favours them.",
-        f"ADADP: eta0 {FIRST:g}, tau {TAU:g}; after half of the epochs the step size that it found decays. DP-Adam and DP-SGD "
-        "have constant step sizes.",
+        f"ADADP: eta0 {FIRST:g}, tau {TAU:g}; after half of the epochs the step size that it found decays. From there on a "
+        "release moves the weights by the whole step size, where before it moved them by half of it: accuracy falls. ADADP of "
+        "the published code adapts to the end. DP-Adam and DP-SGD have constant step sizes.",
     ]
     if quick:
         notes.append(
