@@ -45,12 +45,13 @@ def _draw(file: Path, own: Array, points: dict[str, tuple[Array, Array]]) -> Non
     import matplotlib
 
     matplotlib.use("agg")
-    shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.9, len(points)))
     with panels(file, 1, 2, size=(10, 4.8)) as axes:
         for one, chosen in zip(axes[0], (False, True), strict=True):
-            for shade, (name, (runs, values)) in zip(shades, points.items(), strict=True):
-                if (name in MODERN) is chosen:
-                    one.plot(np.maximum(runs, 1), values, "o", color=shade, markersize=3, alpha=0.5, label=name)
+            names = [name for name in points if (name in MODERN) is chosen]
+            shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.85, len(names)))
+            for shade, name in zip(shades, names, strict=True):
+                runs, values = points[name]
+                one.plot(np.maximum(runs, 1), values, "o", color=shade, markersize=3, alpha=0.5, label=name)
             one.plot(np.ones(len(own)), own, "D", color=COLOURS["ADADP"], markersize=6, label="ADADP")
             logarithmic(one.xaxis)
             one.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0,)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from honestdp.optimizers.adadp import COPIES
 from honestdp_papers.document import markdown_table
 from honestdp_papers.koskela2020.federation import FULL, LEVELS, REPEATS, STEP_SIZES
 from honestdp_papers.koskela2020.federation import TAU as FEDERATED_TAU
 from honestdp_papers.koskela2020.setting import DELTA, EPOCHS, LOT, NOISES, TASKS
+from honestdp_papers.koskela2020.training import PUBLISHED_FIRST
 from honestdp_papers.koskela2020.variational import SETTINGS as MIXTURE
 
 CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -60,6 +62,9 @@ def settings() -> list[str]:
         "a lot with probability L / n, independently (the authors shuffle, and account as if they drew so).",
         "- ADADP: eta0 0.1, tau 1, the step size by tau / err between 0.9 and 1.1, no step rejected; where the text says so it "
         "finds its step size for 50 epochs, which then decays by 1 / (1 + 0.1 (k - 50)) in epoch k.",
+        f'- ADADP-published ("by the published code"): eta0 {PUBLISHED_FIRST:g}, tau 1, the step size by sqrt(tau / err) between '
+        f"the same bounds, where err is sqrt({COPIES}) times the text's (their code sums it over {COPIES} copies of weights), "
+        "steps with err above tau rejected, and no decay: it adapts to the end.",
         *MIXTURE,
         *_federated(),
     ]
