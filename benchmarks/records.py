@@ -2,19 +2,24 @@
 
     python benchmarks/records.py --quick                      # digits, on a CPU, a minute
     python benchmarks/records.py --prepare                    # noises into results/records_noises.json: needs the accountant
-    HONESTDP_DATA=folder python benchmarks/records.py --device cuda [--data mnist ...] [--epsilon 3 ...] [--seeds 5]
+    HONESTDP_DATA=folder python benchmarks/records.py --list  # what is still to be made, and about how long each takes
+    HONESTDP_DATA=folder python benchmarks/records.py --device cuda --seconds 500 [--data mnist ...] [--epsilon 3 ...]
 
 Features are `scattering.py`'s, 81 channels a colour, group-normalised image by image: no statistic of any data is in them. On
 them a linear model, and a small CNN of two convolutions. Two ways:
 
 - `untuned`: one training with Horizon, all records, lot and steps by the public rule of `honestdp.planner.shapes`. Where the
-  noises were prepared it needs torch, numpy and honestdp's source, and nothing else.
-- `search`: `honestdp.tune` over momentum's step size and clip, a fifth of the records to validate, all runs, scores and the
-  choice inside the same epsilon. It needs the whole package; where that is not installed it is left out, and that is said.
+  noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `--optimizers` names others that have
+  nothing to tune, each a way of its own.
+- `search`: `honestdp.tune` over the scale of Horizon's step, the same lot and steps, a twentieth of the records to validate, all
+  runs, scores and the choice inside the same epsilon. It needs accountants, OpenDP and cryptography besides; where they are not
+  installed it is left out, and that is said.
 
 Test accuracy is of the public test set, after the model has left. Every cell (data, model, way, epsilon, seed) is a line of
 `--out`, by default results/records.jsonl; cells that are there are not made again, so the same command goes on where it was
-stopped. At the end means over seeds, beside Tramer & Boneh 2021 where they have a number: theirs do not count their searches.
+stopped. Cells of one data set and model whose lots and steps agree are trained as one population: all seeds of an epsilon, and
+several epsilons. `--seconds`: nothing is begun that would not be over by then, by an estimate that learns from the lines that
+are there. At the end means over seeds, beside Tramer & Boneh 2021 where they have a number: theirs do not count their searches.
 """
 
 from __future__ import annotations
@@ -25,7 +30,9 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,10 +44,13 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 import honestdp  # noqa: E402
+from honestdp.boundary.query import Constants  # noqa: E402
+from honestdp.optimizers.horizon import Horizon  # noqa: E402
+from honestdp.optimizers.rule import BY_NAME, Number  # noqa: E402
 from honestdp.planner.shapes import chosen_shape  # noqa: E402
-from scattering import Scattering, normalised  # noqa: E402
+from scattering import Scattering, channels, normalised  # noqa: E402
 
-DELTA, EPSILONS = 1e-5, (0.5, 1.0, 2.0, 3.0)
+DELTA, EPSILONS = 1e-5, (3.0, 2.0, 1.0, 0.5)
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
 PUBLISHED = {  # at epsilon 3, their searches not counted
     ("mnist", "linear"): 98.7,
@@ -48,8 +58,12 @@ PUBLISHED = {  # at epsilon 3, their searches not counted
     ("cifar10", "linear"): 67.0,
     ("cifar10", "cnn"): 69.3,
 }
-SPACE = {"lr": [0.05, 0.1, 0.2, 0.5], "clip": [0.1, 1.0], "momentum": 0.9}
+SCALES = (0.35, 1.0, 2.8)  # the range that other data and models asked for; nobody has looked at these
+VALIDATION, RUNS = 0.05, 6.0  # a part of the records, and runs on average
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
+WORDS = "scattering of each image by itself, public"
+Cell = tuple[str, str, str, float, int]
+Found = dict[str, Any]
 
 
 def features(images: Any, pixels: int, colours: int, device: str) -> Tensor:
@@ -79,78 +93,192 @@ def cnn(channels: int, side: int) -> nn.Module:
 MODELS: dict[str, Callable[[int, int], nn.Module]] = {"linear": linear, "cnn": cnn}
 
 
+@dataclass(frozen=True)
+class Scaled(Horizon, name="scaled-horizon", grid={"scale": SCALES}):
+    """Horizon with its step times a number."""
+
+    scale: Number = 1.0
+
+    def _eta(self, constants: Constants) -> Tensor:
+        return super()._eta(constants) * self.scale
+
+
+def shape_of(name: str, epsilon: float) -> tuple[int, float, int]:
+    """Records, lot and steps, by the public rule: of a run that has the budget to itself."""
+    chosen = chosen_shape(honestdp.Budget(epsilon, DELTA), records=DATA[name][0])
+    return DATA[name][0], chosen.lot, chosen.steps
+
+
 def run_of(name: str, epsilon: float) -> honestdp.Run:
     """Lot and steps by the public rule; the noise as it was prepared for them, or by the accountant where it is installed."""
-    budget, records = honestdp.Budget(epsilon, DELTA), DATA[name][0]
-    chosen = chosen_shape(budget, records=records)
+    records, lot, steps = shape_of(name, epsilon)
     known = json.loads(NOISES.read_text()) if NOISES.exists() else {}
-    noise = known.get(f"{records} {chosen.lot:g} {chosen.steps} {epsilon:g} {DELTA:g}")
+    noise = known.get(f"{records} {lot:g} {steps} {epsilon:g} {DELTA:g}")
     if noise is not None:
-        return honestdp.Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=noise)
-    return honestdp.least_noise(budget, records=records, lot=chosen.lot, steps=chosen.steps)
+        return honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
+    return honestdp.least_noise(honestdp.Budget(epsilon, DELTA), records=records, lot=lot, steps=steps)
 
 
 def prepare() -> None:
+    NOISES.unlink(missing_ok=True)  # of a rule that was another
     noises = {}
-    for records, epsilon in itertools.product(sorted({each[0] for each in DATA.values()}), EPSILONS):
-        name = next(each for each, (count, *_) in DATA.items() if count == records)
+    for name, epsilon in itertools.product(DATA, EPSILONS):
         run = run_of(name, epsilon)
-        noises[f"{records} {run.lot:g} {run.steps} {epsilon:g} {DELTA:g}"] = run.noise
+        noises[f"{run.records} {run.lot:g} {run.steps} {epsilon:g} {DELTA:g}"] = run.noise
     NOISES.write_text(json.dumps(noises, indent=1) + "\n")
 
 
-def untuned(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], name: str, epsilon: float, device: str) -> Any:
-    how = {"compute": honestdp.Compute(device=device), "preprocessing": "scattering of each image by itself, public"}
-    return honestdp.train(make(), data, run=run_of(name, epsilon), delta=DELTA, optimizer="horizon", **how)
+@dataclass(frozen=True)
+class Batch:
+    """Cells that are made at once: one population, or one search."""
+
+    cells: tuple[Cell, ...]
+    lot: float
+    steps: int
+
+    @property
+    def name(self) -> str:
+        return self.cells[0][0]
+
+    @property
+    def model(self) -> str:
+        return self.cells[0][1]
+
+    @property
+    def way(self) -> str:
+        return self.cells[0][2]
+
+    def __str__(self) -> str:
+        epsilons = " ".join(f"{epsilon:g}" for epsilon in dict.fromkeys(cell[3] for cell in self.cells))
+        seeds = " ".join(str(seed) for seed in dict.fromkeys(cell[4] for cell in self.cells))
+        return f"{self.name} {self.model} {self.way}, epsilon {epsilons}, seeds {seeds}"
+
+    def work(self) -> float:
+        """Operations of all runs: of the products with the weights, forward and twice back, and their norms."""
+        _, pixels, colours = DATA[self.name]
+        side, depth = pixels // 4, channels() * colours
+        once = 10 * depth * side**2 if self.model == "linear" else 9 * 64 * depth * side**2
+        runs = len(self.cells) * (RUNS if self.way == "search" else 1)
+        return 8.0 * runs * self.steps * self.lot * once
 
 
-def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], name: str, epsilon: float, device: str) -> Any:
-    how = {"compute": honestdp.Compute(device=device), "preprocessing": "scattering of each image by itself, public"}
-    return honestdp.tune(
-        make, data, budget=honestdp.Budget(epsilon, DELTA), optimizer="momentum", space=SPACE, max_runs=20, **how
+def batches(cells: Sequence[Cell]) -> list[Batch]:
+    """The order of the cells is kept, but for those that join an earlier one's population."""
+    joined: dict[tuple[Any, ...], list[Cell]] = {}
+    for number, cell in enumerate(cells):
+        name, model, way, epsilon, _ = cell
+        _, lot, steps = shape_of(name, epsilon)
+        alone = (number,) if way == "search" else ()
+        joined.setdefault((lot, steps, name, model, way, *alone), []).append(cell)
+    return [Batch(tuple(found), lot=key[0], steps=key[1]) for key, found in joined.items()]
+
+
+def pace(device: str, known: Sequence[Found]) -> Callable[[Batch], float]:
+    """About how many seconds a batch takes: by the operations, at the pace of the lines of the same model and way if there are
+    any, else of a guess: 2 10^13 a second on a GPU, 2 10^10 on a core."""
+    measured: dict[tuple[str, str], float] = {}
+    for line in known:
+        if line.get("device") == device and line.get("work"):
+            measured[line["cell"][1], line["cell"][2]] = line["seconds"] / line["work"]
+
+    def seconds(batch: Batch) -> float:
+        guess = 1 / (2e13 if device.startswith("cuda") else 2e10)
+        return 2.0 + batch.work() * measured.get((batch.model, batch.way), guess)
+
+    return seconds
+
+
+def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    torch.manual_seed(seed)  # of the initial weights; lots and noise are the operating system's
+    return make()
+
+
+def untuned(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
+    """Every run by itself meets its cell's (epsilon, delta): a table of runs, each of which is the only one of its user."""
+    models = [seeded(make, cell[4]) for cell in batch.cells]
+    runs = [run_of(batch.name, cell[3]) for cell in batch.cells]
+    how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
+    return honestdp.train_population(models, data, run=runs, optimizers=[optimizer_of(batch.way)] * len(runs), **how)
+
+
+def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
+    budget, model = honestdp.Budget(batch.cells[0][3], DELTA), seeded(make, batch.cells[0][4])
+    how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
+    how |= {"selection": "envelope", "max_runs": RUNS, "validation": VALIDATION, "lot": batch.lot, "steps": batch.steps}
+    return [honestdp.tune(model, data, budget=budget, optimizer=Scaled, space={"scale": list(SCALES)}, **how)]
+
+
+def optimizer_of(way: str) -> str:
+    """ "untuned" is Horizon; others are named behind it."""
+    return way.partition(" ")[2] or "horizon"
+
+
+def accuracy(model: nn.Module, tested: Tensor, labels: Tensor) -> float:
+    model = model.to(tested.device)
+    with torch.no_grad():
+        sides = zip(tested.split(1000), labels.split(1000), strict=True)
+        return 100 * sum(int((model(part).argmax(1) == answer).sum()) for part, answer in sides) / len(labels)
+
+
+def carry_out(batch: Batch, sides: tuple[tuple[Tensor, Tensor], ...], device: str) -> list[Found]:
+    """A line for each cell."""
+    train, (tested, labels) = sides
+    began = time.perf_counter()
+    results = (search if batch.way == "search" else untuned)(
+        partial(MODELS[batch.model], *train[0].shape[1:3]), train, batch, device
     )
+    found = [accuracy(result.model, tested, labels) for result in results]
+    seconds = time.perf_counter() - began
+    return [
+        {
+            "cell": cell,
+            "accuracy": right,
+            "run": vars(result.run),
+            "hyperparameters": {key: value for key, value in result.hyperparameters.items() if key != "optimizer"},
+            "device": device,
+            "seconds": round(seconds, 1),
+            "together": len(results),
+            "work": batch.work(),
+        }
+        for cell, right, result in zip(batch.cells, found, results, strict=True)
+    ]
 
 
-WAYS = {"untuned": untuned, "search": search}
+def loaded(name: str, device: str) -> tuple[tuple[Tensor, Tensor], ...]:
+    began = time.perf_counter()
+    data, (_, pixels, colours) = honestdp.load_dataset(name), DATA[name]
+    sides = tuple(
+        (features(x, pixels, colours, device), torch.as_tensor(y).to(device)) for x, y in (data.train, data.test)
+    )
+    print(f"{name}: features {list(sides[0][0].shape)} in {time.perf_counter() - began:.1f} s", flush=True)
+    return sides
 
 
-def cells(asked: argparse.Namespace) -> None:
-    done = {tuple(each["cell"]) for each in lines(asked.out)}
-    for name in asked.data:
-        _, pixels, colours = DATA[name]
-        todo = [
-            cell
-            for cell in itertools.product([name], asked.models, asked.ways, asked.epsilon, range(asked.seeds))
-            if cell not in done
-        ]
-        if not todo:
+def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -> None:
+    held: tuple[str, Any] = ("", None)
+    for batch in todo:
+        wanted = pace(asked.device, lines(asked.out))(batch)
+        if time.perf_counter() + wanted > until:
+            print(f"not begun, for it would take about {wanted:.0f} s: {batch}", flush=True)
             continue
-        data = honestdp.load_dataset(name)
-        x, tested = (features(side[0], pixels, colours, asked.device) for side in (data.train, data.test))
-        y, labels = (torch.as_tensor(side[1]).to(asked.device) for side in (data.train, data.test))
-        for cell in todo:
-            _, model, way, epsilon, seed = cell
-            torch.manual_seed(seed)  # of the initial weights; lots and noise are the operating system's
-            began = time.perf_counter()
-            try:
-                result = WAYS[way](partial(MODELS[model], *x.shape[1:3]), (x, y), name, epsilon, asked.device)
-            except ImportError as missing:
-                print(f"left out: {' '.join(map(str, cell))}, for {missing.name} is not installed here", flush=True)
-                continue
-            trained = result.model.to(asked.device)
-            with torch.no_grad():
-                right = sum(
-                    int((trained(part).argmax(1) == answer).sum())
-                    for part, answer in zip(tested.split(1000), labels.split(1000), strict=True)
-                )
-            found: dict[str, Any] = {"cell": cell, "accuracy": 100 * right / len(labels), "run": vars(result.run)}
-            found["seconds"] = round(time.perf_counter() - began, 1)
-            with asked.out.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(f"{' '.join(map(str, cell))}: {found['accuracy']:.2f} % in {found['seconds']} s", flush=True)
+        try:
+            if held[0] != batch.name:
+                held = ("", None)  # the other's memory first
+                held = (batch.name, loaded(batch.name, asked.device))
+            found = carry_out(batch, held[1], asked.device)
+        except ImportError as missing:
+            print(f"left out: {batch}, for {missing.name} is not installed here", flush=True)
+            continue
+        except RuntimeError:  # a GPU's memory, say: the others are still wanted
+            print(f"failed: {batch}\n{traceback.format_exc()}", flush=True)
+            continue
+        with asked.out.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in found)
+        several = ", ".join(f"{line['accuracy']:.2f}" for line in found)
+        print(f"{batch}: {several} % in {found[0]['seconds']} s, about {wanted:.0f} expected", flush=True)
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def lines(path: Path) -> list[Found]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -167,26 +295,53 @@ def table(path: Path) -> None:
         print(f"| {name} | {model} | {way} | {epsilon:g} | {spread} | {len(found)} | {theirs} |")
 
 
-def main() -> None:
-    logging.getLogger("honestdp").setLevel(logging.ERROR)  # other trainings on the same data, which are the point here
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="digits at epsilon 3, one seed")
     parser.add_argument("--prepare", action="store_true", help="write the noises and stop")
+    parser.add_argument("--list", action="store_true", help="what is to be made, with about how many seconds, and stop")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion-mnist", "cifar10"], choices=list(DATA))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--all-models", action="store_true", help="the CNN of MNIST and Fashion-MNIST too")
+    parser.add_argument("--ways", nargs="+", default=["untuned", "search"], choices=["untuned", "search"])
+    parser.add_argument("--optimizers", nargs="+", default=["horizon"], choices=sorted(BY_NAME), help="untuned")
+    parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS), help="in this order")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing that would end later")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    parser.add_argument("--out", type=Path, help="default: results/records.jsonl, or records_quick.jsonl")
+    return parser.parse_args()
+
+
+def main() -> None:
+    until = time.perf_counter()
+    logging.getLogger("honestdp").setLevel(logging.ERROR)  # other trainings on the same data, which are the point here
+    asked = arguments()
     if asked.prepare:
         prepare()
         return
     if asked.quick:
         asked.data, asked.epsilon, asked.seeds, asked.ways = ["digits"], [3.0], 1, ["untuned"]
     asked.out = asked.out or (RESULTS.with_name("records_quick.jsonl") if asked.quick else RESULTS)
-    cells(asked)
+    if asked.table:
+        table(asked.out)
+        return
+    done = {tuple(each["cell"]) for each in lines(asked.out)}
+    ways = [f"untuned {each}".removesuffix(" horizon") for each in asked.optimizers] if "untuned" in asked.ways else []
+    ways += ["search"] if "search" in asked.ways else []
+    orders = itertools.product(asked.data, ways, asked.models, asked.epsilon, range(asked.seeds))
+    cells = [(name, model, way, epsilon, seed) for name, way, model, epsilon, seed in orders]
+    if not asked.all_models:
+        cells = [cell for cell in cells if cell[:2] in PUBLISHED or cell[0] == "digits"]
+    todo = batches([cell for cell in cells if cell not in done])
+    if asked.list:
+        expected = pace(asked.device, lines(asked.out))
+        for batch in todo:
+            print(f"{expected(batch):6.0f} s  {batch}, {batch.steps} steps of lots of {batch.lot:g}")
+        print(f"{sum(map(expected, todo)):6.0f} s  {len(todo)} populations and searches, on {asked.device}")
+        return
+    make_cells(asked, todo, until + asked.seconds)
     table(asked.out)
 
 

@@ -1,0 +1,104 @@
+"""`benchmarks/records.py`: what is trained together, what is kept, and what a time limit holds back."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from honestdp import Run
+from honestdp.accounting import epsilon
+from honestdp.optimizers.rule import BY_NAME
+
+
+@pytest.fixture(scope="module")
+def records() -> Iterator[ModuleType]:
+    path, before = Path(__file__).resolve().parent.parent / "benchmarks" / "records.py", list(sys.path)
+    spec = importlib.util.spec_from_file_location("records", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["records"] = importlib.util.module_from_spec(spec)  # its dataclasses look for it there
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:] = before
+    for name in ("records", "scattering"):
+        sys.modules.pop(name, None)
+    BY_NAME.pop("scaled-horizon")
+
+
+def cells(name: str, way: str, epsilons: tuple[float, ...], seeds: int) -> list[tuple[Any, ...]]:
+    return [(name, "linear", way, epsilon, seed) for epsilon in epsilons for seed in range(seeds)]
+
+
+def test_seeds_of_one_cell_are_one_population_and_epsilons_join_where_lot_and_steps_agree(records: ModuleType) -> None:
+    several = records.batches(cells("mnist", "untuned", (3.0, 0.5), 5))
+    assert [len(batch.cells) for batch in several] == [5, 5]
+    joined = records.batches(cells("digits", "untuned", (3.0, 2.0), 2))
+    assert [len(batch.cells) for batch in joined] == [4]
+    assert (joined[0].lot, joined[0].steps) == records.shape_of("digits", 3.0)[1:]
+    assert [len(batch.cells) for batch in records.batches(cells("digits", "search", (3.0, 2.0), 2))] == [1, 1, 1, 1]
+
+
+def test_every_run_of_a_population_has_the_noise_of_its_own_epsilon(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(records.honestdp, "train_population", lambda *_, **named: given.update(named))
+    (batch,) = records.batches(cells("digits", "untuned", (3.0, 0.5), 2))
+    records.untuned(lambda: torch.nn.Linear(2, 2), (torch.zeros(1), torch.zeros(1)), batch, "cpu")
+    noises = [run.noise for run in given["run"]]
+    assert noises == [records.run_of("digits", cell[3]).noise for cell in batch.cells]
+    assert noises[0] == noises[1] < noises[2] == noises[3]
+
+
+def test_the_prepared_noises_meet_their_budgets_with_todays_lots_and_steps(records: ModuleType) -> None:
+    prepared = records.json.loads(records.NOISES.read_text())
+    for name in ("mnist", "cifar10"):
+        count, lot, steps = records.shape_of(name, 3.0)
+        noise = prepared.get(f"{count} {lot:g} {steps} 3 1e-05")
+        assert noise is not None, "the rule has changed: python benchmarks/records.py --prepare"
+        event = Run(records=count, lot=lot, steps=steps, noise=noise).event
+        assert 2.98 < epsilon(event, delta=1e-5) <= 3
+
+
+def test_horizon_at_scale_one_is_horizon(records: ModuleType) -> None:
+    class Layout:
+        total = 20
+
+    constants = argparse.Namespace(layout=Layout(), noise=torch.tensor([1.0, 2.0]), lot=10.0, steps=50)
+    plain = records.Horizon()._eta(constants)
+    assert torch.equal(records.Scaled(scale=1.0)._eta(constants), plain)
+    assert torch.equal(records.Scaled(scale=torch.tensor([1.0, 2.0]))._eta(constants), plain * torch.tensor([1.0, 2.0]))
+
+
+def test_a_stopped_table_goes_on_and_begins_nothing_that_would_end_too_late(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, made = tmp_path / "r.jsonl", []
+
+    def carry_out(batch: Any, sides: Any, device: str) -> list[dict[str, Any]]:
+        made.append(batch)
+        told = {"accuracy": 90.0, "device": device, "seconds": 1.0, "work": batch.work()}
+        return [{"cell": cell, **told} for cell in batch.cells]
+
+    monkeypatch.setattr(records, "carry_out", carry_out)
+    monkeypatch.setattr(records, "loaded", lambda *_: None)
+    asked = ["records.py", "--device", "cpu", "--data", "mnist", "--ways", "untuned", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", [*asked, "--seconds", "0"])
+    records.main()
+    assert not made
+    assert "not begun" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*asked, "--epsilon", "3"])
+    records.main()
+    monkeypatch.setattr(sys, "argv", asked)
+    records.main()
+    assert len(out.read_text().splitlines()) == 20
+    assert len({cell for batch in made for cell in batch.cells}) == sum(len(batch.cells) for batch in made) == 20
+    assert "| mnist | linear | untuned | 3 | 90.00 (90.00 to 90.00) | 5 | 98.7 |" in capsys.readouterr().out
