@@ -33,8 +33,9 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
+from honestdp.boundary.capture import free_captured  # noqa: E402
 from honestdp.checks import HonestdpError, InvalidArgument  # noqa: E402
-from honestdp_papers.parts import DONE, STALE, make_all, state  # noqa: E402
+from honestdp_papers.parts import DONE, STALE, make_all, state, write_whole  # noqa: E402
 from honestdp_papers.run_device import Lines, check_device  # noqa: E402
 from suite_data import prepare  # noqa: E402
 from suite_report import as_dict, found, tables  # noqa: E402
@@ -76,10 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _done(parser.parse_args(arguments))
     except (HonestdpError, OSError) as error:
-        print("suite: error: " + " ".join(str(error).split()), file=sys.stderr)
+        _say("error: " + " ".join(str(error).split()))
         return 2
     except KeyboardInterrupt:
-        print("suite: stopped; what is done is kept: run the same again to go on", file=sys.stderr)
+        _say("stopped; what is done is kept: run the same again to go on")
         return 130
 
 
@@ -136,39 +137,52 @@ def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, 
 
 
 def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequence[Named], folder: Path) -> int:
-    """Train what is not there yet, setting by setting. 0, 1 where something failed, or 3 where time was over."""
+    """Train what is not there yet, setting by setting. 0, 1 where something failed, or 3 where time was over.
+
+    What failed before comes last, so that a setting that takes the device with it holds up no other.
+    """
     check_device(asked.device)
     logging.getLogger("honestdp").setLevel(logging.ERROR)  # that data were trained on before, which is the point here
     warnings.simplefilter("ignore")
     enough = (DONE, STALE) if asked.keep_stale else (DONE,)
-    todo = [[part for part in parts_of(setting, rules) if state(part, folder) not in enough] for setting in wanted]
+    order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
+    todo = [[part for part in parts_of(setting, rules) if state(part, folder) not in enough] for setting in order]
     weights = [sum(part.weight for part in parts) for parts in todo]
     began, progress, troubles = time.monotonic(), Lines(sys.stderr), []
-    print(
-        f"{sum(map(len, todo))} parts to make, {sum(weights):.0f} s on one H200, roughly", file=sys.stderr, flush=True
-    )
-    for number, (setting, parts) in enumerate(zip(wanted, todo, strict=True)):
-        spent, before = time.monotonic() - began, sum(weights[:number])
-        left = None if asked.seconds is None else asked.seconds - spent
+    _say(f"{sum(map(len, todo))} parts to make, {sum(weights):.0f} s on one H200, roughly")
+    for number, (setting, parts) in enumerate(zip(order, todo, strict=True)):
+        left = None if asked.seconds is None else asked.seconds - (time.monotonic() - began)
 
-        def tell(name: str, done: float, total: float, before: float = before) -> None:
+        def tell(name: str, done: float, total: float, before: float = sum(weights[:number])) -> None:
             progress(name, before + done, sum(weights))
 
         try:
             if not make_all(parts, folder, asked.device, seconds=left, keep_stale=asked.keep_stale, tell=tell):
-                print("suite: stopped in time; run the same again to go on", file=sys.stderr)
+                _say("stopped in time; run the same again to go on")
                 return 3
+            _failed(setting, folder).unlink(missing_ok=True)
         except Exception as trouble:  # of one setting: the others go on
-            troubles.append(setting.name)
-            said = " ".join(str(trouble).split())[:300]
-            print(
-                f"suite: left out: {setting.name} ({setting}): {type(trouble).__name__}: {said}",
-                file=sys.stderr,
-                flush=True,
-            )
+            said = f"{type(trouble).__name__}: {' '.join(str(trouble).split())[:300]}"
+        else:
+            continue
+        troubles.append(setting.name)
+        write_whole(_failed(setting, folder), said.encode())
+        _say(f"left out: {setting.name} ({setting}): {said}")
+        if "CUDA error" in said:
+            _say("the device is lost to this process; run the same again to go on with the others")
+            return 1
+        free_captured()
     if troubles:
-        print(f"suite: {len(troubles)} settings are not whole: {', '.join(troubles)}", file=sys.stderr)
+        _say(f"{len(troubles)} settings are not whole: {', '.join(troubles)}")
     return 1 if troubles else 0
+
+
+def _failed(setting: Setting, folder: Path) -> Path:
+    return folder / setting.name / "failed.txt"
+
+
+def _say(words: str) -> None:
+    print(f"suite: {words}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 The best candidate of a setting has the highest mean over its repeats, on the test records. That is generous to it: among 48
 means the highest is too high by their noise. Beside it stands the gap to a candidate that was chosen by the other repeats and is
-measured by one left out, each in turn, which is what a search that pays nothing would reach (`fair`). Where there is one repeat
-there is no such number.
+measured by one left out, each in turn (`fair`): what a search that pays nothing reaches. It is hard on the candidates where there
+are two repeats, for then one run of each chooses; the truth is between the two. Of one repeat there is no such number.
 """
 
 from __future__ import annotations

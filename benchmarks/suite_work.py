@@ -1,8 +1,8 @@
 """The trainings of the suite as parts: of every setting the oracle's 48 candidates, and any list of rules by name.
 
 A part is one population: all candidates and repeats of a setting, or all repeats of one rule. Repeat r begins with the same
-weights for every candidate and rule, and all rules of a setting get the same lots and noise. They follow from the setting's
-name, so a part is the same whenever it is made on a machine. Its file is that of `honestdp_papers.parts`, and holds how many
+weights for every candidate and rule. Lots and noise follow from the setting's name and from how many runs a machine has room for
+at once, so that where that is all, every rule of a setting meets the same. Its file is that of `honestdp_papers.parts`: how many
 test records each run answered rightly.
 
 A candidate's part rests on its setting and on the candidates, not on the code: the best of 48 DPSGD runs is not made anew for a
@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 import honestdp
+from honestdp.boundary.capture import free_captured
 from honestdp.boundary.records import prepared
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.optimizers import SGD, Rule
@@ -133,6 +134,8 @@ def trained(setting: Setting, rules: Sequence[Rule], repeats: int, *, seed: int,
     )
     right = np.array([answered(result.model.to(device), tested, answers) for result in results], np.int64)
     largest = int(answers.bincount().max())
+    del results
+    free_captured()
     return {
         "right": right.reshape(repeats, len(rules)),
         "tests": np.array(len(answers)),

@@ -96,7 +96,7 @@ def trained(suite: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> li
     def instead(setting: Any, rules: Any, repeats: int, *, seed: int, device: str) -> dict[str, Any]:
         asked.append((setting.name, len(rules)))
         if "fails" in setting.seed and setting.number == 0:
-            raise RuntimeError("this one fails")
+            raise RuntimeError("CUDA error: it is lost" if "all" in setting.seed else "this one fails")
         right = np.arange(repeats * len(rules)).reshape(repeats, -1)
         return {"right": right, "tests": np.array(200), "largest": np.array(100)}
 
@@ -132,6 +132,16 @@ def test_a_setting_that_fails_does_not_stop_the_others(
     assert suite["suite"].main(["--seed", "fails", "--settings", "2", "--out", str(tmp_path), "--device", "cpu"]) == 1
     assert [name for name, _ in trained] == ["fails-000", "fails-001", "fails-001"]
     assert "this one fails" in capsys.readouterr().err
+
+
+def test_a_setting_that_takes_the_device_with_it_comes_last_the_next_time(
+    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    same = ["--seed", "allfails", "--settings", "2", "--out", str(tmp_path), "--device", "cpu"]
+    assert suite["suite"].main(same) == 1
+    assert [name for name, _ in trained] == ["allfails-000"]
+    assert suite["suite"].main(same) == 1
+    assert [name for name, _ in trained[1:]] == ["allfails-001", "allfails-001", "allfails-000"]
 
 
 def test_candidates_and_rules_are_trained_and_their_right_answers_counted(suite: dict[str, ModuleType]) -> None:
