@@ -27,9 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from honestdp.boundary.records import prepared
 from honestdp.data.datasets import adult, enron, images, news
 from honestdp.data.named import Array, load_dataset, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable, find
+from scattering import Scattering, normalised
 from suite_settings import SOURCES, WORDS
 
 PARTS = {"fashion-mnist": (12_000, 4_000), "cifar10": (10_000, 2_000)}
@@ -64,10 +66,13 @@ def loaded(name: str, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _scattering(pictures: Tensor, name: str, device: str) -> Tensor:
-    from records import features
-
+    """Normalised coefficients of each image by itself, `[n, features]`."""
     source = SOURCES[name]
-    return features(pictures, source.side, source.colours, device).flatten(1)
+    scatter, found = Scattering(source.side), []
+    for part in pictures.split(1000):
+        shaped = prepared(part.to(device), torch.float32).reshape(-1, source.colours, source.side, source.side)
+        found.append(normalised(scatter(shaped)).flatten(1))
+    return torch.cat(found)
 
 
 def _sides(name: str) -> Sides:

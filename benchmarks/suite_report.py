@@ -140,16 +140,20 @@ def tables(rows: Sequence[Found], rules: Sequence[Named]) -> str:
     called = [named.called for named in rules]
     lines += [
         "",
-        f"| setting | | best of 48 (lr, clip) | largest class | {' | '.join(called)} |",
+        _row("setting", "", "best of 48 (lr, clip)", "largest class", *called),
         "|---" * (4 + len(called)) + "|",
     ]
     for row in rows:
         gaps = [f"{row.gap(rule):+.2f}" if rule in row.rules else "" for rule in called]
         best = f"{row.oracle:.2f} ({row.best[0]:g}, {row.best[1]:g})"
-        lines.append(f"| {row.setting.name} | {row.setting} | {best} | {row.chance:.0f} | {' | '.join(gaps)} |")
+        lines.append(_row(row.setting.name, str(row.setting), best, f"{row.chance:.0f}", *gaps))
     border = sum(row.border for row in rows)
     lines += ["", f"{len(rows)} settings; in {border} the best candidate is the largest or the smallest of all"]
     return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def as_dict(rows: Sequence[Found], rules: Sequence[Named]) -> dict[str, Any]:

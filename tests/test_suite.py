@@ -32,7 +32,7 @@ def suite() -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(FOLDER))
     yield {name: importlib.import_module(name) for name in MODULES}
     sys.path[:] = before
-    for name in MODULES:
+    for name in (*MODULES, "scattering"):
         del sys.modules[name]
 
 
@@ -182,5 +182,5 @@ def test_the_suite_needs_torch_and_numpy_alone() -> None:
             named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for module in named:
                 top = module.partition(".")[0]
-                ours = top in {"torch", "numpy", "honestdp", "honestdp_papers", *MODULES}
+                ours = top in {"torch", "numpy", "honestdp", "honestdp_papers", "scattering", *MODULES}
                 assert ours or top in sys.stdlib_module_names, f"{name} imports {module}"
