@@ -1,15 +1,22 @@
 """The GPU kernels of convolutions against tensor operations, and the times of their tiles.
 
     python benchmarks/convolution_kernels.py [cuda]
-    python benchmarks/convolution_kernels.py cuda --tune [A2 R1 ...]      # times by tiles, a line as soon as it is known
+    python benchmarks/convolution_kernels.py cuda --tune [A2 R1 ...] [--json tiles.json]   # a line as soon as it is known
 
+Times are microseconds a run of 40 runs with room for 329 examples each; beside them the TFLOP/s, and the time that the numbers
+which must be read and written take at 4 TB/s. All tiles are compiled first, by as many processes as there are cores.
 On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. tests/kernels/test_convolution.py runs it so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +30,20 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 CASES: dict[str, dict[str, Any]] = {
     "one channel": {"size": (1, 8, 9, 5), "kernel": (3, 3)},
     "a pool of two": {"size": (16, 7, 7, 16), "kernel": (3, 3), "pool": 2},
+    "one product ahead": {
+        "size": (16, 7, 7, 16),
+        "kernel": (3, 3),
+        "pool": 2,
+        "products": (64, 16, 16, 4, 0),
+        "gradients": (16, 32, 16, 4, 1, 0, 5),
+    },
+    "padding, one product ahead": {
+        "size": (16, 5, 6, 16),
+        "kernel": (3, 3),
+        "padding": (1, 1),
+        "products": (32, 16, 16, 4, 0),
+        "gradients": (16, 64, 16, 4, 1, 1, 3),
+    },
     "padding, channels first": {"size": (16, 7, 7, 8), "kernel": (3, 3), "padding": (1, 1), "last": False},
     "a stride, without bias": {
         "size": (3, 9, 8, 7),
@@ -34,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dilation": {"size": (16, 9, 9, 16), "kernel": (4, 4), "stride": (2, 2), "dilation": (2, 1), "padding": (2, 1)},
     "a pool of four": {"size": (1, 12, 12, 4), "kernel": (3, 3), "pool": 4, "last": False},
 }
-"""size: channels, height, width and rows."""
+"""size: channels, height, width and rows; products and gradients: tiles, where not the usual ones."""
 
 
 def compare(device: torch.device) -> str:
@@ -55,6 +76,7 @@ def _compare(
     name: str, device: torch.device, tolerance: float, *, size: tuple[int, ...], kernel: tuple[int, int],
     stride: tuple[int, int] = (1, 1), padding: tuple[int, int] = (0, 0), dilation: tuple[int, int] = (1, 1),
     pool: int = 1, last: bool = True, bias: bool = True, runs: int = 2, lot: int = 3,
+    products: tuple[int, ...] | None = None, gradients: tuple[int, ...] | None = None,
 ) -> None:  # fmt: skip
     from tests.kernels import plain_convolution as plain
 
@@ -80,20 +102,29 @@ def _compare(
         assert wrong <= tolerance, f"{name}: {what} is off by {wrong:.1e}"
 
     put = [None if value is None else value.to(device) for value in (x, grad, weight, shift, weights)]
+    near(
+        convolution.forward(put[0], put[2], put[3], shape, relu=True, tiles=products)[0],
+        plain.forward(x, weight, shift, shape, relu=True)[0],
+        "forward with ReLU",
+    )
     wanted, which = plain.forward(x, weight, shift, shape)
-    found, chosen = convolution.forward(put[0], put[2], put[3], shape)
+    found, chosen = convolution.forward(put[0], put[2], put[3], shape, tiles=products)
     near(found, wanted, "forward")
     if which is not None and tolerance < 1e-4:
         assert torch.equal(chosen.cpu(), which), f"{name}: other positions are the largest"
     which = which if chosen is None else chosen.cpu()
     if which is not None:
         near(convolution.unpool(put[1], chosen, shape), plain.unpool(grad, which, shape), "unpool")
-    near(convolution.back(put[1], chosen, put[2], shape), plain.back(grad, which, weight, shape), "back")
+    for own, other in ((None, None), (put[0], x)):
+        back = convolution.back(put[1], chosen, put[2], shape, x=own, tiles=products)
+        near(back, plain.back(grad, which, weight, shape, x=other), "back")
     squares, _ = plain.square_norms(x, grad, which, shape, runs=runs, bias=bias, keep=False)
     settings = {"bias": bias, "dtype": torch.float64}
     total, moved = plain.weighted_sum(x, grad, which, weights, shape, **settings)
     for keep, dtype in itertools.product((False, True), (torch.float32, torch.float64)):
-        own, kept = convolution.square_norms(put[0], put[1], chosen, shape, runs=runs, bias=bias, keep=keep)
+        own, kept = convolution.square_norms(
+            put[0], put[1], chosen, shape, runs=runs, bias=bias, keep=keep, tiles=gradients
+        )
         near(own, squares, "square_norms")
         settings["dtype"] = dtype
         if keep:
@@ -116,58 +147,106 @@ def _bounds(convolution: Any, put: list[Tensor], chosen: Tensor | None, shape: A
 
 
 LAYERS = {
-    "A1": (1, 28, 28, 32, 0, 2), "A2": (32, 13, 13, 64, 0, 2), "B2": (16, 26, 26, 16, 0, 2), "B3": (16, 12, 12, 32, 0, 1),
-    "B4": (32, 10, 10, 64, 0, 1), "R1": (16, 32, 32, 16, 1, 1), "R2": (32, 16, 16, 32, 1, 1), "R3": (64, 8, 8, 64, 1, 1),
+    "A1": (1, 28, 28, 32, 0, 2), "A2": (32, 13, 13, 64, 0, 2), "B1": (1, 28, 28, 16, 0, 1), "B2": (16, 26, 26, 16, 0, 2),
+    "B3": (16, 12, 12, 32, 0, 1), "B4": (32, 10, 10, 64, 0, 1), "R1": (16, 32, 32, 16, 1, 1),
+    "R2": (32, 16, 16, 32, 1, 1), "R3": (64, 8, 8, 64, 1, 1),
 }  # fmt: skip
 """Of the three networks of benchmarks/convolutions.py: channels, height, width, rows, padding, pool; kernels of 3x3."""
-PRODUCTS = [(m, k, w, s) for m, w in ((64, 4), (128, 4), (128, 8), (256, 8)) for k in (16, 32, 64) for s in (1, 3)]
-GRADIENTS = [
-    (k, p, w, s, f)
-    for k in (32, 64, 128)
-    for p in (32, 64, 128)
-    for w, s in ((2, 1), (2, 2), (4, 1), (4, 2))
-    for f in (0, 1)
-]
+RUNS, LOT = 40, 329
+Tiles = tuple[int, ...]
 
 
-def tune(names: list[str], runs: int = 40, lot: int = 329) -> None:
-    """Microseconds per run of every kernel by its tiles, the best three, layer by layer."""
-    torch.set_float32_matmul_precision("high")
-    for name in names:
-        for what, times in _times(*LAYERS[name], runs=runs, lot=lot):
-            print(name, what, " ".join(f"{time:.1f} {tiles}" for time, tiles in times[:3]), flush=True)
-
-
-def _times(
-    channels: int, height: int, width: int, rows: int, pad: int, pool: int, *, runs: int, lot: int
-) -> Iterator[tuple[str, list[tuple[float, tuple[int, ...]]]]]:
-    from honestdp.kernels import Shape, convolution
+def product_tries(read: int, made: int) -> list[Tiles]:
+    """Tiles of forward and back: none of the loads ahead, one product ahead (0), two and three."""
     from honestdp.kernels.tiles import power
 
+    n, k = power(made, 64), min(32, power(read, 64))
+    ahead = [(64, k, 4, 0), (128, k, 4, 0), (128, k, 8, 0), (256, k, 8, 0)] if 16 <= read <= 32 else []
+    plain = [(128, k, 4, 1), (256, k, 8, 1), (128, 16, 4, 4), (128, k, 4, 2), (256, k, 8, 2), (256, k, 8, 3)]
+    return [(m, n, *rest) for m, *rest in [*ahead, *plain]]
+
+
+def gradient_tries(rows: int, columns: int) -> list[Tiles]:
+    """Of gradients: a tile of columns a program, or all of them; the last two ways round."""
+    from honestdp.kernels.tiles import power
+
+    tries = []
+    for k, p, w, s, f in (
+        (32, 64, 2, 2, 0), (32, 64, 2, 1, 0), (64, 64, 4, 1, 0), (64, 64, 4, 1, 1), (128, 32, 4, 1, 1), (128, 64, 8, 1, 0),
+        (256, 32, 4, 1, 1), (256, 32, 8, 1, 0),
+    ):  # fmt: skip
+        k = power(columns, k)
+        turns = -(-columns // k)
+        tries += [(power(rows, 64), k, p, w, s, f, t) for t in {1, turns if s == 1 else 1}]
+    return list(dict.fromkeys(tries))
+
+
+def _jobs(name: str, *, runs: int, lot: int) -> Iterator[tuple[str, Any, list[Tiles], float, float]]:
+    """Of a layer: what is done, by what, its tiles, the FLOP and the bytes."""
+    from honestdp.kernels import Shape, convolution
+
+    channels, height, width, rows, pad, pool = LAYERS[name]
     out, settings = (height + 2 * pad - 2, width + 2 * pad - 2), ((3, 3), (1, 1), (pad, pad), (1, 1))
     pooled = Shape(channels, height, width, rows, *out, *settings, pool)
-    shape, count = pooled._replace(pool=1), runs * lot
-    last = {"memory_format": torch.channels_last}
+    shape, count, last = pooled._replace(pool=1), runs * lot, {"memory_format": torch.channels_last}
     x = torch.randn(count, channels, height, width, device="cuda").contiguous(**last)
     grad = torch.randn(count, rows, *out, device="cuda").contiguous(**last)
     weight, shift = torch.randn(runs, rows, channels, 3, 3, device="cuda"), torch.randn(runs, rows, device="cuda")
 
-    def forward(tiles: tuple[int, ...]) -> None:
-        convolution.forward(x, weight, shift, pooled, tiles)
+    def forward(tiles: Tiles | None) -> None:
+        convolution.forward(x, weight, shift, pooled, relu=True, tiles=tiles)
 
-    def back(tiles: tuple[int, ...]) -> None:
-        convolution.back(grad, None, weight, shape, tiles)
+    def back(tiles: Tiles | None) -> None:
+        convolution.back(grad, None, weight, shape, x=x, tiles=tiles)
 
-    def norms(tiles: tuple[int, ...]) -> None:
+    def norms(tiles: Tiles | None) -> None:
         convolution.square_norms(x, grad, None, shape, runs=runs, bias=True, keep=True, tiles=tiles)
 
-    products = [[(m, power(made, 64), k, w, s) for m, k, w, s in PRODUCTS] for made in (rows, channels)]
-    of_gradients = [(power(rows, 64), power(shape.columns, k), p, w, s, f) for k, p, w, s, f in GRADIENTS]
-    for job, tries in ((forward, products[0]), (back, products[1]), (norms, of_gradients)):
-        yield job.__name__, sorted((_clock(job, tiles) / runs, tiles) for tiles in dict.fromkeys(tries))
+    flop = 2.0 * lot * out[0] * out[1] * rows * shape.columns
+    read, written = (4.0 * lot * channels * height * width, 4.0 * lot * rows * out[0] * out[1])
+    yield "forward", forward, product_tries(channels, rows), flop, read + written * (1.25 / pool**2 if pool > 1 else 1)
+    if channels > 1:
+        yield "back", back, product_tries(rows, channels), flop, 2 * read + written
+    yield "norms", norms, gradient_tries(rows, shape.columns), flop, read + written + 4.0 * lot * rows * shape.columns
 
 
-def _clock(job: Any, tiles: tuple[int, ...], repeats: int = 4) -> float:
+def _compile(names: list[str], share: int, of: int) -> None:
+    """Compile every `of`-th kernel: what is compiled is kept on the disk, where others find it."""
+    torch.set_float32_matmul_precision("high")
+    number = 0
+    for name in names:
+        for _, job, tries, _, _ in _jobs(name, runs=1, lot=LOT):
+            for tiles in [None, *tries]:
+                number += 1
+                if number % of == share:
+                    with contextlib.suppress(Exception):  # tiles that do not fit
+                        job(tiles)
+
+
+def tune(names: list[str], json_file: str | None) -> None:
+    """Microseconds per run of every kernel by its tiles, those in use and the best four, layer by layer."""
+    torch.set_float32_matmul_precision("high")
+    of = max(1, (os.cpu_count() or 2) - 1)
+    began = time.perf_counter()
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "cuda", "--compile"]
+    workers = [subprocess.Popen([*command, f"{share}/{of}", *names]) for share in range(of)]
+    for worker in workers:
+        worker.wait()
+    print(f"compiled in {time.perf_counter() - began:.0f} s", flush=True)
+    found: dict[str, Any] = {}
+    for name in names:
+        for what, job, tries, flop, size in _jobs(name, runs=RUNS, lot=LOT):
+            usual = _clock(job, None) / RUNS
+            times = sorted((_clock(job, tiles) / RUNS, tiles) for tiles in tries)
+            best = " ".join(f"{t:.1f} {list(tiles)}" for t, tiles in times[:4])
+            rate, floor = flop / times[0][0] / 1e6, size / 4e6
+            print(f"{name} {what}: {usual:.1f} now; {best}; {rate:.0f} TFLOP/s, memory {floor:.1f}", flush=True)
+            found[f"{name} {what}"] = {"now": usual, "memory": floor, "TFLOP/s": rate, "times": times}
+    if json_file is not None:
+        Path(json_file).write_text(json.dumps(found) + "\n")
+
+
+def _clock(job: Any, tiles: Tiles | None, repeats: int = 4) -> float:
     """Microseconds, or infinitely many where the tiles do not fit."""
     try:
         job(tiles)
@@ -182,9 +261,20 @@ def _clock(job: Any, tiles: tuple[int, ...], repeats: int = 4) -> float:
     return 1000 * began.elapsed_time(ended) / repeats
 
 
-if __name__ == "__main__":
-    words = sys.argv[1:]
-    if "--tune" in words:
-        tune(words[words.index("--tune") + 1 :] or list(LAYERS))
+def main(words: list[str]) -> None:
+    json_file = None
+    if "--json" in words:
+        at = words.index("--json")
+        json_file = words[at + 1]
+        words = words[:at] + words[at + 2 :]
+    if "--compile" in words:
+        share, of = words[words.index("--compile") + 1].split("/")
+        _compile(words[words.index("--compile") + 2 :], int(share), int(of))
+    elif "--tune" in words:
+        tune(words[words.index("--tune") + 1 :] or list(LAYERS), json_file)
     else:
         print(compare(torch.device(words[0] if words else "cpu")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

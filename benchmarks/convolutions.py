@@ -1,6 +1,7 @@
 """Time, memory and FLOP/s of one training step of convolutional networks, per run.
 
     python benchmarks/convolutions.py --device cuda [--runs 1 40] [--nets "32-64"] [--profile] [--json results.json]
+        [--tiles tiles.json]      # as benchmarks/convolution_kernels.py cuda --tune --json tiles.json has found them
     python benchmarks/convolutions.py --opacus --threads 2 --runs 1          # on a CPU, beside Opacus' modes
 
 Every case is DPSGD on 60000 records of random pixels; the values do not matter to the time. FLOP are those that the lots of the
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -122,7 +125,7 @@ def clock(step: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile: bool) -> dict[str, float]:
+def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile: bool) -> dict[str, Any]:
     make, shape, lot = NETS[name]
     maker = torch.Generator().manual_seed(1)
     x = torch.randint(0, 256, (RECORDS, *shape), dtype=torch.uint8, generator=maker).to(device)
@@ -137,7 +140,7 @@ def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile:
     ready = time.perf_counter() - began
     times = [clock(step, device) / (steps * runs) for _ in range(rounds)]
     one = statistics.median(times)
-    row = {
+    row: dict[str, Any] = {
         "microseconds per run and step": 1e6 * one,
         "TFLOP/s": lot * flop(make, shape) / one / 1e12,
         "seconds before the first step": ready,
@@ -145,11 +148,11 @@ def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile:
     if device.type == "cuda":
         row["GiB per run"] = (torch.cuda.max_memory_allocated() - before) / 2**30 / runs
         if profile:
-            top_kernels(step, steps * runs)
+            row["kernels"] = top_kernels(step, steps * runs)
     return row
 
 
-def top_kernels(step: Callable[[], None], share: int, most: int = 14) -> None:
+def top_kernels(step: Callable[[], None], share: int, most: int = 16) -> dict[str, float]:
     """The kernels that take the most time, in microseconds per run and step."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         step()
@@ -158,7 +161,19 @@ def top_kernels(step: Callable[[], None], share: int, most: int = 14) -> None:
     total = sum(row.self_device_time_total for row in rows)
     print(f"   all kernels {total / share:.1f} us")
     for row in rows[:most]:
-        print(f"   {row.self_device_time_total / share:7.1f} us {row.count:6d} x {row.key[:100]}")
+        print(f"   {row.self_device_time_total / share:7.1f} us {row.count:6d} x {row.key[:100]}", flush=True)
+    return {row.key[:100]: row.self_device_time_total / share for row in rows[:most]} | {"all": total / share}
+
+
+def use_tiles(file: Path) -> None:
+    """The best tiles of a tuning in place of the usual ones."""
+    from convolution_kernels import LAYERS
+    from honestdp.kernels import tiles
+
+    for key, found in json.loads(file.read_text()).items():
+        name, what = key.split()
+        channels, height, _, rows, pad, _ = LAYERS[name]
+        tiles.MEASURED[what, channels, rows, height + 2 * pad - 2] = tuple(found["times"][0][1])
 
 
 def main() -> None:
@@ -173,13 +188,19 @@ def main() -> None:
     )
     parser.add_argument("--profile", action="store_true", help="the kernels of a GPU that take the most time")
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--tiles", type=Path, help="of the kernels, as their tuning has written them")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(message)s"
+    )  # kernels that are not used are heard
+    if chosen.tiles:
+        use_tiles(chosen.tiles)
     torch.set_num_threads(chosen.threads)
     device = torch.device(chosen.device)
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
     print(f"torch {torch.__version__} on {where}")
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in chosen.nets:
         for runs in chosen.runs:
             try:
@@ -188,7 +209,7 @@ def main() -> None:
                 print(f"{name}, {runs} runs: {type(trouble).__name__}: {str(trouble)[:200]}", flush=True)
                 continue
             found[f"{name}, {runs} runs"] = row
-            print(f"{name}, {runs} runs: " + ", ".join(f"{value:.3g} {key}" for key, value in row.items()), flush=True)
+            print(f"{name}, {runs} runs: " + _said(row), flush=True)
         if chosen.opacus:
             found[f"{name}, Opacus"] = opacus(name, chosen.rounds)
     if chosen.json:
@@ -196,6 +217,10 @@ def main() -> None:
         command = " ".join(["python benchmarks/convolutions.py", *words])
         facts = {"command": command, "where": where, "torch": torch.__version__, "results": found}
         chosen.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _said(row: dict[str, Any]) -> str:
+    return ", ".join(f"{value:.3g} {key}" for key, value in row.items() if not isinstance(value, dict))
 
 
 def opacus(name: str, rounds: int) -> dict[str, float]:

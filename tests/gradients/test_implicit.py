@@ -21,7 +21,7 @@ from honestdp.gradients.layers import implicit
 from honestdp.gradients.layers.implicit import Convolved
 from honestdp.gradients.pooled import Convolve
 
-from ..kernels import plain_convolution
+from ..kernels import plain_convolution, plain_normalisation
 from .plain_autograd import assert_agrees, drawn
 
 
@@ -33,6 +33,7 @@ def loss(output: Tensor, y: Tensor) -> Tensor:
 def by_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if request.param:
         monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+        monkeypatch.setattr(kernels, "normalisations", lambda device: plain_normalisation)
     return request.param
 
 
@@ -72,6 +73,10 @@ CHAINS = {
     "two pools": lambda: nn.Sequential(
         nn.Conv2d(1, 5, 3), nn.MaxPool2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(20, 3)
     ),
+    "one channel, padded, without bias": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 3, (3, 2), stride=(1, 2), padding=(1, 2), bias=False), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(3, 2, 2), nn.ReLU(), nn.Conv2d(2, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)),
+    ),
     "groups": lambda: nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.Flatten(), nn.Linear(64, 3)
     ),
@@ -101,7 +106,8 @@ def test_pools_of_squares_are_taken_along_by_the_convolution_before_them() -> No
         return [link.pool is not None for link in chain if isinstance(link, Convolve)]
 
     assert [taken(CHAINS[name]()) for name in CHAINS] == [
-        [True, True], [False, True], [False, True], [False, False], [False, False], [False], [True], [True, False],
+        [True, True], [False, True], [False, True], [False, False], [False, False], [False], [True], [True, False, False],
+        [True, False],
     ]  # fmt: skip
 
 
@@ -129,6 +135,26 @@ def test_convolutions_within_a_model_of_ones_own_too(runs: int, by_kernels: bool
     assert isinstance(result, BookKeeping)
     assert any(isinstance(form, Convolved) for form in result.forms.values()) == by_kernels
     assert_agrees(result, model, loss, params, x, y)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["behind a convolution", "first"])
+def test_a_norm_of_groups_goes_over_its_gradient_once_and_gives_that_of_gain_and_shift(
+    first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind another layer on the way back, whose sums are kept; as the first layer there is no way back."""
+    monkeypatch.setattr(kernels, "normalisations", lambda device: plain_normalisation)
+    layers = [nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 2), nn.GELU()]
+    layers = layers if first else [layers[1], layers[0], layers[2]]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 3))
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 4, 4, 4), torch.randint(0, 3, (2, 3))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert_agrees(result, model, loss, params, x, y)
+    calls: list[int] = []
+    right = plain_normalisation.back
+    monkeypatch.setattr(plain_normalisation, "back", lambda *args: calls.append(1) or right(*args))
+    assert_agrees(per_example(model, loss, params, x, y), model, loss, params, x, y)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("settings", [{"padding_mode": "circular", "padding": 1}, {"padding": "same"}], ids=str)

@@ -22,8 +22,11 @@ def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> 
     )
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor | None]:
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, *, relu: bool = False
+) -> tuple[Tensor, Tensor | None]:
     out = _convolved(x.double(), weight.double(), None if bias is None else bias.double(), shape)
+    out = out.relu() if relu else out
     if shape.pool == 1:
         return out.float(), None
     largest, index = F.max_pool2d(out, shape.pool, return_indices=True)
@@ -31,12 +34,13 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tup
     return largest.float(), (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
 
 
-def back(grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape) -> Tensor:
+def back(grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, x: Tensor | None = None) -> Tensor:
     grad = grad if chosen is None else unpool(grad, chosen, shape)
     with torch.enable_grad():
-        x = torch.zeros(len(grad), shape.channels, shape.height, shape.width, dtype=torch.float64).requires_grad_()
-        out = _convolved(x, weight.double(), None, shape)
-    return torch.autograd.grad(out, x, grad.double())[0].float()
+        leaf = torch.zeros(len(grad), shape.channels, shape.height, shape.width, dtype=torch.float64).requires_grad_()
+        out = _convolved(leaf, weight.double(), None, shape)
+    found = torch.autograd.grad(out, leaf, grad.double())[0].float()
+    return found if x is None else torch.where(x <= 0, 0, found)
 
 
 def _each(x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: int, bias: bool) -> Tensor:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from honestdp import kernels
+from honestdp.kernels.agreement import disagreements
 
-from . import plain_convolution
+from . import plain_convolution, plain_normalisation
 
 CHECK = Path(__file__).resolve().parents[2] / "benchmarks" / "convolution_kernels.py"
 NAMES = ("forward", "back", "unpool", "square_norms", "sum_rows", "weighted_sum")
@@ -29,21 +32,65 @@ def test_the_kernels_of_convolutions_agree_with_tensor_operations() -> None:
     assert found.returncode == 0, found.stderr
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["the first", "the second"])
-@pytest.mark.parametrize("wrong", [None, *NAMES])
-def test_kernels_are_used_only_where_they_give_what_torch_gives(wrong: str | None, which: int) -> None:
-    """Also where what a kernel gives beside is wrong: gradients that are kept, the sum for a bias."""
+def _off(right: Callable[..., Any], which: int) -> Callable[..., Any]:
+    """The same, but for one of the tensors that it gives, which is a tenth off."""
+
+    def off(*args: object, **kwargs: object) -> object:
+        made = right(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            return 1.1 * made
+        scales = [
+            0.9 if at == which and part is not None and part.is_floating_point() else 1 for at, part in enumerate(made)
+        ]
+        return tuple(part if scale == 1 else scale * part for part, scale in zip(made, scales, strict=True))
+
+    return off
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["the first", "the second", "the third"])
+@pytest.mark.parametrize("module", [plain_convolution, plain_normalisation], ids=["convolutions", "norms"])
+def test_kernels_are_used_only_where_they_give_what_torch_gives(module: ModuleType, which: int) -> None:
+    """Also where what a kernel gives beside is wrong: gradients that are kept, the sum for a bias, a gain or a shift."""
+    norms = module is plain_normalisation
+    kind = "normalisation" if norms else "convolution"
+    names = ("takes", "forward", "back") if norms else NAMES
+    right = {name: getattr(module, name) for name in names}
+    device = torch.device("cpu")
+    assert disagreements(kind, SimpleNamespace(**right), device) == []
+    for name in names:
+        wrong = disagreements(kind, SimpleNamespace(**right | {name: _off(right[name], which)}), device)
+        harmless = (name, which) == ("forward", 1) and not norms  # which positions: no number that could be scaled
+        single = name in ("back", "unpool") and not norms  # one tensor, and no second
+        parts = 3 if norms else 1 if single else 2
+        assert bool(wrong) == (single or (which < parts and not harmless and name != "takes"))
+
+
+def test_kernels_that_are_off_are_named_in_a_warning_with_how_far(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = SimpleNamespace(**{name: getattr(plain_convolution, name) for name in NAMES})
+    wrong.back = _off(plain_convolution.back, 0)
+    monkeypatch.setattr(kernels, "on", lambda device: wrong)
+    monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", wrong)
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        assert kernels.convolutions.__wrapped__(torch.device("cpu")) is None
+    (said,) = caplog.messages
+    assert "NOT used on cpu" in said
+    for part in ("back by 1.0e-01 (highest)", "back by 1.0e-01 (high)", "back with ReLU by 1.0e-01"):
+        assert part in said
+    assert "forward" not in said
+
+
+def test_kernels_are_tried_with_the_digits_that_steps_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that is wrong in TensorFloat-32 alone, which no trial uses and every step does."""
     made = SimpleNamespace(**{name: getattr(plain_convolution, name) for name in NAMES})
-    if wrong is not None:
 
-        def off(*args: object, **kwargs: object) -> object:
-            right = getattr(plain_convolution, wrong)(*args, **kwargs)
-            if isinstance(right, torch.Tensor):
-                return 1.1 * right
-            return tuple(
-                0.9 * part if at == which and part is not None and part.is_floating_point() else part
-                for at, part in enumerate(right)
-            )
+    def back(*args: object, **kwargs: object) -> torch.Tensor:
+        scale = 1 if torch.get_float32_matmul_precision() == "highest" else 0.9
+        return scale * plain_convolution.back(*args, **kwargs)  # type: ignore[arg-type]
 
-        setattr(made, wrong, off)
-    assert kernels._agrees(made, torch.device("cpu")) == (wrong is None or (wrong, which) == ("forward", 1))
+    made.back = back
+    wrong = disagreements("convolution", made, torch.device("cpu"))
+    assert wrong
+    assert all(line.endswith("(high)") for line in wrong)
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -57,7 +57,7 @@ class ByAutograd:
             x = _rows(*args, *kwargs.values(), examples=runs * lot)
             if x is None:
                 raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples", ONE_ROW)
-            out, call = ruled.call(layer_params, x, runs=runs)
+            out, call = ruled.together(layer_params, x, runs=runs) or ruled.call(layer_params, x, runs=runs)
             return self.noted(_tracked(out, reads=rule.reads_output), call)
 
         return forward

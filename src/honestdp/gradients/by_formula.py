@@ -9,6 +9,7 @@ computed together with what follows it. Any other model goes by autograd (by_aut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -66,6 +67,21 @@ def _joined(chain: Sequence[Link]) -> list[Link]:
         before = joined[-1 - between] if len(joined) > between else None
         if isinstance(link, Pool) and link.side is not None and isinstance(before, Convolve) and before.pool is None:
             joined[-1 - between] = Convolve(before.ruled, link)
+        else:
+            joined.append(link)
+    return _with_relu(joined)
+
+
+def _with_relu(chain: Sequence[Link]) -> list[Link]:
+    """The chain with every ReLU taken along by the convolution before it, and its way back by the convolution behind it."""
+    joined: list[Link] = []
+    for link in chain:
+        before = joined[-1] if joined else None
+        if link is _FUNCTIONS[nn.ReLU] and isinstance(before, Convolve) and not before.relu:
+            joined[-1] = replace(before, relu=True)
+        elif isinstance(link, Convolve) and isinstance(before, Convolve) and before.relu:
+            joined[-1] = replace(before, relu_back=False)
+            joined.append(replace(link, after_relu=True))
         else:
             joined.append(link)
     return joined

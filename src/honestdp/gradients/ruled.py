@@ -51,6 +51,14 @@ class Ruled:
         out, saved = self.rule.forward(self.layer, params, by_run)
         return out.flatten(0, 1), Call(self, params, saved, saved._version)
 
+    def together(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Part] | None:
+        """The same where the rule makes the gradients of its parameters on the way back through the layer (`Rule.together`)."""
+        made = self.rule.together(self.layer, params, x, frozenset(self.trainable))
+        if made is None:
+            return None
+        out, formula, kept = made
+        return out, Part(self, formula, kept, tuple(value._version for value in kept))
+
 
 class Call(NamedTuple):
     """One use of a layer in the forward pass. saved: what its rule asked to keep; version: torch's count of writes to it then."""

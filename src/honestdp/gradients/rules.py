@@ -21,6 +21,8 @@ Gradients = Mapping["str | tuple[str, ...]", "Tensor | Form"]
 Wanted = frozenset[str]
 """The layer's names of its trainable parameters; the others are frozen."""
 
+Together = tuple[Tensor, Callable[[Tensor], Gradients], tuple[Tensor, ...]]
+
 Formula = Callable[[nn.Module, Params, Tensor, Tensor], Mapping[str, "Tensor | Form"]]
 
 
@@ -56,6 +58,12 @@ class Rule:
     def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         """Per-example gradients of the `wanted` parameters, from what was kept and the output's gradient `[runs, lot, ...]`."""
         raise NotImplementedError
+
+    def together(self, layer: nn.Module, params: Params, x: Tensor, wanted: Wanted) -> Together | None:
+        """Where the way back through the layer makes the gradients of its parameters too: the output for x `[runs * lot, ...]`,
+        as an operation of autograd; from its gradient `[runs, lot, ...]` those of parameters; and what of the model's it reads.
+        """
+        return None
 
     def back(self, params: Params, grad: Tensor, *, runs: int) -> Tensor:
         """The gradient of the input, from that of the output; the first dimension of both is the examples of all runs.

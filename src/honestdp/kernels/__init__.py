@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -76,11 +76,15 @@ class Shape(NamedTuple):
 class Convolutions(Protocol):
     """What honestdp.kernels.convolution offers; shapes and layouts are said there."""
 
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor | None]: ...
+    def forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, *, relu: bool = False
+    ) -> tuple[Tensor, Tensor | None]: ...
 
     def unpool(self, grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor: ...
 
-    def back(self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape) -> Tensor: ...
+    def back(
+        self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, x: Tensor | None = None
+    ) -> Tensor: ...
 
     def square_norms(
         self, x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, *, runs: int, bias: bool, keep: bool
@@ -103,49 +107,47 @@ class Convolutions(Protocol):
     ) -> tuple[Tensor, Tensor | None]: ...
 
 
+class Normalisations(Protocol):
+    """What honestdp.kernels.normalisation offers; shapes and layouts are said there."""
+
+    def takes(self, x: Tensor, groups: int) -> bool: ...
+
+    def forward(
+        self, x: Tensor, gain: Tensor | None, shift: Tensor | None, groups: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def back(
+        self, x: Tensor, grad: Tensor, gain: Tensor | None, means: Tensor, scales: Tensor, groups: int
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
 @functools.cache
 def convolutions(device: torch.device) -> Convolutions | None:
     """The kernels of convolutions, where there are kernels at all, and these compile here and give what torch gives."""
+    found: Convolutions | None = _agreeing("convolution", device)
+    return found
+
+
+@functools.cache
+def normalisations(device: torch.device) -> Normalisations | None:
+    """The kernels of norms, likewise."""
+    found: Normalisations | None = _agreeing("normalisation", device)
+    return found
+
+
+def _agreeing(name: str, device: torch.device) -> Any:
+    """The module of this name, or None, which is slower and is said loudly."""
     if on(device) is None:
         return None
+    from honestdp.kernels.agreement import disagreements
+
     try:
-        found: Convolutions = importlib.import_module("honestdp.kernels.convolution")
-        agrees = _agrees(found, device)
+        found = importlib.import_module(f"honestdp.kernels.{name}")
+        wrong = disagreements(name, found, device)
     except Exception as trouble:  # as above
-        logger("honestdp.kernels").info("convolutions without Triton's kernels, slower: %s", trouble)
-        return None
-    return found if agrees else None
-
-
-def _agrees(found: Convolutions, device: torch.device) -> bool:
-    """Whether the kernels give torch's numbers for a small convolution and its pool, to the digits of TensorFloat-32.
-
-    Norms too: what is clipped by a norm that is too small is more than its clip.
-    """
-    shape = Shape(16, 6, 6, 8, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1), 2)
-    made = torch.linspace(-1, 1, 2 * 16 * 36 + 8 * 144, dtype=torch.float64, device=device).mul(7).sin()
-    x, weight = made[: 2 * 16 * 36].view(2, 16, 6, 6), made[2 * 16 * 36 :].view(8, 16, 3, 3) / 4
-    grad, share = made[:64].view(2, 8, 2, 2), made.new_full((1, 2), 0.5)
-    with torch.enable_grad():
-        x, weight, bias = (value.clone().requires_grad_() for value in (x, weight, made.new_zeros(8)))
-        y = torch.nn.functional.max_pool2d(torch.nn.functional.conv2d(x, weight, bias), 2)
-        wanted = [y, *torch.autograd.grad(y, [x, weight, bias], grad / 2, retain_graph=True)]
-        alone = (torch.autograd.grad(y[i], [weight, bias], grad[i] / 2, retain_graph=True) for i in range(2))
-        norms = torch.stack([torch.cat([part.flatten() for part in each]).norm() for each in alone])
-    values, slopes = (value.detach().float() for value in (x, grad / 2))
-    matrix, weights = weight.detach().float()[None], share.float() * 2
-    out, chosen = found.forward(values, matrix, None, shape)
-    pairs: list[tuple[Tensor | None, Tensor]] = []
-    for dtype in (torch.float32, torch.float64):
-        for keep in (False, True):
-            squares, kept = found.square_norms(values, slopes, chosen, shape, runs=1, bias=True, keep=keep)
-            if kept is None:
-                total, shift = found.weighted_sum(values, slopes, chosen, weights, shape, bias=True, dtype=dtype)
-            else:
-                total, shift = found.sum_rows(kept, weights, shape, bias=True, dtype=dtype)
-            pairs += [(total[0], wanted[2]), (shift, wanted[3][None]), (squares.sqrt()[0], norms)]
-    assert chosen is not None
-    spread = found.unpool(slopes, chosen, shape)
-    dx = [found.back(slopes, chosen, matrix, shape), found.back(spread, None, matrix, shape._replace(pool=1))]
-    pairs += [(out, wanted[0]), *((one, wanted[1]) for one in dx)]
-    return all(one is not None and bool(((one - other).norm() <= 0.01 * other.norm()).item()) for one, other in pairs)
+        wrong = [f"{type(trouble).__name__}: {trouble}"]
+    if not wrong:
+        return found
+    said = "the kernels of %ss are NOT used on %s, which is several times slower; off from torch: %s"
+    logger("honestdp.kernels").warning(said, name, device, "; ".join(wrong))
+    return None

@@ -31,18 +31,36 @@ def _larger(one, first, other, second):
 
 
 @triton.jit
+def _window(
+    start, top, left, inside, tap, c, x_c, x_h, x_w, H: tl.constexpr, W: tl.constexpr, KW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
+):  # fmt: skip
+    """What the positions see of channels `c` through one hole of the kernel, `tap`."""
+    down, right = (tap // KW) * DH, (tap % KW) * DW
+    seen = inside
+    if PH + PW > 0:
+        seen = seen & (top + down >= 0) & (top + down < H) & (left + right >= 0) & (left + right < W)
+    return tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen[:, None], other=0.0)
+
+
+@triton.jit
 def _forward(
     x, weight, bias, out, chosen, lot, x_n, x_c, x_h, x_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     PARTS: tl.constexpr = POOL * POOL
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # the positions of a pool one after the other
+    within = tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    pool, part = m // PARTS, m % PARTS
+    if POOL == 2:  # four rows of a product that one thread holds: 8 apart, and half a tile apart
+        part = (within // 8) % 2 + 2 * (within // (BLOCK_M // 2))
+        pool = tl.program_id(0) * (BLOCK_M // 4) + within % 8 + 8 * ((within % (BLOCK_M // 2)) // 16)
+    else:  # the positions of a pool one after the other
+        part = within % PARTS
+        pool = tl.program_id(0) * (BLOCK_M // PARTS) + within // PARTS
     example, place = pool // (OH * OW), pool % (OH * OW)
     inside, known = example < lot, n < R
     top = ((place // OW) * POOL + part // POOL) * SH - PH
@@ -51,36 +69,52 @@ def _forward(
     start = x + (run * lot + example) * x_n + top * x_h + left * x_w
     weights = weight + run * K * R + n[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for first in range(0, K, BLOCK_K):
-        k = first + tl.arange(0, BLOCK_K)
-        if C % BLOCK_K == 0:
-            tap = first // C
-            c = first % C + tl.arange(0, BLOCK_K)
-            down, right = (tap // KW) * DH, (tap % KW) * DW
-            seen = inside
-            if PH + PW > 0:
-                seen = seen & (top + down >= 0) & (top + down < H) & (left + right >= 0) & (left + right < W)
-            beside = down * x_h + right * x_w + c * x_c
-            values = tl.load(start[:, None] + beside[None, :], mask=seen[:, None], other=0.0)
-        else:
-            tap, c = k // C, k % C
-            down, right = (tap // KW) * DH, (tap % KW) * DW
-            seen = inside[:, None] & (k < K)[None, :]
-            if PH + PW > 0:
-                y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
-                seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-            values = tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen, other=0.0)
-        matrix = tl.load(weights + k[:, None] * R, mask=(k < K)[:, None] & known[None, :], other=0.0)
-        acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+    if AHEAD:  # read through the first cache, where a number's other looks find it, one product ahead
+        c = tl.arange(0, BLOCK_K)
+        values = _window(start, top, left, inside, 0, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+        for first in tl.static_range(0, K, BLOCK_K):
+            matrix = tl.load(weights + (first + c)[:, None] * R, mask=known[None, :], other=0.0)
+            now = values
+            if first + BLOCK_K < K:
+                tap, beyond = (first + BLOCK_K) // C, (first + BLOCK_K) % C + c
+                values = _window(start, top, left, inside, tap, beyond, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+            acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
+    else:
+        for first in range(0, K, BLOCK_K):
+            k = first + tl.arange(0, BLOCK_K)
+            if C % BLOCK_K == 0:
+                c = first % C + tl.arange(0, BLOCK_K)
+                values = _window(start, top, left, inside, first // C, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+            else:
+                tap, c = k // C, k % C
+                down, right = (tap // KW) * DH, (tap % KW) * DW
+                seen = inside[:, None] & (k < K)[None, :]
+                if PH + PW > 0:
+                    y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
+                    seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+                beside = down * x_h + right * x_w + c * x_c
+                values = tl.load(start[:, None] + beside[None, :], mask=seen, other=0.0)
+            matrix = tl.load(weights + k[:, None] * R, mask=(k < K)[:, None] & known[None, :], other=0.0)
+            acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + run * R + n, mask=known, other=0.0)[None, :]
+    if RELU:  # what is no number stays so
+        acc = tl.where(acc <= 0, 0.0, acc)
     pools = tl.program_id(0) * (BLOCK_M // PARTS) + tl.arange(0, BLOCK_M // PARTS)
     at = (run * lot * (OH * OW) + pools)[:, None] * R + n[None, :]
     wanted = (pools < lot * (OH * OW))[:, None] & known[None, :]
     if POOL > 1:
-        parts = tl.reshape(acc, [BLOCK_M // PARTS, PARTS, BLOCK_N])
-        places = tl.broadcast_to(tl.arange(0, PARTS)[None, :, None], [BLOCK_M // PARTS, PARTS, BLOCK_N])
-        largest, which = tl.reduce((parts, places), 1, _larger)
+        if POOL == 2:
+            parts = tl.reshape(acc, [2, BLOCK_M // 32, 2, 8, BLOCK_N])
+            places = 2 * tl.arange(0, 2)[:, None, None, None, None] + tl.arange(0, 2)[None, None, :, None, None]
+            one, which = tl.reduce((parts, tl.broadcast_to(places, [2, BLOCK_M // 32, 2, 8, BLOCK_N])), 2, _larger)
+            one, which = tl.reduce((one, which), 0, _larger)
+            largest = tl.reshape(one, [BLOCK_M // 4, BLOCK_N])
+            which = tl.reshape(which, [BLOCK_M // 4, BLOCK_N])
+        else:
+            parts = tl.reshape(acc, [BLOCK_M // PARTS, PARTS, BLOCK_N])
+            places = tl.broadcast_to(tl.arange(0, PARTS)[None, :, None], [BLOCK_M // PARTS, PARTS, BLOCK_N])
+            largest, which = tl.reduce((parts, places), 1, _larger)
         tl.store(out + at, largest, mask=wanted)
         tl.store(chosen + at, which.to(tl.uint8), mask=wanted)
     else:
@@ -106,69 +140,115 @@ def _unpool(
 
 
 @triton.jit
+def _received(
+    start, picks, row, column, inside, tap, o, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the outputs that saw these places through `tap`. row, column, inside: `[places, 1]`; tap, o: `[1, k]`."""
+    y, z = row - (tap // KW) * DH, column - (tap % KW) * DW
+    seen = inside & (y >= 0) & (z >= 0)
+    if SH * SW > 1:
+        seen = seen & (y % SH == 0) & (z % SW == 0)
+        y, z = y // SH, z // SW
+    seen = seen & (y < OH * POOL) & (z < OW * POOL)
+    part = (y % POOL) * POOL + z % POOL
+    y, z = y // POOL, z // POOL
+    values = tl.load(start[:, None] + (y * g_h + z * g_w) + o * g_c, mask=seen, other=0.0)
+    if POOL > 1:
+        picked = tl.load(picks[:, None] + (y * OW + z) * R + o, mask=seen, other=255)
+        values = tl.where(picked.to(tl.int32) == part, values, 0.0)
+    return values
+
+
+@triton.jit
 def _back(
-    grad, chosen, weight, out, lot, g_n, g_c, g_h, g_w,
+    grad, chosen, weight, out, x, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     example, place = m // (H * W), m % (H * W)
-    row, column = place // W + PH, place % W + PW
+    row, column = (place // W + PH)[:, None], (place % W + PW)[:, None]
     inside, known = example < lot, n < C
     K: tl.constexpr = R * KH * KW
     start = grad + (run * lot + example) * g_n
     picks = chosen + (run * lot + example) * (OH * OW * R)
     weights = weight + run * K * C + n[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for first in range(0, K, BLOCK_K):
-        k = first + tl.arange(0, BLOCK_K)
-        if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
-            tap = first // R
-            o = (first % R + tl.arange(0, BLOCK_K))[None, :]
-            y, z = (row - (tap // KW) * DH)[:, None], (column - (tap % KW) * DW)[:, None]
-            seen = inside[:, None] & (y >= 0) & (z >= 0)
-        else:
-            tap, o = (k // R)[None, :], (k % R)[None, :]
-            y, z = row[:, None] - (tap // KW) * DH, column[:, None] - (tap % KW) * DW
-            seen = inside[:, None] & (y >= 0) & (z >= 0) & (k < K)[None, :]
-        if SH * SW > 1:
-            seen = seen & (y % SH == 0) & (z % SW == 0)
-            y, z = y // SH, z // SW
-        seen = seen & (y < OH * POOL) & (z < OW * POOL)
-        if POOL > 1:
-            part = (y % POOL) * POOL + z % POOL
-            y, z = y // POOL, z // POOL
-        values = tl.load(start[:, None] + (y * g_h + z * g_w) + o * g_c, mask=seen, other=0.0)
-        if POOL > 1:
-            picked = tl.load(picks[:, None] + (y * OW + z) * R + o, mask=seen, other=255)
-            values = tl.where(picked.to(tl.int32) == part, values, 0.0)
-        matrix = tl.load(weights + k[:, None] * C, mask=(k < K)[:, None] & known[None, :], other=0.0)
-        acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
-    at = (run * lot * (H * W) + m)[:, None] * C + n[None, :]
-    tl.store(out + at, acc, mask=inside[:, None] & known[None, :])
+    if AHEAD:
+        o = tl.arange(0, BLOCK_K)
+        values = _received(
+            start, picks, row, column, inside[:, None], 0, o[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL
+        )  # fmt: skip
+        for first in tl.static_range(0, K, BLOCK_K):
+            matrix = tl.load(weights + (first + o)[:, None] * C, mask=known[None, :], other=0.0)
+            now = values
+            if first + BLOCK_K < K:
+                values = _received(
+                    start, picks, row, column, inside[:, None], (first + BLOCK_K) // R,
+                    ((first + BLOCK_K) % R + o)[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                )  # fmt: skip
+            acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
+    else:
+        for first in range(0, K, BLOCK_K):
+            k = first + tl.arange(0, BLOCK_K)
+            if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
+                values = _received(
+                    start, picks, row, column, inside[:, None], first // R, (first % R + tl.arange(0, BLOCK_K))[None, :],
+                    g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                )  # fmt: skip
+            else:
+                values = _received(
+                    start, picks, row, column, inside[:, None] & (k < K)[None, :], (k // R)[None, :], (k % R)[None, :],
+                    g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                )  # fmt: skip
+            matrix = tl.load(weights + k[:, None] * C, mask=(k < K)[:, None] & known[None, :], other=0.0)
+            acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+    wanted = inside[:, None] & known[None, :]
+    if RELU:  # what the activation before has put to zero sends nothing back
+        before = x + (run * lot + example) * x_n + (place // W) * x_h + (place % W) * x_w
+        acc = tl.where(tl.load(before[:, None] + (n * x_c)[None, :], mask=wanted, other=1.0) <= 0, 0.0, acc)
+    tl.store(out + (run * lot * (H * W) + m)[:, None] * C + n[None, :], acc, mask=wanted)
+
+
+_MOST_WRITTEN_OUT = 9
+"""Products that are written out one after the other: more take the compiler long."""
+
+
+def _ahead(stages: int, read: int, k: int, shape: Shape) -> bool:
+    """Whether what a product reads is read one product ahead; `read` channels at a time through every hole of the kernel."""
+    return stages == 0 and read % k == 0 and shape.kernel[0] * shape.kernel[1] * read // k <= _MOST_WRITTEN_OUT
 
 
 def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, tiles: tuple[int, ...] | None = None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    shape: Shape,
+    *,
+    relu: bool = False,
+    tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """x `[examples, channels, height, width]`; weight `[runs, rows, channels, *kernel]`; bias `[runs, rows]`.
 
     The output `[examples, rows, height, width]`, channels last in memory, and of a pool which position was the largest.
+    relu: whether what is below zero becomes zero.
     """
     runs, examples, (height, width) = len(weight), len(x), shape.pooled
     packed = weight.permute(0, 3, 4, 2, 1).contiguous()
     out = torch.empty(examples, height, width, shape.rows, dtype=torch.float32, device=x.device)
     chosen = torch.empty_like(out, dtype=torch.uint8) if shape.pool > 1 else None
-    m, n, k, warps, stages = tiles or product_tiles(shape.channels, shape.rows)
+    m, n, k, warps, stages = tiles or product_tiles(shape, back=False)
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
         x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
-        examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None, PRECISION=precision(),
-        BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=warps, num_stages=stages,
+        examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None, RELU=relu,
+        PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.channels, k, shape),
+        num_warps=warps, num_stages=max(1, stages),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
 
@@ -182,16 +262,27 @@ def unpool(grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
 
 
 def back(
-    grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, tiles: tuple[int, ...] | None = None
+    grad: Tensor,
+    chosen: Tensor | None,
+    weight: Tensor,
+    shape: Shape,
+    *,
+    x: Tensor | None = None,
+    tiles: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """The gradient of the input `[examples, channels, height, width]` from that of the output, as `forward` gives it."""
+    """The gradient of the input `[examples, channels, height, width]` from that of the output, as `forward` gives it.
+
+    x: the input, where it came out of a ReLU and the gradient of what went into that is wanted.
+    """
     runs, examples = len(weight), len(grad)
     packed = weight.permute(0, 3, 4, 1, 2).contiguous()
     out = torch.empty(examples, shape.height, shape.width, shape.channels, dtype=torch.float32, device=grad.device)
-    m, n, k, warps, stages = tiles or product_tiles(shape.rows, shape.channels)
+    m, n, k, warps, stages = tiles or product_tiles(shape, back=True)
     grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
     _back[grid](
-        grad, grad if chosen is None else chosen, packed, out, examples // runs, *grad.stride(), *settings(shape),
-        PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=warps, num_stages=stages,
+        grad, grad if chosen is None else chosen, packed, out, out if x is None else x, examples // runs, *grad.stride(),
+        *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape), RELU=x is not None, PRECISION=precision(),
+        BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape),
+        num_warps=warps, num_stages=max(1, stages),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)

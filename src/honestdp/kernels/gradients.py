@@ -73,32 +73,37 @@ def _square_norms(
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
-    KEEP: tl.constexpr,
+    TURNS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    example = tl.program_id(0).to(tl.int64)
-    o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
-    k = tl.program_id(2) * BLOCK_K + tl.arange(0, BLOCK_K)
-    acc, summed = _gradient(
-        x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
-        x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
-        BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
-    )  # fmt: skip
     K: tl.constexpr = C * KH * KW
-    WIDTH: tl.constexpr = R * K + (R if BIAS else 0)
-    row = kept + example * WIDTH
-    if KEEP:
-        if FLIP:
-            tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < R)[None, :] & (k < K)[:, None])
-        else:
-            tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < R)[:, None] & (k < K)[None, :])
-    square = tl.sum(tl.sum(acc * acc, 1), 0)
-    if BIAS:  # noqa: SIM102
-        if tl.program_id(2) == 0:
-            square += tl.sum(summed * summed, 0)
-            if KEEP:
-                tl.store(row + R * K + o, summed, mask=o < R)
-    tiles = tl.num_programs(1) * tl.num_programs(2)
-    tl.store(out + example * tiles + tl.program_id(1) * tl.num_programs(2) + tl.program_id(2), square)
+    ACROSS: tl.constexpr = (R + BLOCK_O - 1) // BLOCK_O
+    DOWN: tl.constexpr = (K + BLOCK_K * TURNS - 1) // (BLOCK_K * TURNS)
+    # The tiles of an example one after the other: what one has read is in a cache for the next.
+    example = (tl.program_id(0) // (ACROSS * DOWN)).to(tl.int64)
+    tile = tl.program_id(0) % (ACROSS * DOWN)
+    o = (tile // DOWN) * BLOCK_O + tl.arange(0, BLOCK_O)
+    row = kept + example * (R * K + (R if BIAS else 0))
+    square = 0.0
+    for turn in range(TURNS):
+        first = (tile % DOWN) * TURNS + turn
+        k = first * BLOCK_K + tl.arange(0, BLOCK_K)
+        acc, summed = _gradient(
+            x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
+            x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
+            BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
+        )  # fmt: skip
+        if KEEP:
+            if FLIP:
+                tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < R)[None, :] & (k < K)[:, None])
+            else:
+                tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < R)[:, None] & (k < K)[None, :])
+        square += tl.sum(tl.sum(acc * acc, 1), 0)
+        if BIAS:  # noqa: SIM102
+            if first == 0:
+                square += tl.sum(summed * summed, 0)
+                if KEEP:
+                    tl.store(row + R * K + o, summed, mask=o < R)
+    tl.store(out + tl.program_id(0), square)
 
 
 @triton.jit
@@ -110,9 +115,13 @@ def _weighted_sum(
     BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
     WIDE: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
-    run, split = tl.program_id(0) // splits, tl.program_id(0) % splits
-    o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
-    k = tl.program_id(2) * BLOCK_K + tl.arange(0, BLOCK_K)
+    K: tl.constexpr = C * KH * KW
+    ACROSS: tl.constexpr = (R + BLOCK_O - 1) // BLOCK_O
+    DOWN: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    share, tile = tl.program_id(0) // (ACROSS * DOWN), tl.program_id(0) % (ACROSS * DOWN)
+    run, split = share // splits, share % splits
+    o = (tile // DOWN) * BLOCK_O + tl.arange(0, BLOCK_O)
+    k = (tile % DOWN) * BLOCK_K + tl.arange(0, BLOCK_K)
     total = tl.zeros([BLOCK_K, BLOCK_O] if FLIP else [BLOCK_O, BLOCK_K], WIDE)
     shifts = tl.zeros([BLOCK_O], WIDE)
     for turn in range(SHARE):
@@ -127,14 +136,13 @@ def _weighted_sum(
             )  # fmt: skip
             total += acc.to(WIDE) * weight.to(WIDE)
             shifts += summed.to(WIDE) * weight.to(WIDE)
-    K: tl.constexpr = C * KH * KW
-    at = tl.program_id(0).to(tl.int64) * R + o
+    at = share.to(tl.int64) * R + o
     if FLIP:
         tl.store(out + at[None, :] * K + k[:, None], total, mask=(o < R)[None, :] & (k < K)[:, None])
     else:
         tl.store(out + at[:, None] * K + k[None, :], total, mask=(o < R)[:, None] & (k < K)[None, :])
     if BIAS:  # noqa: SIM102
-        if tl.program_id(2) == 0:
+        if tile % DOWN == 0:
             tl.store(shift + at, shifts, mask=o < R)
 
 
@@ -176,14 +184,14 @@ def square_norms(
 
     With `keep` also these gradients, `[runs, lot, numbers]`, as `sum_rows` takes them.
     """
-    o, k, p, warps, stages, flip = tiles or gradient_tiles(shape)
-    grid = (len(x), triton.cdiv(shape.rows, o), triton.cdiv(shape.columns, k))
-    out = torch.empty(len(x), grid[1] * grid[2], dtype=torch.float32, device=x.device)
+    o, k, p, warps, stages, flip, turns = tiles or gradient_tiles(shape)
+    each = triton.cdiv(shape.rows, o) * triton.cdiv(shape.columns, k * turns)
+    out = torch.empty(len(x), each, dtype=torch.float32, device=x.device)
     kept = torch.empty(len(x), _width(shape, bias), dtype=torch.float32, device=x.device) if keep else None
-    _square_norms[grid](
+    _square_norms[(len(x) * each,)](
         x, grad, grad if chosen is None else chosen, out, out if kept is None else kept, *x.stride(), *grad.stride(),
-        *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip, KEEP=keep,
-        num_warps=warps, num_stages=stages,
+        *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip, TURNS=turns,
+        KEEP=keep, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out.sum(1).view(runs, -1), None if kept is None else kept.view(runs, -1, kept.shape[1])
 
@@ -216,9 +224,9 @@ def weighted_sum(
     share: int = _SHARE,
 ) -> tuple[Tensor, Tensor | None]:
     """The sum of the examples' gradients times `weights` `[runs, lot]`: `[runs, rows, channels, *kernel]` and `[runs, rows]`."""
-    (runs, lot), (o, k, p, warps, stages, flip) = weights.shape, tiles or gradient_tiles(shape)
+    (runs, lot), (o, k, p, warps, stages, flip, _) = weights.shape, tiles or gradient_tiles(shape)
     splits = triton.cdiv(lot, share)
-    grid = (runs * splits, triton.cdiv(shape.rows, o), triton.cdiv(shape.columns, k))
+    grid = (runs * splits * triton.cdiv(shape.rows, o) * triton.cdiv(shape.columns, k),)
     out = torch.empty(runs, splits, shape.rows, shape.columns, dtype=dtype, device=x.device)
     shift = torch.empty(runs, splits, shape.rows, dtype=dtype, device=x.device) if bias else out
     _weighted_sum[grid](

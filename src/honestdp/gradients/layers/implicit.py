@@ -47,13 +47,15 @@ class Implicit:
         shape = Shape(channels, high, wide, weight.shape[1], height, width, kernel, stride, padding, dilation, pool)
         return Implicit(found, shape)
 
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`[examples, rows, height, width]`, and of a pool which of its positions was the largest."""
-        return self.kernels.forward(x, weight, bias, self.shape)
+    def forward(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """`[examples, rows, height, width]`, through a ReLU if so said, and of a pool which of its positions was the largest."""
+        return self.kernels.forward(x, weight, bias, self.shape, relu=relu)
 
-    def back(self, grad: Tensor, chosen: Tensor | None, weight: Tensor) -> Tensor:
-        """The gradient of the input from that of the output."""
-        return self.kernels.back(grad, chosen, weight, self.shape)
+    def back(self, grad: Tensor, chosen: Tensor | None, weight: Tensor, *, x: Tensor | None = None) -> Tensor:
+        """The gradient of the input from that of the output; with `x`, the input, of what went into the ReLU that gave it."""
+        return self.kernels.back(grad, chosen, weight, self.shape, x=x)
 
     def spread(self, chosen: Tensor) -> Callable[[Tensor], Tensor]:
         """From the gradient of what the pool gave that of what went into it."""

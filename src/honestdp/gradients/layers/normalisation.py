@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from honestdp import kernels
 from honestdp.gradients.forms import Form, Params
-from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
+from honestdp.gradients.rules import Gradients, Rule, Together, Unruled, Wanted, rule
+from honestdp.kernels import Normalisations
 
 
 class Affine(Rule):
@@ -76,10 +78,67 @@ class RMSNorm(LastDimensions):
         return F.rms_norm(x, layer.normalized_shape, None, layer.eps)
 
 
+class _Use:
+    """One use of a norm of groups by kernels: what its way back leaves for the gradients of gain and shift."""
+
+    def __init__(self, found: Normalisations, groups: int, eps: float) -> None:
+        self._kernels, self._groups, self._eps = found, groups, eps
+        self._read: tuple[Tensor, Tensor | None, Tensor, Tensor] | None = None
+        self._made: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def forward(self, x: Tensor, gain: Tensor | None, shift: Tensor | None) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        out, means, scales = self._kernels.forward(x, gain, shift, self._groups, self._eps)
+        self._read = (x, gain, means, scales)
+        return out
+
+    def back(self, grad: Tensor) -> Tensor:
+        """The gradient of the input; the gradients of gain and shift are kept, with the tensor that they are of."""
+        assert self._read is not None
+        x, gain, means, scales = self._read
+        slopes = grad.contiguous(memory_format=torch.channels_last)
+        found, gains, shifts = self._kernels.back(x, slopes, gain, means, scales, self._groups)
+        self._made = (grad, gains, shifts)
+        return found
+
+    def gradients(self, grad: Tensor, wanted: Wanted) -> Gradients:
+        """From the gradient `[runs, lot, ...]` of the output; made anew where the way back was not gone, or with another."""
+        made = self._made
+        if made is None or made[0].data_ptr() != grad.data_ptr() or made[0].numel() != grad.numel():
+            self.back(grad.flatten(0, 1))
+        assert self._made is not None
+        names = {"weight": self._made[1], "bias": self._made[2]}
+        return {name: value.view(*grad.shape[:3]) for name, value in names.items() if name in wanted}
+
+
+class _InOnePass(torch.autograd.Function):
+    """The norm with gain and shift `[runs, channels]` as an operation of autograd, whose gradient goes to x alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor | None, shift: Tensor | None, use: _Use) -> Tensor:
+        ctx.use = use
+        return use.forward(x, gain, shift)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.use.back(grads[0]), None, None, None
+
+
 @rule(nn.GroupNorm)
 class GroupNorm(Channels):
     def normalise(self, layer: nn.GroupNorm, x: Tensor) -> Tensor:
         return F.group_norm(x, layer.num_groups, None, None, layer.eps)
+
+    def together(self, layer: nn.Module, params: Params, x: Tensor, wanted: Wanted) -> Together | None:
+        assert isinstance(layer, nn.GroupNorm)
+        if x.dim() != 4 or any(value.dtype != torch.float32 for value in (x, *params.values())):
+            return None
+        found = kernels.normalisations(x.device)
+        if found is None or not found.takes(x, layer.num_groups):
+            return None
+        use = _Use(found, layer.num_groups, layer.eps)
+        out = _InOnePass.apply(x, params.get("weight"), params.get("bias"), use)  # type: ignore[no-untyped-call]
+        return out, lambda grad: use.gradients(grad, wanted), (x,)
 
 
 @rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
