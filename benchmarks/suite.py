@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, default=RESULTS, help="where what was measured is kept; results/suite if left out"
     )
     parser.add_argument("--keep-stale", action="store_true", help="leave trainings as they are that other code made")
-    parser.add_argument("--quick", action="store_true", help="tiny settings of digits, each once")
+    parser.add_argument("--quick", action="store_true", help="tiny settings of digits, for a CPU")
     parser.add_argument("--list", action="store_true", help="show the settings, and train nothing")
     parser.add_argument("--report", action="store_true", help="show what was found, and train nothing")
     parser.add_argument("--json", action="store_true", help="results as JSON; progress goes to standard error")
