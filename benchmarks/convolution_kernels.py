@@ -60,6 +60,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 def compare(device: torch.device) -> str:
     """Every kernel against its reference, with all digits and in TensorFloat-32; an AssertionError names the case."""
+    from honestdp.kernels import convolution, normalisation
+    from honestdp.kernels.agreement import disagreements
+
+    for kind, module in (("normalisation", normalisation), ("convolution", convolution)):
+        wrong = disagreements(kind, module, device)
+        assert not wrong, f"as the engine tries them: {'; '.join(wrong)}"
     for name, case in CASES.items():
         for precision, tolerance in (("highest", 1e-5), ("high", 5e-3)):
             if precision == "high" and device.type == "cpu":
@@ -69,7 +75,7 @@ def compare(device: torch.device) -> str:
                 _compare(name, device, tolerance, **case)
             finally:
                 torch.set_float32_matmul_precision("highest")
-    return "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again"
+    return "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; GroupNorm"
 
 
 def _compare(
@@ -207,7 +213,23 @@ def _jobs(name: str, *, runs: int, lot: int) -> Iterator[tuple[str, Any, list[Ti
     yield "forward", forward, product_tries(channels, rows), flop, read + written * (1.25 / pool**2 if pool > 1 else 1)
     if channels > 1:
         yield "back", back, product_tries(rows, channels), flop, 2 * read + written
-    yield "norms", norms, gradient_tries(rows, shape.columns), flop, read + written + 4.0 * lot * rows * shape.columns
+    kept = 4.0 * lot * rows * shape.columns
+    if channels >= 16 or pool == 1:
+        yield "norms", norms, gradient_tries(rows, shape.columns), flop, read + written + kept
+    if pool > 1:  # the gradient picked in every read, as the engine does below 16 channels, in place of spread out once
+        grad = grad[..., : pooled.pooled[0], : pooled.pooled[1]].contiguous(**last)
+        chosen = torch.randint(0, 4, grad.shape, dtype=torch.uint8, device="cuda").contiguous(**last)
+
+        def back_of_pool(tiles: Tiles | None) -> None:
+            convolution.back(grad, chosen, weight, pooled, x=x, tiles=tiles)
+
+        def norms_of_pool(tiles: Tiles | None) -> None:
+            convolution.square_norms(x, grad, chosen, pooled, runs=runs, bias=True, keep=True, tiles=tiles)
+
+        small, picked = written / pool**2 * 1.25, "norms" if channels < 16 else "norms-of-pool"
+        yield picked, norms_of_pool, gradient_tries(rows, shape.columns), flop, read + small + kept
+        if channels > 1:
+            yield "back-of-pool", back_of_pool, product_tries(rows, channels), flop, 2 * read + small
 
 
 def _compile(names: list[str], share: int, of: int) -> None:
@@ -242,8 +264,8 @@ def tune(names: list[str], json_file: str | None) -> None:
             rate, floor = flop / times[0][0] / 1e6, size / 4e6
             print(f"{name} {what}: {usual:.1f} now; {best}; {rate:.0f} TFLOP/s, memory {floor:.1f}", flush=True)
             found[f"{name} {what}"] = {"now": usual, "memory": floor, "TFLOP/s": rate, "times": times}
-    if json_file is not None:
-        Path(json_file).write_text(json.dumps(found) + "\n")
+            if json_file is not None:  # as it goes: what is stopped leaves what it has found
+                Path(json_file).write_text(json.dumps(found) + "\n")
 
 
 def _clock(job: Any, tiles: Tiles | None, repeats: int = 4) -> float:
