@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ pytest.importorskip("safetensors")
 
 from honestdp import Compute, Run
 from honestdp import optimizers as rules
+from honestdp.boundary import sampling
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
 from honestdp.training.train import Interrupted, Result, train, train_population
 from tests.forked_python import Forked
 from tests.toy_training import toy_data, toy_model
 
-RUN = Run(records=60, lot=10, steps=400, noise=0.9)
+BLOCK = 8  # steps
+RUN = Run(records=60, lot=10, steps=6 * BLOCK + 2, noise=0.9)
 EVERY_RULE = [
     rules.SGD(lr=0.1, clip=1.0),
     rules.Momentum(lr=0.1, momentum=0.9, clip=1.0),
@@ -38,6 +41,12 @@ EVERY_RULE = [
     rules.Quantile(lr=0.1),
     rules.Horizon(average=True),
 ]
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is kept between two blocks of steps: few steps make as many of them as hundreds otherwise."""
+    monkeypatch.setattr(sampling, "_BLOCK_STEPS", BLOCK)
 
 
 def weights(results: list[Result]) -> Tensor:
@@ -63,24 +72,28 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, block: int, error: type[BaseExcepti
 
     def eager(self: Mechanism, *args: Any) -> Any:
         count[0] += 1
-        if count[0] == block * 64 + 30:
+        if count[0] == block * BLOCK + BLOCK // 2:
             raise error
         return true(self, *args)
 
     monkeypatch.setattr(Mechanism, "_eager", eager)
 
 
+@cache
+def uninterrupted() -> Tensor:
+    return weights(go(None))
+
+
 @pytest.mark.parametrize("block", [0, 3, 8, 20])
 def test_ctrl_c_keeps_a_checkpoint_and_the_resumed_result_is_the_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    expected = weights(go(None))
     path = tmp_path / "kept.safetensors"
     with monkeypatch.context() as patch:
         stop_at(patch, block, KeyboardInterrupt)
         with pytest.raises(Interrupted, match="to resume, call again with the same arguments and checkpoint="):
             go(path, seconds=1e9)
-    assert weights(go(path)).equal(expected)
+    assert weights(go(path)).equal(uninterrupted())
 
 
 def test_the_secure_generator_resumes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +127,7 @@ def test_decoding_takes_no_number_from_the_generator_of_dropout(
         torch.manual_seed(1)
         model, run = (
             nn.Sequential(nn.Linear(5, 4), nn.Dropout(), nn.Linear(4, 1)),
-            Run(records=60, lot=10, steps=300, noise=1.0),
+            Run(records=60, lot=10, steps=4 * BLOCK + 6, noise=1.0),
         )
         compute = Compute(checkpoint=path, checkpoint_seconds=0.0, workers=1)
         more = {"noise_seed": 4, "compute": compute}
