@@ -238,12 +238,14 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.stand_in:
         sys.path.insert(0, str(ROOT))
-        from tests.kernels import plain_convolution
+        from tests.kernels import plain_convolution, plain_normalisation
 
         from honestdp import kernels
 
         kernels.convolutions = lambda device: plain_convolution
+        kernels.normalisations = lambda device: plain_normalisation
     logging.getLogger("honestdp").setLevel(logging.ERROR)
+    logging.getLogger("honestdp.kernels").setLevel(logging.WARNING)  # kernels that are not used are heard
     torch.set_num_threads(1)
     bad, slow = 0, 0
     for number in range(chosen.first, chosen.first + chosen.models):
