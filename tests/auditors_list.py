@@ -24,7 +24,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/slices.py", "boundary/whereabouts.py",
         "boundary/augmenting.py", "augment/__init__.py", "boundary/travel.py",
     ),
-    "The door of scores": ("boundary/counted.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py"),
+    "The door of scores": (
+        "boundary/counted.py", "boundary/exact.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py",
+    ),
     "Tables: what a row becomes, and what is learnt of columns": (
         "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/values.py",
         "data/tables/column.py", "data/tables/quantities.py", "data/tables/categories.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 from scipy import stats
 
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLikelihood, LogLoss
+from honestdp.boundary import bounds
 from honestdp.boundary import metrics as scores
 from honestdp.boundary.metrics import best_of, check_metric, choice_noise, default_metric, score_noise, score_of
+from honestdp.boundary.questions import question_noise
 from honestdp.checks import InvalidArgument
 
 FALSE_ALARM = 1e-6
@@ -254,3 +257,13 @@ def test_the_noise_of_a_score_is_that_of_any_other_where_its_value_is_cut_to_a_l
     assert whole.value == 1.0
     assert whole.noise == pytest.approx(half.noise) == pytest.approx(3.0 / 200)
     assert whole.low < 1.0
+
+
+def test_exact_noise_is_drawn_without_what_opendp_imports_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its prelude takes a second of every process of a search, for scikit-learn and pandas, which no noise needs."""
+    for name in ("opendp.prelude", "opendp.extras", "sklearn", "pandas"):
+        monkeypatch.setitem(sys.modules, name, None)  # to import it is an error
+    assert len(score_noise(3, multiplier=1.0, sensitivity=1, generator=None)) == 3
+    assert min(choice_noise(3, epsilon=1.0, sensitivity=1, generator=None)) >= 0
+    assert isinstance(question_noise(epsilon=1.0, sensitivity=1), int)
+    assert bounds._quantile(0.5, 1.0, np.arange(5.0))([2.0] * 50) in range(5)

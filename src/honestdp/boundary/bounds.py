@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from honestdp.boundary.exact import opendp
+
 Array = np.ndarray[Any, Any]
 GRID = tuple(sorted({0.0, *(s * m * 10.0**e for s in (-1, 1) for m in (1, 1.5, 2, 3, 5, 7.5) for e in range(-6, 13))}))
 """Edges of public bins, of both signs, from a millionth to some trillions."""
@@ -71,7 +73,7 @@ def _noisy_counts(places: Array, count: int, epsilon: float) -> tuple[Array, flo
     """How many records are in each of so many places, with discrete Laplace noise, and a level that noise alone reaches in one of
     them once in a thousand times. One record moves one count by 1.
     """
-    dp = _opendp()
+    dp = opendp()
     scale = math.nextafter(1 / epsilon, math.inf)  # up: a scale too small would cost more than epsilon
     mechanism = dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
     if mechanism.map(1) > epsilon:
@@ -82,7 +84,7 @@ def _noisy_counts(places: Array, count: int, epsilon: float) -> tuple[Array, flo
 
 def _quantile(part: float, epsilon: float, candidates: Array) -> Any:
     """opendp's private quantile among these, with the least noise that costs no more than epsilon."""
-    dp = _opendp()
+    dp = opendp()
     domain, metric = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.symmetric_distance()
 
     def make(scale: float) -> Any:
@@ -91,10 +93,3 @@ def _quantile(part: float, epsilon: float, candidates: Array) -> Any:
         )
 
     return make(dp.binary_search_param(make, d_in=1, d_out=epsilon, T=float))
-
-
-def _opendp() -> Any:
-    import opendp.prelude as dp  # here: training alone does not need it
-
-    dp.enable_features("contrib")
-    return dp

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from honestdp import checks
 from honestdp.boundary.counted import Counted, PersonMean
+from honestdp.boundary.exact import opendp
 from honestdp.checks import InvalidArgument
 from honestdp.losses.class_weights import balancing_weights, checked_prevalence
 
@@ -273,7 +274,7 @@ def score_noise(count: int, *, multiplier: float, sensitivity: int, generator: n
         return []
     if generator is not None:
         return [int(z) for z in np.rint(generator.normal(scale=scale, size=count))]
-    dp = _opendp()
+    dp = opendp()
     mechanism = dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64"), scale=scale)
     return [int(z) for z in mechanism([0] * count)]
 
@@ -295,7 +296,7 @@ def choice_noise(count: int, *, epsilon: float, sensitivity: int, generator: np.
         return [int(z) for z in np.floor(generator.exponential(scale, size=count))]
     if count == 0:
         return []
-    dp = _opendp()
+    dp = opendp()
     mechanism = dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
     drawn: list[int] = []
     while len(drawn) < count:
@@ -306,10 +307,3 @@ def choice_noise(count: int, *, epsilon: float, sensitivity: int, generator: np.
 def best_of(noisy: Mapping[int, int]) -> int:
     """The candidate of the highest S + Z; of equals the first, a rule that looks at no record."""
     return min(noisy, key=lambda candidate: (-noisy[candidate], candidate))
-
-
-def _opendp() -> Any:
-    import opendp.prelude as dp  # here: training alone does not need it
-
-    dp.enable_features("contrib")
-    return dp

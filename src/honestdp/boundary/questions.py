@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
+from honestdp.boundary.exact import opendp
+
 
 def question_noise(*, epsilon: float, sensitivity: int) -> int:
     """Z, exact by opendp."""
-    import opendp.prelude as dp  # here: training alone does not need it
-
-    dp.enable_features("contrib")
+    dp = opendp()
     scale = question_scale(epsilon=epsilon, sensitivity=sensitivity)
     return int(dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)(0))
 
