@@ -58,14 +58,26 @@ def test_every_run_of_a_population_has_the_noise_of_its_own_epsilon(
     assert noises[0] == noises[1] < noises[2] == noises[3]
 
 
-def test_the_prepared_noises_meet_their_budgets_with_todays_lots_and_steps(records: ModuleType) -> None:
+@pytest.mark.parametrize("way", ["untuned", "untuned, long"])
+def test_the_prepared_noises_meet_their_budgets_with_todays_lots_and_steps(records: ModuleType, way: str) -> None:
     prepared = records.json.loads(records.NOISES.read_text())
     for name in ("mnist", "cifar10"):
-        count, lot, steps = records.shape_of(name, 3.0)
+        count, lot, steps = records.shape_of(name, 3.0, way)
         noise = prepared.get(f"{count} {lot:g} {steps} 3 1e-05")
         assert noise is not None, "the rule has changed: python benchmarks/records.py --prepare"
         event = Run(records=count, lot=lot, steps=steps, noise=noise).event
         assert 2.98 < epsilon(event, delta=1e-5) <= 3
+
+
+def test_a_long_run_keeps_99_percent_of_the_signal_and_trains_with_the_optimizer_it_names(records: ModuleType) -> None:
+    count, lot, steps = records.shape_of("mnist", 3.0, "untuned outlook, long")
+    kept = [
+        records.share(records.honestdp.Budget(3.0, 1e-5), records=count, lot=lot - less, steps=steps)
+        for less in (0, 100)
+    ]
+    assert kept[1] < 0.99 <= kept[0]
+    assert records.optimizer_of("untuned outlook, long") == records.optimizer_of("untuned outlook") == "outlook"
+    assert records.optimizer_of("untuned, long") == records.optimizer_of("untuned") == "horizon"
 
 
 def test_horizon_at_scale_one_is_horizon(records: ModuleType) -> None:
