@@ -19,7 +19,7 @@ TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
 WORDS = {
     "clipping": {"gradient_multiplier"},
     "ranks": {"ALONE", "Joined", "RankLost", "Ranks"},
-    "query": {"LEAST_CLIP", "Constants", "Query", "Release", "State"},
+    "query": {"HALF_RANGE", "LEAST_CLIP", "Constants", "Query", "Release", "State"},
     "seed": {"Seed"},
     "generators": {"lent", "seed_all"},
     "metrics": {

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("fine_grid")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-@pytest.mark.parametrize("extra", ["quantile", "direction"])
+@pytest.mark.parametrize("extra", ["quantile", "direction", "norm"])
 @pytest.mark.parametrize("rows", [1, 2], ids=["records", "people of two rows"])
 def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(rows: int, extra: Any) -> None:
     model = toy_model()
@@ -34,7 +34,7 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
     norms = torch.linalg.vector_norm(x.flatten(2), dim=2)
     question = Question(intake.question.model, intake.question.loss, rows=rows)
     dtype = next(model.parameters()).dtype
-    query = Query(torch.tensor([0.3], dtype=dtype), extra=extra, extra_noise=torch.tensor([4.0], dtype=dtype))
+    query = Query(torch.tensor([0.3], dtype=dtype), extra=extra, extra_noise=torch.tensor([9.0], dtype=dtype))
     params = torch.randn(1, constants.layout.width, dtype=dtype, generator=torch.Generator().manual_seed(1))
     whole, *others = (
         release(
@@ -48,7 +48,9 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
         torch.testing.assert_close(other.gradient, whole.gradient)
         torch.testing.assert_close(other.fraction, whole.fraction)
         torch.testing.assert_close(other.direction, whole.direction)
-    assert (whole.direction is None) == (extra == "quantile")
+        torch.testing.assert_close(other.norm, whole.norm)
+    given = {"quantile": whole.fraction, "direction": whole.direction, "norm": whole.norm}
+    assert [name for name, value in given.items() if value is not None] == [extra]
     assert whole.direction is None or whole.direction.norm() > 1e-3
 
 

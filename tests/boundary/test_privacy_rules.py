@@ -11,10 +11,16 @@ from torch import Tensor, nn
 import honestdp
 from honestdp import Compute
 from honestdp import optimizers as rules
-from honestdp.boundary.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
+from honestdp.boundary.clipping import (
+    centred_count,
+    centred_logarithms,
+    clipping_weights,
+    direction_weights,
+    gradient_multiplier,
+)
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import CpuNoise
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
 from honestdp.boundary.release import Examples, Question, release
 from honestdp.boundary.sampling import Lots
 from honestdp.boundary.seed import Seed
@@ -247,25 +253,28 @@ def test_automatic_clipping_has_sensitivity_one_and_noise_to_match() -> None:
 # Rule 6: two questions for the price of one
 
 
-@pytest.mark.parametrize(("extra", "sensitivity"), [("direction", 1.0), ("quantile", 0.5)])
+@pytest.mark.parametrize(("extra", "sensitivity"), [("direction", 1.0), ("quantile", 0.5), ("norm", HALF_RANGE)])
 def test_rule_6_two_answers_cost_one_gaussian_of_multiplier_sigma(extra: str, sensitivity: float) -> None:
     """The noise that is added, read off with a source of ones: 1/sigma^2 = sum of (sensitivity/deviation)^2."""
     x, y = toy_data(60)
     sigma, clip, lot = 2.0, 0.7, 10.0
-    query = Query(clip=torch.tensor([clip], dtype=torch.float64), extra=extra, extra_noise=torch.tensor([5.0]).double())
+    query = Query(clip=torch.tensor([clip], dtype=torch.float64), extra=extra, extra_noise=torch.tensor([9.0]).double())
     noise = Ones()
     found, _ = one_step(x[:0], y[:0], query, noise=noise, lot=lot, sigma=sigma)
     gradient_deviation = found.gradient[0, 0].item() * lot
-    second = found.direction[0, 0].item() * lot if extra == "direction" else (found.fraction.item() - 0.5) * lot
+    answers = {"direction": found.direction, "quantile": found.fraction, "norm": found.norm}
+    centre = {"direction": 0.0, "quantile": 0.5, "norm": HALF_RANGE}[extra]
+    second = (answers.pop(extra).flatten()[0].item() - centre) * lot
+    assert list(answers.values()) == [None, None]
     assert (clip / gradient_deviation) ** 2 + (sensitivity / second) ** 2 == pytest.approx(sigma**-2)
     assert len(noise.asked) == 2
 
 
-@pytest.mark.parametrize("rule", [rules.OSO(lr=0.5), rules.Quantile(lr=0.5)])
+@pytest.mark.parametrize("rule", [rules.OSO(lr=0.5), rules.Quantile(lr=0.5), rules.Outlook()])
 def test_rule_6_holds_for_the_rules_own_queries(rule: rules.Rule) -> None:
     population, mechanism = population_of([toy_model()], toy_data(60), [rule], lot=50.0, steps=2, noise=[1.7])
     query = population._rule.query(population.state, mechanism.constants)
-    own = query.extra_noise * (1 if query.extra == "direction" else 2)
+    own = query.extra_noise / {"direction": 1, "quantile": 0.5, "norm": HALF_RANGE}[query.extra]
     nu_g = gradient_multiplier(mechanism.constants.noise, query)
     assert (nu_g**-2 + own**-2).item() == pytest.approx(1.7**-2)
 
@@ -282,6 +291,38 @@ def test_rule_6_one_record_moves_the_second_answer_by_its_sensitivity_at_most() 
                 assert abs(found.fraction.item() - 0.5) <= bound
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 30.0, 1e4, 1e30, 1e200, math.inf, math.nan])
+def test_rule_6_one_record_moves_the_mean_of_the_norms_by_half_its_range_at_most(size: float) -> None:
+    x, y = toy_data(60)
+    query = Query(clip=double(0.3), extra="norm", extra_noise=double(90.0))
+    x[5] = size / math.sqrt(5)
+    without, _ = one_step(x[:5], y[:5], query, noise=Silence(), lot=1.0)
+    found, _ = one_step(x[:6], y[:6], query, noise=Silence(), lot=1.0)
+    moved = (found.norm - without.norm).item()
+    assert abs(moved) <= HALF_RANGE
+    finite = math.isfinite(size * size)
+    known = min(math.log1p(size * size) / 2, 2 * HALF_RANGE) - HALF_RANGE if finite else HALF_RANGE
+    assert moved == pytest.approx(known if math.isfinite(size) and size < 1e150 else 0.0, abs=1e-4)
+
+
+def test_rule_6_a_person_moves_the_mean_of_the_norms_no_more_than_a_record() -> None:
+    norms = torch.tensor([[1e9, 1e9, 1.0, math.nan, 0.0, 0.0]]).double()
+    present, shares = torch.tensor([[True, True, False]]), torch.full((1, 3, 2), 0.5).double()
+    one = math.log(2) / 2 - HALF_RANGE
+    found = centred_logarithms(norms, present, shares).item()
+    assert found == pytest.approx(HALF_RANGE + one / 2, abs=1e-4)
+    assert centred_logarithms(norms, present, 100 * shares).abs().item() <= 2 * HALF_RANGE
+
+
+def test_the_norm_of_a_lot_is_that_of_its_inputs_whatever_order_they_come_in() -> None:
+    x, y = toy_data(60)
+    query = Query(clip=double(0.3), extra="norm", extra_noise=double(90.0))
+    found, _ = one_step(x, y, query, noise=Silence(), lot=60.0)
+    wanted = torch.log1p(x.square().sum(1)).mean().item() / 2
+    assert found.norm.item() == pytest.approx(wanted, abs=1e-4)
+    assert found.norm.equal(one_step(x.flip(0), y.flip(0), query, noise=Silence(), lot=60.0)[0].norm)
+
+
 def test_quantile_refuses_noise_that_leaves_nothing_for_the_gradient() -> None:
     with pytest.raises(InvalidArgument, match="lot/10"):
         rules.Quantile(lr=0.1).check(lot=20, noise=2.0)
@@ -291,10 +332,10 @@ def test_quantile_refuses_noise_that_leaves_nothing_for_the_gradient() -> None:
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 1e30, 1e200])
-@pytest.mark.parametrize("extra", [None, "direction", "quantile"])
+@pytest.mark.parametrize("extra", [None, "direction", "quantile", "norm"])
 def test_rule_7_a_poisoned_record_moves_a_release_no_more_than_another(poison: float, extra: str | None) -> None:
     x, y = toy_data(60)
-    query = Query(clip=double(0.3), extra=extra, extra_noise=double(5.0))
+    query = Query(clip=double(0.3), extra=extra, extra_noise=double(9.0))
     clean, _ = one_step(x[:5], y[:5], query, noise=Silence(), lot=1.0)
     poisoned_x, poisoned_y = torch.cat([x[:5], torch.full((1, 5), poison, dtype=torch.float64)]), y[:6]
     found, _ = one_step(poisoned_x, poisoned_y, query, noise=Silence(), lot=1.0)
@@ -307,6 +348,8 @@ def test_rule_7_a_poisoned_record_moves_a_release_no_more_than_another(poison: f
         assert (found.direction - clean.direction).norm().item() <= 1 + 1e-9
     if extra == "quantile":
         assert abs((found.fraction - clean.fraction).item()) <= 0.5
+    if extra == "norm":
+        assert abs((found.norm - clean.norm).item()) <= HALF_RANGE
 
 
 def test_rule_7_weights_and_counts_leave_out_what_is_not_finite_and_what_is_padding() -> None:
@@ -406,7 +449,7 @@ def test_the_noise_added_has_the_declared_spread() -> None:
 def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     x, y = toy_data(60)
     found, _ = one_step(x, y, flat(1.0), noise=Silence())
-    assert set(vars(found)) == {"gradient", "direction", "fraction"}
+    assert set(vars(found)) == {"gradient", "direction", "fraction", "norm"}
     assert not found.gradient.requires_grad
     assert isinstance(CpuNoise(CPU, Seed.fresh()).normal((1,)), Tensor)
     assert Question.__dataclass_params__.frozen

@@ -157,7 +157,7 @@ class Given:
 
 
 @pytest.mark.usefixtures("fine_grid")
-@pytest.mark.parametrize("extra", [None, "quantile", "direction"])
+@pytest.mark.parametrize("extra", [None, "quantile", "direction", "norm"])
 @pytest.mark.parametrize("size", [2, 4])
 def test_for_the_same_lot_and_noise_ranks_release_what_one_process_releases(extra: Any, size: int) -> None:
     """One of the ranks has nobody in its lot."""
@@ -183,7 +183,7 @@ def test_for_the_same_lot_and_noise_ranks_release_what_one_process_releases(extr
     parts = [slice(cuts[rank], cuts[rank + 1]) for rank in range(size)]
     every = in_threads(size, lambda ranks: of(parts[ranks.rank], noises[ranks.rank], ranks))
     whole = of(slice(0, 12), together, ALONE)
-    for name in ("gradient", "direction", "fraction"):
+    for name in ("gradient", "direction", "fraction", "norm"):
         wanted = getattr(whole, name)
         for found in every:
             if wanted is None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from honestdp.boundary import release as step
 from honestdp.boundary import rounding
 from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
 from honestdp.boundary.release import PIECE, Examples, Question, release
 from honestdp.boundary.rounding import grid, noisy
 from honestdp.boundary.seed import Seed
@@ -24,7 +24,7 @@ from tests.toy_training import CPU
 
 SOURCES = [CpuNoise, SecureNoise] if importlib.util.find_spec("randomgen") else [CpuNoise]
 every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
-EXTRAS = ["none", "direction", "quantile"]
+EXTRAS = ["none", "direction", "quantile", "norm"]
 
 
 class Linear(nn.Module):
@@ -63,7 +63,7 @@ def asked(extra: str, dtype: torch.dtype, clip: float = 1.0) -> Query:
     number = torch.tensor([1.0], dtype=dtype)
     if extra == "none":
         return Query(clip * number)
-    return Query(clip * number, extra=extra, extra_noise=(14.0 if extra == "direction" else 3.0) * number)  # type: ignore[arg-type]
+    return Query(clip * number, extra=extra, extra_noise=(14.0 if extra != "quantile" else 3.0) * number)  # type: ignore[arg-type]
 
 
 def test_the_grid_is_a_power_of_two_well_below_the_deviation() -> None:
@@ -81,12 +81,14 @@ def test_the_grid_is_a_power_of_two_well_below_the_deviation() -> None:
 def test_every_answer_is_a_multiple_of_its_grid(source: type, dtype: torch.dtype, extra: str) -> None:
     x = torch.randn(7, 500, generator=torch.Generator().manual_seed(1), dtype=dtype)
     found = released(x, asked(extra, dtype, clip=0.3), source(CPU, Seed.fixed(1)))
-    share = {"none": 1.0, "direction": 14 / (14**2 - 2**2) ** 0.5, "quantile": 6 / (6**2 - 2**2) ** 0.5}[extra]
-    deviations = {"gradient": 2 * share * 0.3 / 10}
+    share = {"none": 1.0, "direction": 14 / (14**2 - 2**2) ** 0.5, "quantile": 6 / (6**2 - 2**2) ** 0.5}
+    share |= {"norm": (1 - (2 * HALF_RANGE / 14) ** 2) ** -0.5}
+    deviations = {"gradient": 2 * share[extra] * 0.3 / 10}
     deviations |= {"direction": 14 / 10} if extra == "direction" else {}
     deviations |= {"fraction": 3 / 10} if extra == "quantile" else {}
+    deviations |= {"norm": 14 / 10} if extra == "norm" else {}
     for name, deviation in deviations.items():
-        values = getattr(found, name).double() - (0.5 if name == "fraction" else 0)
+        values = getattr(found, name).double() - {"fraction": 0.5, "norm": HALF_RANGE}.get(name, 0)
         cells = values / grid(torch.tensor([deviation], dtype=torch.float64))
         assert cells.equal(cells.round()), name
         assert cells.ne(0).float().mean() > 0.9

@@ -30,6 +30,7 @@ RULES = [
     rules.Quantile(lr=0.1),
     rules.Horizon(),
     rules.Horizon(average=True),
+    rules.Outlook(),
 ]
 
 

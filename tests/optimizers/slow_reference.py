@@ -202,3 +202,31 @@ def horizon(s: Slow, members: list[int], noise: list[Tensor], *, average: bool) 
     s.theta = s.theta - eta * h * scale * m_hat
     before = s.memory.get("average", s.theta)
     s.memory["average"] = before + 9 / (s.t + 1 + 8) * (s.theta - before)
+
+
+def outlook(s: Slow, members: list[int], noise: list[Tensor]) -> None:
+    """For dense layers, one after the other: each step is set by the norm of what enters the layer."""
+    layers = [m for m in s.model.modules() if isinstance(m, nn.Linear)]
+    half, lot, inputs = 3.453125, s.lot, layers[0].in_features
+    if s.t == 0:
+        s.memory["squares"] = [(m.weight.square().mean().item(), m.bias.square().mean().item()) for m in layers]
+        s.memory["sum"] = 0.0
+    nu = 7.124 * s.sigma
+    logs = [math.log1p(float(s.x[i].square().sum())) / 2 - half for i in members if bool(torch.isfinite(s.x[i]).all())]
+    total = sum(round(min(half, max(-half, value)) * 2**16) / 2**16 for value in logs)
+    s.memory["sum"] += (total + nu * half * float(noise[1])) / lot + half
+    s.memory["m"] = 0.9 * s.memory.get("m", 0) + 0.1 * s.flat(members, 1.0, noise[0], (s.sigma**-2 - nu**-2) ** -0.5)
+    m_hat = s.memory["m"] / (1 - 0.9 ** (s.t + 1))
+    precision = 1 / (half**2 * ((nu / lot) ** 2 + 1 / lot))
+    guess = math.log(math.sqrt(1 + 0.35**2 * inputs))
+    log_n = (guess + precision * s.memory["sum"]) / (1 + precision * (s.t + 1))
+    log_n = min(max(log_n, 0.0), 2 * half)
+    eta = math.exp(0.4 * log_n) / len(layers) / math.hypot(s.sigma * math.sqrt(s.steps) / (1.5 * lot), 1 / 150)
+    square, parts = (math.exp(2 * log_n) - 1) / inputs, []
+    for number, (layer, (weights, biases)) in enumerate(zip(layers, s.memory["squares"], strict=True)):
+        fan_in = layer.in_features
+        n = math.sqrt(1 + fan_in * square)
+        n = n if number == 0 else math.sqrt(n * math.sqrt(fan_in))
+        parts.append(torch.full((layer.weight.numel() + layer.bias.numel(),), eta / n, dtype=torch.float64))
+        square = min(max(fan_in * weights, 0.1), 4.0) * square + biases
+    s.theta = s.theta - math.sqrt(1 - s.t / s.steps) * torch.cat(parts) * m_hat

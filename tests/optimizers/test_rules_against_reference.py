@@ -60,6 +60,7 @@ CASES = {
         [{"lr": 0.5, "quantile": 0.5, "clip": 0.3}, {"lr": 0.2, "quantile": 0.8, "clip": 1.5}],
         {},
     ),
+    "outlook": (rules.Outlook, slow.outlook, [{}, {}], {}),
     "horizon": (rules.Horizon, slow.horizon, [{}, {}], {"average": False}),
     "horizon averaged": (rules.Horizon, slow.horizon, [{}, {}], {"average": True}),
 }
@@ -127,7 +128,7 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
         draws = [normals.normal(tuple(population.params.shape))]
         if population._rule.query(population.state, constants).extra == "direction":
             draws.append(normals.normal(tuple(population.params.shape)))
-        if make is rules.Quantile:
+        if make in (rules.Quantile, rules.Outlook):
             draws.append(normals.normal((2, 1))[:, 0])
         for run, one in enumerate(plain):
             members = lots.indices[step, run, : int(lots.counts[step, run])].tolist()

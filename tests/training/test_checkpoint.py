@@ -40,6 +40,7 @@ EVERY_RULE = [
     rules.AdamOSO(),
     rules.Quantile(lr=0.1),
     rules.Horizon(average=True),
+    rules.Outlook(),
 ]
 
 

@@ -14,11 +14,17 @@ import math
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Query
+from honestdp.boundary.query import HALF_RANGE, Query
 from honestdp.checks import InvalidArgument
 
 AUTO_SLACK = 0.01
 """gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
+_FINE = 2.0**16
+"""Logarithms are rounded to multiples of its inverse, so that their sums are exact in float64, whatever their order."""
+
+
+MOVES = {"direction": 1.0, "quantile": 0.5, "norm": HALF_RANGE}
+"""By how much one record moves the sum of a second question."""
 
 
 def _finite(norms: Tensor) -> Tensor:
@@ -46,6 +52,21 @@ def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
 
 
+def centred_logarithms(norms: Tensor, present: Tensor, shares: Tensor | None = None) -> Tensor:
+    """sum_i (ln sqrt(1 + |x_i|^2) - HALF_RANGE), `[runs]`, float64, each term clipped: one record moves it by HALF_RANGE.
+
+    norms: |x|, `[runs, width]`. With shares `[runs, width, rows]` they are those of people's rows, `[runs, width * rows]`, and a
+    person's term is the mean over their rows. A norm that is not finite adds nothing.
+    """
+    usable, norms = _finite(norms), norms.double()
+    terms = torch.log1p(torch.where(usable, norms, 0).clamp(max=1e100).square()) / 2 - HALF_RANGE
+    terms = torch.where(usable, terms.clamp(-HALF_RANGE, HALF_RANGE), 0)
+    if shares is not None:
+        terms = (terms.view(shares.shape) * shares).sum(2)
+    terms = (terms * _FINE).round() / _FINE
+    return torch.where(present.bool(), terms.clamp(-HALF_RANGE, HALF_RANGE), 0).sum(dim=1)
+
+
 def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     """nu_g = (sigma^-2 - nu^-2)^-1/2, `[runs]`: what is left for the gradient when a second answer has noise nu.
 
@@ -55,7 +76,7 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     if query.extra is None:
         return sigma
     assert query.extra_noise is not None
-    spent = query.extra_noise if query.extra == "direction" else 2 * query.extra_noise  # a count moves by 1/2
+    spent = query.extra_noise / MOVES[query.extra]
     share = torch.where(sigma > 0, sigma / spent, 0)
     if not (sigma.is_cuda and torch.cuda.is_current_stream_capturing()) and not bool((share.abs() < 1).all()):
         wanted = "noise above the run's own on the second question, which would take all the privacy of a step"

@@ -9,10 +9,10 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 - An empty lot is a step like any other: pure noise.
 - Padding and records with a non-finite norm have weight 0, and weight 0 contributes exactly 0 whatever the gradient.
 - The clip is read once, before the lot is touched; the rule cannot change it until the release is made.
-- A second question about the same lot (OSO's direction, the quantile's count) takes part of the noise budget: with
-  multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two Gaussians on one lot
-  with these multipliers are together one Gaussian of multiplier sigma, because their noise can be rotated into each
-  other. The split is made here, never by a rule.
+- A second question about the same lot (OSO's direction, the quantile's count, the inputs' norm) takes part of the
+  noise budget: with multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two
+  Gaussians on one lot with these multipliers are together one Gaussian of multiplier sigma, because their noise can be
+  rotated into each other. The split is made here, never by a rule.
 - Every run has lots and noise of its own (`mechanism` draws them).
 """
 
@@ -26,9 +26,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.clipping import centred_count, clipping_weights, direction_weights, gradient_multiplier
+from honestdp.boundary.clipping import (
+    centred_count,
+    centred_logarithms,
+    clipping_weights,
+    direction_weights,
+    gradient_multiplier,
+)
 from honestdp.boundary.noise import NoiseSource
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, LEAST_CLIP, Constants, Query, Release
 from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
@@ -143,7 +149,7 @@ def release(
     share, dtype = (1 - _margin(params, terms)) / constants.lot, _summed_in(params, terms)
     gradient: Tensor | None = None
     direction: Tensor | None = None
-    count = torch.zeros_like(query.clip)
+    count = torch.zeros_like(query.clip, dtype=torch.float64 if query.extra == "norm" else None)
     with question.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
         for examples in _parts(lot, width, at_a_time or width, question.rows):
@@ -163,12 +169,15 @@ def release(
                     direction = _plus(direction, _sum(found, weights, params, constants, dtype))
                 elif query.extra == "quantile":
                     count += centred_count(found.norms, examples.present, query)
+                elif query.extra == "norm":
+                    count += centred_logarithms(_input_norms(examples), examples.present, examples.shares)
                 del found  # what it keeps makes room for the next part
     deviation = gradient_multiplier(constants.noise, query) * query.clip
     return Release(
         _noisy(gradient, deviation, params, constants, noise, ranks),
         _noisy(direction, query.extra_noise, params, constants, noise, ranks) if query.extra == "direction" else None,
-        _noisy_fraction(count, query.extra_noise, constants, noise, ranks) if query.extra == "quantile" else None,
+        _noisy_mean(count, 0.5, query, params, constants, noise, ranks) if query.extra == "quantile" else None,
+        _noisy_mean(count, HALF_RANGE, query, params, constants, noise, ranks) if query.extra == "norm" else None,
     )
 
 
@@ -248,13 +257,27 @@ def _noisy(
     return answer
 
 
-def _noisy_fraction(
-    count: Tensor, deviation: Tensor | None, constants: Constants, noise: NoiseSource, ranks: Ranks
+def _noisy_mean(
+    count: Tensor,
+    centre: float,
+    query: Query,
+    params: Tensor,
+    constants: Constants,
+    noise: NoiseSource,
+    ranks: Ranks,
 ) -> Tensor:
-    """b~, `[runs]`."""
-    assert deviation is not None
-    share, deviation = count[:, None] / constants.lot, deviation / constants.lot
-    return noisy(share, deviation, noise, dtype=count.dtype, ranks=ranks)[:, 0] + 0.5
+    """The mean of numbers whose sum around their `centre` is `count`, with noise: `[runs]`."""
+    assert query.extra_noise is not None
+    share, deviation = count[:, None] / constants.lot, query.extra_noise / constants.lot
+    return noisy(share, deviation, noise, dtype=params.dtype, ranks=ranks)[:, 0] + centre
+
+
+def _input_norms(examples: Examples) -> Tensor:
+    """|x| of each example, `[runs, width]`, over all of its inputs that are quantities."""
+    if examples.norms is not None:
+        return examples.norms
+    squares = [part.flatten(2).double().square().sum(2) for part in inputs.quantities(examples.x)]
+    return torch.stack(squares).sum(0).sqrt()
 
 
 def _within_bounds(query: Query, runs: int) -> Query:

@@ -152,6 +152,7 @@ class AdaptiveClient:
             preprocessing=self._preprocessing,
             balance=self.balance,
             unit=self.member.data.unit,
+            asks=self.member.rule.asks,
         )
 
     @property

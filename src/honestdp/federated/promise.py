@@ -56,8 +56,9 @@ def promise(
     preprocessing: str,
     balance: Balance | None,
     unit: Unit = ROW,
+    asks: str = "",
 ) -> Statement:
-    """The statement of a client whose rounds have these constants. made: how many it has made so far."""
+    """The statement of a client whose rounds have these constants. made: how many it has made so far. asks: see `Rule`."""
     epsilon = epsilon_of(run, rounds, delta)
     reasons = []
     if math.isinf(epsilon):
@@ -80,7 +81,12 @@ def promise(
         basis="adaptive composition of all local steps of all rounds",
         uncovered=UNCOVERED,
         assumptions=(*assumptions(unit), independence(strict=strict)),
-        notes=(_progress(made, rounds), _books(balance), *large_delta(delta or 0.0, run.records)),
+        notes=(
+            _progress(made, rounds),
+            _books(balance),
+            *large_delta(delta or 0.0, run.records),
+            *filter(None, [asks]),
+        ),
         relation=unit.relation,
         protects=AGAINST + unit.protects,
         preprocessing=preprocessing,

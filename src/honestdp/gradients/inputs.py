@@ -188,6 +188,11 @@ def blank(model: nn.Module, x: Inputs, examples: int) -> Inputs:
     return blanks
 
 
+def quantities(x: Inputs) -> list[Tensor]:
+    """The inputs that have a size: numbers, and not tokens or marks."""
+    return [part for part in leaves(x) if part.is_floating_point()]
+
+
 def numbers(x: Inputs) -> int:
     """How many numbers one example has. x: `[examples, ...]`."""
     return sum(math.prod(leaf.shape[1:]) for leaf in leaves(x))

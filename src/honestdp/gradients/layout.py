@@ -3,7 +3,7 @@
 A rule over releases treats all coordinates alike, so it works on the matrix; a model reads views of the same memory.
 On a GPU every tensor begins where a fast product may read it, so a row can have gaps: the width is then above d, the
 number of parameters. Gaps hold zeros in weights and releases, and every rule leaves them so.
-Only what is public is kept here: names, shapes, and each layer's size and fan-in.
+Only what is public is kept here: names, shapes, each layer's size and fan-in, and how many numbers enter the model.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Layout:
     layers: for each parameter the number of its layer (the module that owns it).
     fan_in: for each layer the number of inputs one output reads.
     align: every tensor begins at a multiple of so many numbers.
+    entering: how many numbers of one example enter the model; 0 where they are tokens, or unknown.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,7 @@ class Layout:
     layers: tuple[int, ...]
     fan_in: tuple[int, ...]
     align: int = 1
+    entering: int = 0
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -16,11 +16,12 @@ from honestdp.optimizers.adam_wosm import AdamWOSM
 from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.momentum import Momentum
 from honestdp.optimizers.oso import OSO
+from honestdp.optimizers.outlook import Outlook
 from honestdp.optimizers.quantile import Quantile
 from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
 __all__ = [
-    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Quantile",
-    "Rule", "State",
+    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Outlook",
+    "Quantile", "Rule", "State",
 ]  # fmt: skip

@@ -63,6 +63,8 @@ class Rule(ABC):
     """The values that a search tries where it is given no space."""
     own_pace: ClassVar[bool] = False
     """True for a rule that sets its own step size; a schedule on top of it would be ignored, so it is refused."""
+    asks: ClassVar[str] = ""
+    """What its steps release beside a gradient, for the statement."""
 
     def __init_subclass__(cls, *, name: str = "", grid: Mapping[str, Sequence[Any]] | None = None) -> None:
         """class Mine(FixedClip, name="mine", grid={"lr": (0.1, 1.0)}): enters the class into BY_NAME.

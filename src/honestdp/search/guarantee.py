@@ -20,6 +20,7 @@ from honestdp.budget import (
 )
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
+from honestdp.optimizers import BY_NAME
 from honestdp.planner.statements import statement
 from honestdp.search.design import Design
 from honestdp.training.preparation import with_learning
@@ -69,6 +70,7 @@ def guarantee(
         what = "each has noise of its own, and the worst of their curves is charged"
         notes.append(f"candidates differ in lot or steps: {what}")
     notes += expected
+    notes += [BY_NAME[name].asks for name, _ in design.space.dimensions if name in BY_NAME and BY_NAME[name].asks]
     seed = ("the seed was fixed, and whoever knows it can subtract the noise",) if seeded else ()
     notes += with_learning(made.epsilon, design.spent)
     published = made.published and (made.published[0], made.published[1] + design.spent)

@@ -162,6 +162,7 @@ class Result(Outcome):
             alone = rounded_up(self.epsilon_alone)
             notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
         notes += with_learning(self.epsilon - self.spent, self.spent)
+        notes += filter(None, [self.optimizer.asks])
         if self.stopped is not None:
             notes.append(f"stopped at step {self.stopped}; all {self.run.steps} steps that were planned are in epsilon")
         return Statement(

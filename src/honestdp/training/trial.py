@@ -37,6 +37,7 @@ def try_rule(rule: Rule, run: Run, layout: Layout) -> None:
             torch.zeros_like(params),
             torch.zeros_like(params) if query.extra == "direction" else None,
             torch.zeros(1) if query.extra == "quantile" else None,
+            torch.zeros(1) if query.extra == "norm" else None,
         )
         moved, after = steps.update(params, state, release, constants)
         if moved.shape != params.shape or moved.dtype != params.dtype:
