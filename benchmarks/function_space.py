@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def model(k: Key, inputs: int, outputs: int) -> nn.Module:
     width, count = {"mlp": (100, 1), "wide": (512, 1), "deep": (128, 3)}[k[1]]
     sizes = [inputs, *[width] * count]
     act = nn.Tanh if k[1] == "deep" else nn.ReLU
-    hidden = [part for a, b in zip(sizes, sizes[1:], strict=False) for part in (nn.Linear(a, b), act())]
+    hidden = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), act())]
     return nn.Sequential(*hidden, nn.Linear(width, outputs))
 
 
