@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import logging
 import sys
 import time
 import traceback
@@ -48,6 +47,7 @@ from honestdp.boundary.query import Constants  # noqa: E402
 from honestdp.optimizers.horizon import Horizon  # noqa: E402
 from honestdp.optimizers.rule import BY_NAME, Number  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
+from quietly import quietly  # noqa: E402
 from scattering import Scattering, channels, normalised  # noqa: E402
 
 DELTA, EPSILONS = 1e-5, (3.0, 2.0, 1.0, 0.5)
@@ -326,9 +326,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@quietly()
 def main() -> None:
     until = time.perf_counter()
-    logging.getLogger("honestdp").setLevel(logging.ERROR)  # other trainings on the same data, which are the point here
     asked = arguments()
     if asked.prepare:
         prepare()

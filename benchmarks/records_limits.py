@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from torch.nn import Module
 
 from honestdp.boundary.query import Query
 from honestdp.optimizers.rule import State
+from quietly import quietly
 from records import DATA, DELTA, MODELS, PUBLISHED, Constants, Horizon, Number, accuracy, honestdp, loaded, seeded
 
 HELD_OUT = {"digits": 400}  # others 10,000
@@ -86,8 +86,8 @@ def told(found: list[dict[str, Any]]) -> None:
         print(f"  {words:18}", *(f"{each['scale']:g}: {each['accuracy']:.2f}" for each in row), flush=True)
 
 
+@quietly()
 def main() -> None:
-    logging.getLogger("honestdp").setLevel(logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion-mnist", "cifar10"], choices=list(DATA))
     parser.add_argument("--models", nargs="+", default=["linear"], choices=list(MODELS))

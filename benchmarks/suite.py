@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import logging
 import sys
 import time
 import warnings
@@ -37,6 +36,7 @@ from honestdp.boundary.capture import free_captured  # noqa: E402
 from honestdp.checks import HonestdpError, InvalidArgument  # noqa: E402
 from honestdp_papers.parts import DONE, STALE, make_all, state, write_whole  # noqa: E402
 from honestdp_papers.run_device import Lines, check_device  # noqa: E402
+from quietly import quietly  # noqa: E402
 from suite_data import prepare  # noqa: E402
 from suite_report import as_dict, found, tables  # noqa: E402
 from suite_settings import Setting, settings  # noqa: E402
@@ -136,13 +136,13 @@ def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, 
         print(f"{total:.0f} s on one H200 in all, roughly; {left:.0f} s are left")
 
 
+@quietly()
 def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequence[Named], folder: Path) -> int:
     """Train what is not there yet, setting by setting. 0, 1 where something failed, or 3 where time was over.
 
     What failed before comes last, so that a setting that takes the device with it holds up no other.
     """
     check_device(asked.device)
-    logging.getLogger("honestdp").setLevel(logging.ERROR)  # that data were trained on before, which is the point here
     warnings.simplefilter("ignore")
     enough = (DONE, STALE) if asked.keep_stale else (DONE,)
     order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
