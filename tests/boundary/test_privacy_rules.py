@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 import honestdp
 from honestdp import Compute
 from honestdp import optimizers as rules
+from honestdp.boundary import release as releasing
 from honestdp.boundary.clipping import (
     centred_count,
     centred_logarithms,
@@ -321,6 +323,40 @@ def test_the_norm_of_a_lot_is_that_of_its_inputs_whatever_order_they_come_in() -
     wanted = torch.log1p(x.square().sum(1)).mean().item() / 2
     assert found.norm.item() == pytest.approx(wanted, abs=1e-4)
     assert found.norm.equal(one_step(x.flip(0), y.flip(0), query, noise=Silence(), lot=60.0)[0].norm)
+
+
+@pytest.mark.parametrize("extra", ["direction", "quantile", "norm"])
+def test_rule_6_where_the_split_cannot_be_refused_neither_answer_leaves(
+    extra: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A captured step cannot look at the noise that is asked for."""
+    monkeypatch.setattr(releasing, "gradient_multiplier", lambda sigma, query: sigma * math.nan)
+    x, y = toy_data(60)
+    found, _ = one_step(x[:5], y[:5], Query(double(0.3), extra=extra, extra_noise=double(1e-9)), noise=Ones())
+    answers = [value for value in vars(found).values() if value is not None]
+    assert len(answers) == 2
+    assert all(value.isnan().all() for value in answers)
+
+
+def test_the_norm_of_several_inputs_is_that_of_all_numbers_and_tokens_have_none() -> None:
+    one, other, tokens = torch.full((1, 2, 3), 2.0), torch.tensor([[[1e30], [2.0]]]).half(), torch.ones(1, 2, 9).long()
+    examples = Examples({"a": one, "b": other, "c": tokens}, torch.zeros(1, 2), torch.ones(1, 2))
+    assert releasing._input_norms(examples).tolist() == [[math.inf, 4.0]]
+
+
+def test_rule_6_what_has_no_size_has_none_in_the_answer() -> None:
+    """Tokens: a rule that asks for their norm is answered that it is 0, and a record moves that by half the range."""
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 3)).double()
+    x, y = torch.randint(0, 7, (1, 6, 2)), torch.randint(0, 3, (1, 6))
+    intake = intake_of(model, (x[0], y[0]))
+    constants = constants_of(intake, records=6, lot=6.0, steps=1, noise=[2.0])
+    assert constants.layout.entering == 0
+    params, query = (
+        torch.zeros(1, intake.layout.width).double(),
+        Query(double(0.3), extra="norm", extra_noise=double(9)),
+    )
+    lot, how = [Examples(x, y, torch.ones(1, 6))], {"question": intake.question, "constants": constants}
+    assert release(lot, params, query, noise=Silence(), **how).norm.item() == 0.0
 
 
 def test_quantile_refuses_noise_that_leaves_nothing_for_the_gradient() -> None:

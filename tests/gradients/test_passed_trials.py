@@ -224,16 +224,58 @@ def test_a_loss_that_mixes_is_refused_every_time() -> None:
             ask(net(), nn.CrossEntropyLoss(reduction="sum"))
 
 
-def test_a_layer_that_begins_to_mix_is_refused_after_it_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask(net())
-    honest = nn.Linear.forward
+def _mixing(function: Any) -> Any:
+    """The same with every example moved by the mean of all."""
 
-    def mixing(self: nn.Linear, x: Tensor) -> Tensor:
-        return honest(self, x - x.mean(0))
+    def mixing(*args: Any, **named: Any) -> Tensor:
+        out = function(*args, **named)
+        return out - out.mean(0)
 
-    monkeypatch.setattr(nn.Linear, "forward", mixing)
+    return mixing
+
+
+class Called:
+    """What is no function and is called as one."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __get__(self, module: nn.Module, kind: Any = None) -> Any:
+        return functools.partial(self, module)
+
+    def __call__(self, *args: Any) -> Tensor:
+        return _mixing(self._function)(*args)
+
+
+PLACES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
+    "the forward of a layer": (nn.Linear, "forward", _mixing),
+    "its call": (nn.Linear, "__call__", Called),
+    "the call of every layer": (nn.Module, "_call_impl", _mixing),
+    "a method that its forward calls": (nn.Conv1d, "_conv_forward", _mixing),
+    "a function of torch.nn.functional": (functional, "linear", _mixing),
+    "the same, by what is no function": (functional, "linear", Called),
+    "a function of torch": (torch, "tanh", _mixing),
+    "a method of tensors": (Tensor, "flatten", _mixing),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_begins_to_mix_is_refused_after_it_has_passed(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(4, 2)]
+    ask(nn.Sequential(*layers))
+    where, name, other = PLACES[place]
+    monkeypatch.setattr(where, name, other(getattr(where, name)))
     with pytest.raises(RefusedModel):
-        ask(net())
+        ask(nn.Sequential(*layers))
+
+
+def test_what_is_put_beside_torchs_own_is_not_torchs(tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn, "Own", Own, raising=False)
+    loss = OWN_LOSSES["a function"]
+    monkeypatch.setattr(losses, loss.__name__, loss, raising=False)
+    for _ in range(2):
+        ask(Own(*net()), loss)
+    assert tried == 2 * BOTH
 
 
 # ---- What follows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import honestdp
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.optimizers import BY_NAME, SGD, FixedClip, Rule, State
@@ -188,6 +188,16 @@ class Greedy(Lion, name="toy-greedy"):
 
 
 @dataclass(frozen=True)
+class Sizing(Lion, name="toy-sizing"):
+    """The same, where records have a size."""
+
+    def query(self, state: State, constants: Constants) -> Query:
+        noise = HALF_RANGE * constants.noise
+        plain = Query(clip=torch.ones_like(noise))
+        return replace(plain, extra="norm", extra_noise=noise) if constants.layout.entering else plain
+
+
+@dataclass(frozen=True)
 class Forgetful(Lion, name="toy-forgetful"):
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         return params, {}
@@ -197,6 +207,7 @@ class Forgetful(Lion, name="toy-forgetful"):
     ("rule", "words"),
     [
         (Greedy(lr=0.1), "extra_noise must be noise above the run's own"),
+        (Sizing(lr=0.1), "extra_noise must be noise above the run's own"),
         (Forgetful(lr=0.1), "optimizer must be a state of"),
     ],
 )
@@ -204,6 +215,8 @@ def test_what_is_wrong_with_a_rule_is_said_before_the_charge(rule: Rule, words: 
     Ledger(tmp_path / "ledger.db").set_budget("a", honestdp.Budget(5.0, 1e-5))
     with pytest.raises(InvalidArgument, match=words):
         tuned(rule, ledger=tmp_path / "ledger.db", dataset="a")
+    with pytest.raises(InvalidArgument, match=words):
+        honestdp.train(linear(), clouds(), run=RUN, optimizer=rule, ledger=tmp_path / "ledger.db", dataset="a")
     assert Ledger(tmp_path / "ledger.db").balance("a").charges == 0
     with pytest.raises(InvalidArgument, match=words):
         honestdp.train(linear(), clouds(), run=RUN, optimizer=rule)

@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from honestdp.boundary.clipping import gradient_multiplier
-from honestdp.boundary.query import Query
+from honestdp.boundary.query import HALF_RANGE, Query
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.learnt import DIRECTION_NOISE
 
 
-def left(noise: float, *, direction: float = 0.0, count: float = 0.0) -> float:
+def left(noise: float, *, direction: float = 0.0, count: float = 0.0, norm: float = 0.0) -> float:
     """nu_g where the second answer has this noise."""
     query = Query(
         clip=torch.ones(1, dtype=torch.float64),
-        extra="direction" if direction else "quantile",
-        extra_noise=torch.tensor([direction or count], dtype=torch.float64),
+        extra="direction" if direction else "quantile" if count else "norm",
+        extra_noise=torch.tensor([direction or count or norm], dtype=torch.float64),
     )
     return gradient_multiplier(torch.tensor([noise], dtype=torch.float64), query).item()
 
@@ -36,7 +36,12 @@ def test_both_queries_together_cost_one_gaussian(noise: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "second", [{"direction": 2.0}, {"direction": 1.9}, {"count": 1.0}, {"direction": float("nan")}]
+    "second",
+    [
+        *({"direction": 2.0}, {"direction": 1.9}, {"direction": float("nan")}, {"direction": -9.0}),
+        *({"count": 1.0}, {"norm": 2 * HALF_RANGE}, {"norm": 2.5}),
+    ],
+    ids=str,
 )
 def test_a_second_query_that_would_take_all_the_privacy_is_refused(second: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument, match="extra_noise must be noise above the run's own"):

@@ -21,8 +21,6 @@ AUTO_SLACK = 0.01
 """gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
 _FINE = 2.0**16
 """Logarithms are rounded to multiples of its inverse, so that their sums are exact in float64, whatever their order."""
-
-
 MOVES = {"direction": 1.0, "quantile": 0.5, "norm": HALF_RANGE}
 """By how much one record moves the sum of a second question."""
 
@@ -70,15 +68,17 @@ def centred_logarithms(norms: Tensor, present: Tensor, shares: Tensor | None = N
 def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     """nu_g = (sigma^-2 - nu^-2)^-1/2, `[runs]`: what is left for the gradient when a second answer has noise nu.
 
-    A second answer with noise of sigma or less would leave nothing: it is refused. A step that is being captured cannot look at
-    its numbers; there nu_g is NaN, and so is what is released, but the same query was looked at before (`try_rule`).
+    A second answer with noise of sigma or less would leave nothing: it is refused, and so is noise below zero, whose answers no
+    grid would round. A step that is being captured cannot look at its numbers; there nu_g is NaN, and so is all that is
+    released (`release`).
     """
     if query.extra is None:
         return sigma
     assert query.extra_noise is not None
     spent = query.extra_noise / MOVES[query.extra]
     share = torch.where(sigma > 0, sigma / spent, 0)
-    if not (sigma.is_cuda and torch.cuda.is_current_stream_capturing()) and not bool((share.abs() < 1).all()):
+    usable = (share >= 0) & (share < 1)
+    if not (sigma.is_cuda and torch.cuda.is_current_stream_capturing()) and not bool(usable.all()):
         wanted = "noise above the run's own on the second question, which would take all the privacy of a step"
         raise InvalidArgument("extra_noise", query.extra_noise.tolist(), wanted)
-    return sigma / (1 - share.square()).sqrt()
+    return torch.where(usable, sigma / (1 - share.square()).sqrt(), math.nan)

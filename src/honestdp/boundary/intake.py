@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -141,7 +140,7 @@ def take_in(
     rows = data.unit.rows
     width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot, rows=rows)
     classes = try_out(working, loss, x, y, examples=width * rows, strict=strict, declared=data.classes)
-    layout = replace(layout, entering=sum(math.prod(part.shape[1:]) for part in inputs.quantities(x)))
+    layout = replace(layout, entering=inputs.entering(x))
     with deaths_named():
         labels = source.label_range() if classes is not None and not by_coin else None
     if classes is not None and labels is not None:

@@ -19,7 +19,7 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -173,6 +173,8 @@ def release(
                     count += centred_logarithms(_input_norms(examples), examples.present, examples.shares)
                 del found  # what it keeps makes room for the next part
     deviation = gradient_multiplier(constants.noise, query) * query.clip
+    if query.extra_noise is not None:  # of a split that leaves the gradient nothing neither answer leaves
+        query = replace(query, extra_noise=query.extra_noise + 0 * deviation)
     return Release(
         _noisy(gradient, deviation, params, constants, noise, ranks),
         _noisy(direction, query.extra_noise, params, constants, noise, ranks) if query.extra == "direction" else None,
@@ -273,11 +275,13 @@ def _noisy_mean(
 
 
 def _input_norms(examples: Examples) -> Tensor:
-    """|x| of each example, `[runs, width]`, over all of its inputs that are quantities."""
+    """|x| of each example, `[runs, width]`, over all of its inputs that are quantities; 0 where none is."""
     if examples.norms is not None:
         return examples.norms
-    squares = [part.flatten(2).double().square().sum(2) for part in inputs.quantities(examples.x)]
-    return torch.stack(squares).sum(0).sqrt()
+    squares = torch.zeros(examples.y.shape[:2], dtype=torch.float64, device=examples.y.device)
+    for part in inputs.quantities(examples.x):
+        squares += part.flatten(2).double().square().sum(2)
+    return squares.sqrt()
 
 
 def _within_bounds(query: Query, runs: int) -> Query:

@@ -10,6 +10,7 @@ no message changes it, and a round that was begun counts, whatever becomes of it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.federated.promise import epsilon_of, promise
 from honestdp.federated.rounds import Member, Rounds
+from honestdp.gradients import inputs
 from honestdp.gradients.layout import layout_of
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import ADADP, Rule
@@ -243,10 +245,13 @@ class AdaptiveClient:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
         run, device, data = self.run, self.compute.place(), self.member.data
         noise_source(device, Seed.fresh(), secure=self.secure)
-        try_rule(self.rule, run, self.layout)
+        layout = self.layout
         if data.shapes is not None:
             model = own_copy(self.model).to(device)
             x, y = data.shapes.blanks(model)
+            layout = replace(layout, entering=inputs.entering(x))
+        try_rule(self.rule, run, layout)
+        if data.shapes is not None:
             rows = data.unit.rows
             width = rows * width_of(x, runs=1, records=run.records, lot=run.lot, rows=rows)
             try_out(model, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)

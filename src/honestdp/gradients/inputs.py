@@ -193,6 +193,11 @@ def quantities(x: Inputs) -> list[Tensor]:
     return [part for part in leaves(x) if part.is_floating_point()]
 
 
+def entering(x: Inputs) -> int:
+    """How many numbers of one example are quantities. x: `[examples, ...]`."""
+    return sum(math.prod(part.shape[1:]) for part in quantities(x))
+
+
 def numbers(x: Inputs) -> int:
     """How many numbers one example has. x: `[examples, ...]`."""
     return sum(math.prod(leaf.shape[1:]) for leaf in leaves(x))

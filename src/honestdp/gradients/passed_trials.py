@@ -5,7 +5,8 @@ So its outcome follows from what the model is made of, and from shapes. What a u
 of one's own may count its calls or read a global. But a model whose every module is of a class of torch.nn, with no hook and
 with nothing put in by hand, is described by those classes, their settings, their modes and the shapes of their weights; so is a
 loss of torch.nn, and one of this package by itself. A search tries the same model half a dozen times: what such a model has
-passed, in lots as wide, it would pass again.
+passed, in lots as wide, it would pass again. As long as torch is what it was: where somebody has put a function of their own in
+the place of one of torch's since this package was imported, nothing is known.
 
 What is not known in every part is tried every time, and a refusal is never kept. Nothing of a record is here, for nothing of a
 record is in a trial.
@@ -13,8 +14,9 @@ record is in a trial.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +33,33 @@ _MOST = 4096
 """Outcomes that are kept, a few hundred bytes each; then all are forgotten, and found again."""
 _SETTINGS = (bool, int, float, str, type(None), torch.dtype, torch.device)
 _TREES = ("_parameters", "_buffers", "_modules")
+_MODULES = frozenset(
+    kind for kind in vars(nn).values() if isinstance(kind, type) and kind.__module__.startswith("torch.nn.modules.")
+)
+_LOSSES = frozenset(
+    one for one in vars(losses).values() if isinstance(one, FunctionType) and one.__module__.startswith(losses.__name__)
+)
+
+
+def _functions(module: ModuleType) -> dict[str, object]:
+    """Of torch's own those that are compiled: of the others it exchanges some itself, when its compiler is imported."""
+    kinds = (BuiltinFunctionType, FunctionType) if module is functional else BuiltinFunctionType
+    return {name: one for name, one in vars(module).items() if isinstance(one, kinds)}
+
+
+def _held(kind: type) -> dict[str, object]:
+    """What a class does by, and what else it holds but what Python puts in every class."""
+    return {
+        name: one
+        for name, one in vars(kind).items()
+        if callable(one) or isinstance(one, classmethod | staticmethod | property) or not name.startswith("__")
+    }
+
+
+_FUNCTIONS = {module: _functions(module) for module in (torch, functional)}
+_CLASSES = {
+    kind: _held(kind) for kind in (torch.Tensor, *dict.fromkeys(one for kind in _MODULES for one in kind.__mro__))
+}
 _passed: dict[object, tuple[int, Any]] = {}
 
 Outcome = TypeVar("Outcome")
@@ -78,9 +107,9 @@ def _parts(model: nn.Module, put_in: Any) -> Iterator[object]:
     numbers: dict[int, int] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         kind = type(module)
-        if getattr(nn, kind.__name__, None) is not kind or any(one is not None for one in module._buffers.values()):
+        if kind not in _MODULES or any(one is not None for one in module._buffers.values()):
             raise _Unknown
-        yield path, numbers.setdefault(id(module), len(numbers)), kind, kind.forward, kind.__call__
+        yield path, numbers.setdefault(id(module), len(numbers)), kind
         yield tuple((name, _setting(value)) for name, value in vars(module).items() if name not in _TREES)
         for name, value in module._parameters.items():
             if value is None:
@@ -89,18 +118,19 @@ def _parts(model: nn.Module, put_in: Any) -> Iterator[object]:
             whole = f"{path}.{name}".removeprefix(".")
             if type(value) is not nn.Parameter or not (whole in put_in or id(value) in numbers):
                 raise _Unknown
-            yield name, numbers.setdefault(id(value), len(numbers)), value.shape, value.requires_grad
+            kept = value.shape, value.dtype, value.device, value.requires_grad
+            yield name, numbers.setdefault(id(value), len(numbers)), *kept
 
 
 def _setting(value: object) -> object:
     """An attribute of a module that says how it was made; a function of torch's by itself."""
-    if isinstance(value, _SETTINGS):
+    if type(value) in _SETTINGS:
         return type(value), value
-    if isinstance(value, tuple | list):
-        return type(value), tuple(_setting(part) for part in value)
-    if isinstance(value, dict | set) and not value:  # of hooks: there is none
+    if type(value) in (tuple, list, torch.Size):
+        return type(value), tuple(_setting(part) for part in value)  # type: ignore[attr-defined]
+    if type(value) in (dict, OrderedDict, set) and not value:  # of hooks: there is none
         return type(value)
-    if isinstance(value, FunctionType | BuiltinFunctionType) and getattr(functional, value.__name__, None) is value:
+    if isinstance(value, FunctionType | BuiltinFunctionType) and _FUNCTIONS[functional].get(value.__name__) is value:
         return value
     raise _Unknown
 
@@ -108,14 +138,20 @@ def _setting(value: object) -> object:
 def _loss(loss: Loss) -> object:
     if isinstance(loss, nn.Module):
         return tuple(_parts(loss, ()))
-    if isinstance(loss, FunctionType) and getattr(losses, loss.__name__, None) is loss:
+    if isinstance(loss, FunctionType) and loss in _LOSSES:
         return loss
     raise _Unknown
 
 
 def _world() -> object:
-    """What of torch's own state changes what its modules compute; under somebody's mode nothing is known."""
+    """What of torch's own state changes what its modules compute; under somebody's mode, and once somebody has put another
+    function in the place of one of torch's, nothing is known.
+    """
     modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
     if modes or _has_any_global_hook():  # type: ignore[no-untyped-call]
         raise _Unknown
-    return nn.Module._call_impl, torch.is_autocast_enabled(), torch.get_default_dtype()
+    if any(vars(module).get(name) is not one for module, known in _FUNCTIONS.items() for name, one in known.items()):
+        raise _Unknown
+    if any(_held(kind) != known for kind, known in _CLASSES.items()):
+        raise _Unknown
+    return torch.is_autocast_enabled(), torch.get_default_dtype()

@@ -33,6 +33,7 @@ from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import layout_of
 from honestdp.ledger import Balance
@@ -71,10 +72,12 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
         module = setting.module(one, 0).to(setting.device)
         check_alike([module, setting.module(one, 1).to(setting.device)])
         layout = layout_of(module)
+        if shapes is not None:
+            x, y = shapes.blanks(module)
+            layout = replace(layout, entering=inputs.entering(x))
         for rule, run in {kind(rule): (rule, run) for rule, run in zip(rules, runs, strict=True)}.values():
             try_rule(rule, run, layout)
         if shapes is not None:
-            x, y = shapes.blanks(module)
             loss = setting.loss or default_loss(y)
             how: dict[str, Any] = {"strict": setting.strict, "declared": shapes.classes}
             classes = try_out(module, loss, x, y, examples=_together(made, x), **how)

@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import LEDGER_VARIABLE
 from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.gradients import inputs
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import Rule
@@ -154,10 +155,12 @@ class Charging:
         noise_source(device, Seed.fresh(), secure=self.secure)
         factors(self.schedule, first)
         layout, watch = layout_of(module, device), self.watch(first.steps)
+        if data.shapes is not None:
+            x, y = data.shapes.blanks(module)
+            layout = replace(layout, entering=inputs.entering(x))
         for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
             try_rule(rule, run, layout)
         if data.shapes is not None:
-            x, y = data.shapes.blanks(module)
             rows = data.unit.rows
             width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)
             how: dict[str, Any] = {"strict": self.strict, "declared": data.classes}
