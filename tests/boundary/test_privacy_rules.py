@@ -339,9 +339,10 @@ def test_rule_6_where_the_split_cannot_be_refused_neither_answer_leaves(
 
 
 def test_the_norm_of_several_inputs_is_that_of_all_numbers_and_tokens_have_none() -> None:
-    one, other, tokens = torch.full((1, 2, 3), 2.0), torch.tensor([[[1e30], [2.0]]]).half(), torch.ones(1, 2, 9).long()
+    """A square that half precision does not hold too."""
+    one, other, tokens = torch.full((1, 2, 3), 2.0), torch.tensor([[[300.0], [2.0]]]).half(), torch.ones(1, 2, 9).long()
     examples = Examples({"a": one, "b": other, "c": tokens}, torch.zeros(1, 2), torch.ones(1, 2))
-    assert releasing._input_norms(examples).tolist() == [[math.inf, 4.0]]
+    assert releasing._input_norms(examples).tolist() == [[math.sqrt(90012), 4.0]]
 
 
 def test_rule_6_what_has_no_size_has_none_in_the_answer() -> None:

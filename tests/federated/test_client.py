@@ -15,7 +15,7 @@ import honestdp
 from honestdp.boundary.seed import Seed
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.ledger.errors import BudgetExceeded, NotPrivate
-from honestdp.optimizers import SGD
+from honestdp.optimizers import SGD, Outlook
 from tests.federated.small import RECORDS, client, model, records_of, start
 
 
@@ -118,6 +118,28 @@ def test_the_statement_says_what_a_client_is_promised() -> None:
     assert "all steps of its 3 rounds composed, 8 local steps each" in stated.how
     assert any("no ledger" in note for note in stated.notes)
     assert honestdp.Statement.from_dict(stated.as_dict()) == stated
+
+
+def test_the_statement_says_what_else_its_steps_release() -> None:
+    said = "releases the mean logarithm of the norms of its lot's inputs"
+    assert any(said in note for note in client(optimizer="outlook").statement.notes)
+    assert not any(said in note for note in client().statement.notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizing(Outlook):
+    """Asks for the size of records with so little noise that nothing is left for the gradient."""
+
+    def query(self, state: Any, constants: Any) -> Any:
+        asked = super().query(state, constants)
+        return asked if asked.extra is None else dataclasses.replace(asked, extra_noise=asked.extra_noise / 8)
+
+
+def test_a_rule_that_asks_too_much_of_sizes_is_refused_before_a_round_counts() -> None:
+    one = client(optimizer=Sizing())
+    with pytest.raises(honestdp.errors.InvalidArgument, match="extra_noise"):
+        one.fit(start())
+    assert one.made == 0
 
 
 def test_a_statement_needs_a_delta() -> None:

@@ -17,7 +17,7 @@ from honestdp import kernels
 from honestdp.gradients import bookkeeping, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.choice import ruled_layers
-from honestdp.gradients.layers import implicit
+from honestdp.gradients.layers import implicit, normalisation
 from honestdp.gradients.layers.implicit import Convolved
 from honestdp.gradients.pooled import Convolve
 
@@ -155,6 +155,18 @@ def test_a_norm_of_groups_goes_over_its_gradient_once_and_gives_that_of_gain_and
     monkeypatch.setattr(plain_normalisation, "back", lambda *args: calls.append(1) or right(*args))
     assert_agrees(per_example(model, loss, params, x, y), model, loss, params, x, y)
     assert len(calls) == 1
+
+
+def test_what_the_way_back_left_is_used_for_the_gradient_that_it_was_gone_with_alone() -> None:
+    torch.manual_seed(1)
+    (x, one, other), (gain, shift) = torch.randn(3, 6, 4, 3, 3), torch.randn(2, 2, 4)
+    asked = [normalisation._Use(plain_normalisation, 2, 1e-5) for _ in range(2)]
+    for use in asked:
+        use.forward(x, gain, shift)
+    asked[0].back(one)
+    found, wanted = (use.gradients(other.view(2, 3, 4, 3, 3), frozenset({"weight", "bias"})) for use in asked)
+    for name in ("weight", "bias"):
+        torch.testing.assert_close(found[name], wanted[name])
 
 
 @pytest.mark.parametrize("settings", [{"padding_mode": "circular", "padding": 1}, {"padding": "same"}], ids=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,6 +122,19 @@ def test_another_loss_is_tried_on_the_same_model(tried: list[str]) -> None:
     assert tried == ["", "_loss", "_loss", "_loss"]
 
 
+def test_labels_of_another_kind_are_another_trial_of_the_loss(tried: list[str]) -> None:
+    loss, x = nn.CrossEntropyLoss(reduction="none"), torch.zeros(1, 8, 3)
+    for y in (Y, Y, torch.full((1, 8, 2), 0.5)):
+        per_example(net(), loss, drawn(net(), 1, torch.float32), x, y)
+    assert tried == [*BOTH, "_loss"]
+
+
+def test_to_train_a_model_in_eval_mode_is_not_to_score_it(tried: list[str]) -> None:
+    ask(net().eval())
+    vet_forward(net().eval(), losses.cross_entropy, torch.zeros(2, 3), Y[0, :2], examples=8)
+    assert tried == [*BOTH, "_in_eval"]
+
+
 # ---- What is not known in every part
 
 
@@ -218,6 +232,15 @@ def test_a_model_of_torchs_own_parts_that_mixes_is_refused_every_time() -> None:
             per_example(model, losses.squared_error, drawn(model, 1, torch.float32), torch.zeros(1, 8, 4), Y.float())
 
 
+def test_a_model_that_mixes_inputs_of_another_shape_alone_is_refused_for_these() -> None:
+    """Softmax2d is over the third dimension from behind: the channels, or the examples where there are none."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Softmax2d(), nn.Flatten())
+    params = drawn(model, 1, torch.float32)
+    per_example(model, losses.cross_entropy, params, torch.zeros(1, 8, 2, 2, 3), Y)
+    with pytest.raises(RefusedModel):
+        per_example(model, losses.cross_entropy, params, torch.zeros(1, 8, 2, 3), Y)
+
+
 def test_a_loss_that_mixes_is_refused_every_time() -> None:
     for _ in range(2):
         with pytest.raises(InvalidArgument, match="loss"):
@@ -254,6 +277,10 @@ PLACES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a method that its forward calls": (nn.Conv1d, "_conv_forward", _mixing),
     "a function of torch.nn.functional": (functional, "linear", _mixing),
     "the same, by what is no function": (functional, "linear", Called),
+    "where a layer's file finds its functions": (
+        *(nn.modules.linear, "F"),
+        lambda honest: SimpleNamespace(**{**vars(honest), "linear": _mixing(honest.linear)}),
+    ),
     "a function of torch": (torch, "tanh", _mixing),
     "a method of tensors": (Tensor, "flatten", _mixing),
 }

@@ -14,6 +14,7 @@ record is in a trial.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -42,8 +43,10 @@ _LOSSES = frozenset(
 
 
 def _functions(module: ModuleType) -> dict[str, object]:
-    """Of torch's own those that are compiled: of the others it exchanges some itself, when its compiler is imported."""
-    kinds = (BuiltinFunctionType, FunctionType) if module is functional else BuiltinFunctionType
+    """With the modules in which it finds others. Of torch itself those that are compiled: of the others it exchanges some itself,
+    when its compiler is imported.
+    """
+    kinds = BuiltinFunctionType if module is torch else BuiltinFunctionType | FunctionType | ModuleType
     return {name: one for name, one in vars(module).items() if isinstance(one, kinds)}
 
 
@@ -56,7 +59,8 @@ def _held(kind: type) -> dict[str, object]:
     }
 
 
-_FUNCTIONS = {module: _functions(module) for module in (torch, functional)}
+_FILES = (sys.modules[name] for name in sorted({kind.__module__ for kind in _MODULES}))
+_FUNCTIONS = {module: _functions(module) for module in (torch, functional, *_FILES)}
 _CLASSES = {
     kind: _held(kind) for kind in (torch.Tensor, *dict.fromkeys(one for kind in _MODULES for one in kind.__mro__))
 }

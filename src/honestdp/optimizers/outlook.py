@@ -55,7 +55,8 @@ class Outlook(FixedClip, name="outlook"):
     own_pace = True
     asks = (
         "outlook: beside its gradient every step releases the mean logarithm of the norms of its lot's inputs, clipped to "
-        f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost"
+        f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost; "
+        "of tokens it asks nothing"
     )
 
     def __post_init__(self) -> None:
