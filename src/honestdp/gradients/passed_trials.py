@@ -14,7 +14,6 @@ record is in a trial.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -59,7 +58,7 @@ def _held(kind: type) -> dict[str, object]:
     }
 
 
-_FILES = (sys.modules[name] for name in sorted({kind.__module__ for kind in _MODULES}))
+_FILES = [file for file in vars(nn.modules).values() if isinstance(file, ModuleType)]
 _FUNCTIONS = {module: _functions(module) for module in (torch, functional, *_FILES)}
 _CLASSES = {
     kind: _held(kind) for kind in (torch.Tensor, *dict.fromkeys(one for kind in _MODULES for one in kind.__mro__))
