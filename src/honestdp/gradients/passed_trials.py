@@ -107,12 +107,14 @@ def _parts(model: nn.Module, put_in: Any) -> Iterator[object]:
 
     put_in: the parameters that a trial makes up. Values of others would matter, and so would those of buffers.
     """
+    kinds = {type(module) for module in model.modules()}
+    if not kinds <= _MODULES or any(map(_exchanged, {base for kind in kinds for base in kind.__mro__})):
+        raise _Unknown
     numbers: dict[int, int] = {}
     for path, module in model.named_modules(remove_duplicate=False):
-        kind = type(module)
-        if kind not in _MODULES or any(one is not None for one in module._buffers.values()):
+        if any(one is not None for one in module._buffers.values()):
             raise _Unknown
-        yield path, numbers.setdefault(id(module), len(numbers)), kind
+        yield path, numbers.setdefault(id(module), len(numbers)), type(module)
         yield tuple((name, _setting(value)) for name, value in vars(module).items() if name not in _TREES)
         for name, value in module._parameters.items():
             if value is None:
@@ -123,6 +125,11 @@ def _parts(model: nn.Module, put_in: Any) -> Iterator[object]:
                 raise _Unknown
             kept = value.shape, value.dtype, value.device, value.requires_grad
             yield name, numbers.setdefault(id(value), len(numbers)), *kept
+
+
+def _exchanged(kind: type) -> bool:
+    """Whether a class of torch's does something by another function than when it was imported."""
+    return _held(kind) != _CLASSES[kind]
 
 
 def _setting(value: object) -> object:
@@ -155,6 +162,6 @@ def _world() -> object:
         raise _Unknown
     if any(vars(module).get(name) is not one for module, known in _FUNCTIONS.items() for name, one in known.items()):
         raise _Unknown
-    if any(_held(kind) != known for kind, known in _CLASSES.items()):
+    if _exchanged(torch.Tensor):
         raise _Unknown
     return torch.is_autocast_enabled(), torch.get_default_dtype()
