@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from honestdp import optimizers as rules
-from honestdp.boundary import capture
+from honestdp.boundary import capture, clipping
 from honestdp.boundary import mechanism as module
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable, Step
 from honestdp.boundary.query import Query
@@ -178,3 +178,14 @@ def test_a_model_that_needs_the_host_is_trained_without_a_graph(monkeypatch: pyt
     without = trained(RULES[0], width=None)
     monkeypatch.setattr(module, "Captured", Refused)
     assert torch.equal(trained(RULES[0], width=60), without)
+
+
+@pytest.mark.parametrize(("capturing", "mode", "looks"), [(False, 0, True), (True, 0, False), (False, 2, False)])
+def test_a_second_question_makes_no_host_wait_where_steps_are_captured_or_rehearsed(
+    monkeypatch: pytest.MonkeyPatch, capturing: bool, mode: int, looks: bool
+) -> None:
+    """It did in the rehearsal, so that rules with one ran step by step on a GPU, ten times slower."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode)
+    assert clipping._may_look(SimpleNamespace(is_cuda=True)) is looks  # type: ignore[arg-type]
+    assert clipping._may_look(torch.zeros(1))

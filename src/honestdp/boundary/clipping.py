@@ -69,8 +69,8 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     """nu_g = (sigma^-2 - nu^-2)^-1/2, `[runs]`: what is left for the gradient when a second answer has noise nu.
 
     A second answer with noise of sigma or less would leave nothing: it is refused, and so is noise below zero, whose answers no
-    grid would round. A step that is being captured cannot look at its numbers; there nu_g is NaN, and so is all that is
-    released (`release`).
+    grid would round. A step that is being captured, or rehearsed for it, cannot look at its numbers; there nu_g is NaN, and so
+    is all that is released (`release`).
     """
     if query.extra is None:
         return sigma
@@ -78,7 +78,15 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     spent = query.extra_noise / MOVES[query.extra]
     share = torch.where(sigma > 0, sigma / spent, 0)
     usable = (share >= 0) & (share < 1)
-    if not (sigma.is_cuda and torch.cuda.is_current_stream_capturing()) and not bool(usable.all()):
+    if _may_look(sigma) and not bool(usable.all()):
         wanted = "noise above the run's own on the second question, which would take all the privacy of a step"
         raise InvalidArgument("extra_noise", query.extra_noise.tolist(), wanted)
     return torch.where(usable, sigma / (1 - share.square()).sqrt(), math.nan)
+
+
+def _may_look(numbers: Tensor) -> bool:
+    """Whether the host may wait for them: not while steps are captured, and not while that is rehearsed (`capture`)."""
+    if not numbers.is_cuda:
+        return True
+    waiting_is_an_error = 2
+    return not torch.cuda.is_current_stream_capturing() and torch.cuda.get_sync_debug_mode() != waiting_is_an_error
