@@ -35,6 +35,12 @@ def rounds_of(parts: Finished, level: int) -> Array:
     return seen
 
 
+def step_sizes_found(parts: Finished, level: int) -> Array:
+    """Of ADADP from its usual first step size, `[repeats, clients, looks]`."""
+    found: Array = parts[part_name(level, "ADADP")]["eta"][:, -1]
+    return found
+
+
 def tuned(means: Array) -> float:
     """Of SGD: that of its best step size, which is picked on the test images."""
     return float(means.max())
