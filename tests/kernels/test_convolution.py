@@ -15,6 +15,7 @@ import torch
 
 from honestdp import kernels
 from honestdp.kernels.agreement import disagreements
+from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
 
 from . import plain_convolution, plain_normalisation
 
@@ -94,3 +95,16 @@ def test_kernels_are_tried_with_the_digits_that_steps_have(monkeypatch: pytest.M
     assert wrong
     assert all(line.endswith("(high)") for line in wrong)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_layer_near_a_measured_one_takes_its_tiles() -> None:
+    """Of another height, but the same channels and kernel; any other layer goes by the rule."""
+    measured = kernels.Shape(16, 26, 26, 32, 24, 24, (3, 3), (1, 1), (0, 0), (1, 1))
+    for height in (8, 10, 30):
+        assert gradient_tiles(measured._replace(out_height=height)) == MEASURED["norms", 16, 32, 10]
+        assert product_tiles(measured._replace(out_height=height), back=True) == MEASURED["back", 16, 32, 10]
+    wider = measured._replace(kernel=(5, 5))
+    assert gradient_tiles(wider) != MEASURED["norms", 16, 32, 10]
+    rows, columns, _, _, _, _, turns = gradient_tiles(wider._replace(rows=64))
+    assert rows == 64
+    assert (turns - 1) * columns < wider.columns <= turns * columns

@@ -28,15 +28,46 @@ def settings(shape: Shape) -> tuple[int, ...]:
 
 Tiles = tuple[int, ...]
 
-MEASURED: dict[tuple[str, int, int, int], Tiles] = {}
+MEASURED: dict[tuple[str, int, int, int], Tiles] = {
+    ("forward", 1, 16, 26): (128, 16, 16, 4, 4),
+    ("forward", 1, 32, 26): (128, 32, 16, 4, 4),
+    ("forward", 16, 16, 24): (256, 16, 16, 8, 0),
+    ("forward", 16, 16, 32): (128, 16, 16, 4, 0),
+    ("forward", 16, 32, 10): (128, 32, 16, 4, 0),
+    ("forward", 32, 32, 16): (128, 32, 32, 4, 0),
+    ("forward", 32, 64, 8): (128, 64, 32, 4, 0),
+    ("forward", 32, 64, 11): (128, 64, 32, 4, 0),
+    ("forward", 64, 64, 8): (256, 64, 32, 8, 1),
+    ("back", 16, 16, 24): (128, 16, 16, 4, 0),
+    ("back", 16, 16, 32): (128, 16, 16, 4, 0),
+    ("back", 16, 32, 10): (128, 16, 32, 8, 0),
+    ("back", 32, 32, 16): (128, 32, 32, 4, 0),
+    ("back", 32, 64, 8): (128, 32, 32, 4, 1),
+    ("back", 32, 64, 11): (128, 32, 32, 4, 1),
+    ("back", 64, 64, 8): (128, 64, 32, 4, 1),
+    ("norms", 1, 16, 26): (16, 16, 64, 2, 2, 0, 1),
+    ("norms", 1, 32, 26): (32, 16, 64, 2, 1, 0, 1),
+    ("norms", 16, 16, 24): (16, 32, 64, 2, 2, 0, 1),
+    ("norms", 16, 16, 32): (16, 32, 64, 2, 2, 0, 1),
+    ("norms", 16, 32, 10): (32, 64, 64, 4, 1, 0, 3),
+    ("norms", 32, 32, 16): (32, 128, 32, 4, 3, 0, 1),
+    ("norms", 32, 64, 8): (64, 32, 64, 2, 1, 0, 9),
+    ("norms", 32, 64, 11): (64, 32, 64, 2, 1, 0, 9),
+    ("norms", 64, 64, 8): (64, 32, 64, 2, 1, 0, 18),
+}
 """The best tiles of layers that were measured, by what is done (forward, back, norms), channels, rows and height of the output.
 
-They say how a product is divided up, and nothing of what it is. benchmarks/convolutions.py can try others.
+All of them have kernels of 3x3. They say how a product is divided up, and nothing of what it is: a layer of another height takes
+those of the nearest. benchmarks/convolutions.py can try others.
 """
 
 
 def _measured(what: str, shape: Shape) -> Tiles | None:
-    return MEASURED.get((what, shape.channels, shape.rows, shape.out_height))
+    if shape.kernel != (3, 3):
+        return None
+    heights = [key[3] for key in MEASURED if key[:3] == (what, shape.channels, shape.rows)]
+    nearest = min(heights, key=lambda height: abs(height - shape.out_height), default=0)
+    return MEASURED.get((what, shape.channels, shape.rows, nearest))
 
 
 def product_tiles(shape: Shape, *, back: bool) -> Tiles:
@@ -48,9 +79,11 @@ def product_tiles(shape: Shape, *, back: bool) -> Tiles:
         return known
     read, made = (shape.rows, shape.channels) if back else (shape.channels, shape.rows)
     n = power(made, 64)
-    if read % 32 == 0 and (n == 64 or (n == 32 and read >= 64)):
-        return 256, n, 32, 8, 3
-    return (128, n, 16, 4, 0) if read == 16 else (128, n, 16, 4, 4)
+    if read == 16:
+        return 128, n, 16, 4, 0
+    if read % 32 == 0:  # what is not of one product ahead is best without pipelining
+        return 128, n, 32, 4, 0 if read == 32 else 1
+    return 128, n, 16, 4, 4
 
 
 def gradient_tiles(shape: Shape) -> Tiles:
@@ -62,4 +95,7 @@ def gradient_tiles(shape: Shape) -> Tiles:
         return known
     if 16 < shape.rows <= 32 and shape.columns > 256:
         return 32, 128, 32, 4, 3, 0, 1
-    return power(shape.rows, 64), power(shape.columns, 32), 64, 2, 2, 0, 1
+    k = power(shape.columns, 32)
+    if shape.rows > 32:  # a program makes all columns: what it has read is in the first cache
+        return 64, k, 64, 2, 1, 0, -(-shape.columns // k)
+    return power(shape.rows, 64), k, 64, 2, 2 if shape.pool == 1 else 1, 0, 1
