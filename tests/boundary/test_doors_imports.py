@@ -55,6 +55,7 @@ DOORS = {
     "mechanism.Mechanism": {"training.population"},
     "intake.open_door": {"models.evaluation", "search.runs"},
     "rounds.ClientsData": {"federated.rounds"},
+    "rounds.check_beside": {"federated.federation"},
     "scores.ScoreDoor": {"search.runs"},
     "travel.Sides": {"search.cluster.task"},
     "travel.packed": {"search.cluster.runs"},

@@ -87,11 +87,18 @@ def test_a_record_moves_what_leaves_by_no_more_than_its_clip_whatever_the_server
     assert float((moved[0] - moved[1]).norm()) <= 2 * 0.5 / RECORDS * (1 + 1e-3) + 1e-15 * scale
 
 
-@pytest.mark.parametrize("spoilt", ["nan", "shape", "name"])
+@pytest.mark.parametrize("spoilt", ["nan", "too large", "complex", "words", "shape", "name"])
 def test_weights_that_do_not_fit_are_refused_and_cost_nothing(spoilt: str) -> None:
     one, sent = client(), start()
     if spoilt == "nan":
         sent["0.bias"] = sent["0.bias"] * np.float32(np.nan)
+    elif spoilt == "too large":  # finite in float64, and not in the precision of the model
+        one = AdaptiveClient(model().float(), records_of(0), run=one.run, rounds=3, delta=1e-4)
+        sent["0.bias"] = np.full(4, 1e300)
+    elif spoilt == "complex":
+        sent["0.bias"] = sent["0.bias"] * 1j
+    elif spoilt == "words":
+        sent["0.bias"] = np.array(["a", "b", "c", "d"])
     elif spoilt == "shape":
         sent["0.bias"] = np.zeros(5, np.float32)
     else:

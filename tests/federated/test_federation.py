@@ -97,3 +97,65 @@ def test_clients_that_do_not_belong_together_are_refused() -> None:
     )
     with pytest.raises(honestdp.errors.InvalidArgument, match="one model"):
         Federation([client(), other])
+
+
+def with_body(*, seed: int = 0, slope: float = 0.1, evaluated: bool = False) -> Any:
+    """A client whose model has a frozen body, a buffer and a setting."""
+    torch.manual_seed(seed)
+    parts = torch.nn.Linear(10, 10).requires_grad_(False), torch.nn.LeakyReLU(slope), torch.nn.Dropout(0.5)
+    body = torch.nn.Sequential(*parts).train(not evaluated)
+    run = honestdp.Run(records=RECORDS, lot=6, steps=8, noise=1.0)
+    model = torch.nn.Sequential(body, torch.nn.Linear(10, 3))
+    return honestdp.federated.AdaptiveClient(model, records_of(0), run=run, rounds=1, delta=1e-4)
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"slope": 0.2}, {"evaluated": True}])
+def test_a_client_with_another_body_is_not_trained_as_the_first_one_s(other: dict[str, Any]) -> None:
+    """One model is trained for all: what of it no server sends has to be one too."""
+    Federation([with_body(), with_body()])
+    with pytest.raises(honestdp.errors.InvalidArgument, match="the same frozen weights"):
+        Federation([with_body(), with_body(**other)])
+
+
+class Listed:
+    """Records behind a Dataset."""
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        x, y = records_of(1)
+        return x[index], y[index]
+
+
+def unready(how: str) -> Any:
+    """A client whose second round is refused, by what is known without a record."""
+    x, y = records_of(1)
+    if how == "rounds":
+        return client(1, rounds=1)
+    return client(1, data=Listed() if how == "a Dataset" else (x[:59], y[:59]))
+
+
+@pytest.mark.parametrize("how", ["rounds", "a Dataset", "fewer records"])
+def test_no_client_pays_for_a_round_that_another_refuses(how: str, tmp_path: Any) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clinic", honestdp.Budget(100.0, 1e-4))
+    payer, other = client(0, ledger=ledger, dataset="clinic"), unready(how)
+    federation, rounds = Federation([payer, other]), 1 if how == "rounds" else 0
+    for _ in range(rounds):
+        federation.round(start())
+    with pytest.raises(honestdp.errors.HonestdpError) as refused:
+        federation.round(start())
+    assert not isinstance(refused.value, honestdp.errors.RoundFailed)
+    assert (payer.made, other.made, ledger.balance("clinic").charges) == (rounds, rounds, rounds)
+
+
+def test_what_labels_are_is_no_word_of_a_round_that_fails() -> None:
+    x, y = records_of(1)
+    y = y.copy()
+    y[7] = 77
+    each = [client(0), client(1, data=(x, y))]
+    with pytest.raises(honestdp.errors.RoundFailed) as failed:
+        Federation(each).round(start())
+    assert "77" not in str(failed.value)
+    assert [one.made for one in each] == [1, 1]

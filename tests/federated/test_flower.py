@@ -15,9 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
+import honestdp  # noqa: E402
 from honestdp import Compute  # noqa: E402
 from honestdp.federated import Federation, RoundsOver, client_app, flower  # noqa: E402
-from tests.federated.small import RECORDS, client, start  # noqa: E402
+from tests.federated.small import RECORDS, client, records_of, start  # noqa: E402
 
 CLIENTS, ROUNDS = 3, 3
 
@@ -114,6 +115,33 @@ def test_the_server_is_told_that_a_round_failed_and_not_why() -> None:
     assert reply.error.reason.startswith("round 1 failed")
     assert "12345" not in repr(reply)
     assert context.state["honestdp.rounds"]["made"] == 1
+
+
+def unready(context: Context) -> Any:
+    """A client that holds fewer records than it declares."""
+    x, y = records_of(0)
+    return client(0, data=(x[:59], y[:59]))
+
+
+def unreadable(context: Context) -> Any:
+    raise ValueError("line 59 of the records: 'Alice' is no number")
+
+
+@pytest.mark.parametrize("make", [unready, unreadable])
+def test_the_server_is_not_told_why_a_client_makes_no_round(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Flower sends the words of whatever an app raises."""
+    context = context_of(0)
+    reply = client_app(make)(message_to(0, arrays_of(start())), context)
+    assert reply.error.reason == "this client has no answer; why is in the log of its node"
+    assert "59" not in repr(reply)
+    assert "59" in caplog.text  # its owner's
+
+
+def test_the_server_is_told_what_is_wrong_with_its_weights() -> None:
+    sent = start()
+    del sent["0.bias"]
+    with pytest.raises(honestdp.errors.InvalidArgument, match=r"0\.bias"):
+        client_app(lambda context: client(0))(message_to(0, arrays_of(sent)), context_of(0))
 
 
 def test_the_example_runs() -> None:

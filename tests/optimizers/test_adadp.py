@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -105,10 +106,16 @@ def test_the_published_way_moves_by_the_root_of_an_error_over_ten_copies() -> No
     assert sizes[1] == pytest.approx(0.1 * 0.95)
 
 
-@pytest.mark.parametrize("switch", [3, -2, 2.5, True])
-def test_a_switch_within_an_iteration_is_refused(switch: float) -> None:
+@pytest.mark.parametrize("switch", [3, -2, 2.5, True, math.inf, math.nan, "soon"])
+def test_a_switch_within_an_iteration_is_refused(switch: Any) -> None:
     with pytest.raises(InvalidArgument, match="switch"):
         ADADP(clip=1.0, switch=switch)
+
+
+@pytest.mark.parametrize("decay", [-0.1, math.inf, math.nan, True, "fast"])
+def test_a_decay_that_is_no_number_is_refused_by_its_name(decay: Any) -> None:
+    with pytest.raises(InvalidArgument, match="decay must be"):
+        ADADP(clip=1.0, switch=2, decay=decay)
 
 
 def test_what_is_not_used_is_not_named() -> None:

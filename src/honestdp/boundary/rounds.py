@@ -32,19 +32,9 @@ class ClientsData(PrivateData):
     """The records of several clients, as many of each, for a population whose run r belongs to the client `owners[r]`."""
 
     def __init__(self, each: Sequence[PrivateData], owners: Sequence[int]) -> None:
-        if any(client.unit.person for client in each):
-            raise InvalidArgument("data", "people of several rows", "single rows, where clients are trained together")
-        plain = all(client._pair is not None and hasattr(client._pair[0], "shape") for client in each)
-        if not plain or any(client.unit.person or client.augment is not None for client in each):
-            wanted = "pairs (x, y) of one array each, a record a row, where several clients are trained together"
-            raise InvalidArgument("data", "a Dataset, several inputs, people with rows, or augmented records", wanted)
-        pairs = [[as_tensor(part) for part in client._pair or ()] for client in each]
-        sizes, kinds = {len(y) for _, y in pairs}, {(x.shape[1:], x.dtype, y.shape[1:], y.dtype) for x, y in pairs}
-        if len(sizes) > 1 or len(kinds) > 1:
-            wanted = "as many records of one shape and kind for all clients that are trained together"
-            raise InvalidArgument("data", f"{len(sizes)} sizes and {len(kinds)} shapes", wanted)
+        pairs = _pairs(each)
         super().__init__((torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])))
-        self._size, self._owners = sizes.pop(), tuple(owners)
+        self._size, self._owners = len(pairs[0][1]), tuple(owners)
 
     def __len__(self) -> int:
         """Of one client: what its chance of being in a lot is counted by."""
@@ -54,6 +44,28 @@ class ClientsData(PrivateData):
         assert self._pair is not None
         every = DeviceRecords(*self._pair, device=device, dtype=dtype)
         return RecordsOfClients(every, size=self._size, owners=self._owners, device=device)
+
+
+def _pairs(each: Sequence[PrivateData]) -> list[list[Tensor]]:
+    """Inputs and labels of each client, where they can lie side by side; which follows from shapes and kinds alone."""
+    if any(client.unit.person for client in each):
+        raise InvalidArgument("data", "people of several rows", "single rows, where clients are trained together")
+    plain = all(client._pair is not None and hasattr(client._pair[0], "shape") for client in each)
+    if not plain or any(client.augment is not None for client in each):
+        wanted = "pairs (x, y) of one array each, a record a row, where several clients are trained together"
+        raise InvalidArgument("data", "a Dataset, several inputs, people with rows, or augmented records", wanted)
+    pairs = [[as_tensor(part) for part in client._pair or ()] for client in each]
+    sizes, kinds = {len(y) for _, y in pairs}, {(x.shape[1:], x.dtype, y.shape[1:], y.dtype) for x, y in pairs}
+    if len(sizes) > 1 or len(kinds) > 1:
+        wanted = "as many records of one shape and kind for all clients that are trained together"
+        raise InvalidArgument("data", f"{len(sizes)} sizes and {len(kinds)} shapes", wanted)
+    return pairs
+
+
+def check_beside(each: Sequence[PrivateData]) -> None:
+    """Refuse records of clients that cannot be trained together, before any of them is paid for; none is read for it."""
+    if len(each) > 1:
+        _pairs(each)
 
 
 class RecordsOfClients(Records):

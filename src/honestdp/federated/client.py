@@ -28,6 +28,7 @@ from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.federated.promise import epsilon_of, promise
 from honestdp.federated.rounds import Member, Rounds
+from honestdp.federated.sent import Weights, row_of
 from honestdp.gradients import inputs
 from honestdp.gradients.layout import layout_of
 from honestdp.losses import Loss, default_loss
@@ -42,9 +43,6 @@ from honestdp.training.trial import try_rule
 
 if TYPE_CHECKING:
     from honestdp.ledger import Balance, Ledger
-
-Weights = Mapping[str, Any]
-"""Arrays or tensors by their names in the model's `state_dict`."""
 
 
 class RoundsOver(HonestdpError):
@@ -193,18 +191,8 @@ class AdaptiveClient:
 
     def row(self, weights: Weights) -> Tensor:
         """`[1, d]`, checked: what the server sends is any number of any shape until then."""
-        layout, parameter = self.layout, next(p for p in self.model.parameters() if p.requires_grad)
-        row = torch.zeros(1, layout.width, dtype=parameter.dtype)
-        for name, view in layout.views(row).items():
-            if name not in weights:
-                raise InvalidArgument("weights", sorted(weights), f"named as the model's own: {name!r} is missing")
-            value = torch.as_tensor(weights[name])
-            if value.shape != view[0].shape:
-                raise InvalidArgument(f"weights[{name!r}]", list(value.shape), f"of shape {list(view[0].shape)}")
-            if not bool(torch.isfinite(value).all()):
-                raise InvalidArgument(f"weights[{name!r}]", "numbers that are not finite", "finite numbers alone")
-            view[0] = value
-        return row
+        parameter = next(p for p in self.model.parameters() if p.requires_grad)
+        return row_of(weights, self.layout, parameter.dtype)
 
     def named(self, row: Tensor, sent: Weights) -> dict[str, np.ndarray[Any, Any]]:
         """A row `[d]` of weights in the names and the order in which weights were sent."""
@@ -225,6 +213,11 @@ class AdaptiveClient:
 
     def begin_round(self) -> Seed:
         """Count and charge the next round, and give the seed of everything random in it, which no other round has."""
+        self.check_round()
+        return self.charge_round()
+
+    def check_round(self) -> None:
+        """Whatever refuses the next round without a record and without a charge."""
         if self.made >= self.rounds:
             raise RoundsOver(
                 f"all {self.rounds} rounds that this client declared are made and in its epsilon; another would not be. For "
@@ -236,6 +229,9 @@ class AdaptiveClient:
             raise InvalidArgument("records", declared, wanted)
         if self.made == 0:
             self._try()
+
+    def charge_round(self) -> Seed:
+        """The rest of `begin_round`, for whoever has checked the round of several clients before any of them pays."""
         if self._account is not None:
             self.balance = self._account(self.run, self.made + 1, self.member.data.unit.person)
         self.made += 1

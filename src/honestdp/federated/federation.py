@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from honestdp import checks
+from honestdp.boundary.rounds import check_beside
 from honestdp.checks import InvalidArgument
-from honestdp.federated.client import AdaptiveClient, Weights, failed
+from honestdp.federated.client import AdaptiveClient, failed
 from honestdp.federated.rounds import Rounds
+from honestdp.federated.sent import Weights
 from honestdp.optimizers.rule import kind
 
 Named = dict[str, np.ndarray[Any, Any]]
@@ -43,10 +45,12 @@ class Federation:
             raise InvalidArgument("clients", clients, "a list of at least one AdaptiveClient")
         first = clients[0]
         for client in clients:
-            if (client.layout, client.loss) != (first.layout, first.loss):
-                raise InvalidArgument("clients", "two models or losses", "clients of one model and one loss")
+            if (client.layout, client.loss) != (first.layout, first.loss) or not alike(client.model, first.model):
+                wanted = "clients of one model, in the same mode and with the same frozen weights, and of one loss"
+                raise InvalidArgument("clients", "two models or losses", wanted)
         self.clients = list(clients)
-        self._groups: dict[tuple[Any, ...], tuple[list[int], Rounds]] | None = None
+        self._places = _grouped(self.clients)
+        self._rounds: dict[int, Rounds] = {}
 
     def train(self, rounds: int, on_round: Callable[[int, Named], None] | None = None) -> Named:
         """So many rounds from the first client's model: the average after the last, by name.
@@ -70,9 +74,14 @@ class Federation:
             raise InvalidArgument(
                 "clients", "other numbers of rounds made", "clients that took part in the same rounds"
             )
-        seeds = [client.begin_round() for client in self.clients]
-        for places, rounds in self._populations().values():
+        for client in self.clients:  # all of them, before one pays
+            client.check_round()
+        for places in self._places:
+            check_beside([self.clients[place].member.data for place in places])
+        seeds = [client.charge_round() for client in self.clients]
+        for places in self._places:
             try:
+                rounds = self._opened(places)
                 start, own = torch.cat([rows[place] for place in places]), [seeds[place] for place in places]
                 ended = rounds.make(start, own, number=made)
             except Exception as trouble:
@@ -84,16 +93,10 @@ class Federation:
         row = average([after[place] for place in range(len(self.clients))], shares)
         return self.clients[0].named(row, weights)
 
-    def _populations(self) -> dict[tuple[Any, ...], tuple[list[int], Rounds]]:
-        if self._groups is None:
-            groups: dict[tuple[Any, ...], list[int]] = {}
-            for place, client in enumerate(self.clients):
-                run, how = client.run, (client.secure, client.strict, client.compute, client.rounds)
-                groups.setdefault((run.records, run.lot, run.steps, kind(client.rule), how), []).append(place)
-            self._groups = {alike: (places, self._opened(places)) for alike, places in groups.items()}
-        return self._groups
-
     def _opened(self, places: list[int]) -> Rounds:
+        """Of one population. Labels are read for it, so that it is opened when its first round is paid for."""
+        if places[0] in self._rounds:
+            return self._rounds[places[0]]
         clients = [self.clients[place] for place in places]
         first = clients[0]
         rounds = Rounds(
@@ -103,7 +106,32 @@ class Federation:
         remembered = [client.state() for client in clients]
         if all(remembered):
             rounds.state = {name: torch.cat([state[name] for state in remembered]) for name in remembered[0]}
+        self._rounds[places[0]] = rounds
         return rounds
+
+
+def _grouped(clients: Sequence[AdaptiveClient]) -> list[list[int]]:
+    """The places of clients that can be one population, by public constants."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, client in enumerate(clients):
+        run, how = client.run, (client.secure, client.strict, client.compute, client.rounds)
+        groups.setdefault((run.records, run.lot, run.steps, kind(client.rule), how), []).append(place)
+    return list(groups.values())
+
+
+def alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two models are one as far as can be seen, but for the weights that are trained, which the server sends."""
+    made_of = [
+        [(path, type(part), part.extra_repr(), part.training) for path, part in model.named_modules()]
+        for model in (one, other)
+    ]
+    fixed = [
+        {name: value for name, value in (*model.named_parameters(), *model.named_buffers()) if not value.requires_grad}
+        for model in (one, other)
+    ]
+    if made_of[0] != made_of[1] or fixed[0].keys() != fixed[1].keys():
+        return False
+    return all(torch.equal(value.cpu(), fixed[1][name].cpu()) for name, value in fixed[0].items())
 
 
 def average(rows: Sequence[Tensor], shares: Sequence[float]) -> Tensor:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from honestdp.federated.client import AdaptiveClient, RoundFailed
+from honestdp.checks import InvalidArgument
+from honestdp.federated.client import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.logs import logger
 
 if TYPE_CHECKING:
@@ -43,7 +44,13 @@ def client_app(make: Callable[[Context], AdaptiveClient]) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return answer(make(context), message, context)
+        try:
+            client = make(context)
+        except (
+            Exception
+        ) as trouble:  # a user's code, which may have read records: Flower would send its words to the server
+            return _unanswered(message, trouble)
+        return answer(client, message, context)
 
     return app
 
@@ -52,9 +59,11 @@ def answer(client: AdaptiveClient, message: Message, context: Context) -> Messag
     """The client's reply to a message of training, for a ClientApp of one's own: its weights, and its declared number of records.
 
     A round that fails after records were read is told to the server without its cause, which stays in this node's log. It is a
-    reply and not an exception: of an app that raises, Flower's simulation keeps no state, and the round would not count.
+    reply and not an exception: of an app that raises, Flower's simulation keeps no state, and the round would not count. What
+    refuses a round before that may be told by the records too (how many there are) or by the ledger: of errors the server gets
+    the words about the weights that it sent, and that all rounds are made.
     """
-    from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
     recall(client, context)
     _, arrays = next(iter(message.content.array_records.items()))
@@ -63,7 +72,13 @@ def answer(client: AdaptiveClient, message: Message, context: Context) -> Messag
         weights = client.fit(sent)
     except RoundFailed as trouble:
         _log.error("%s: %r", trouble, trouble.__cause__)
-        return Message(Error(code=RAISED, reason=str(trouble)), reply_to=message)
+        return _error(message, str(trouble))
+    except RoundsOver:
+        raise
+    except Exception as trouble:
+        if isinstance(trouble, InvalidArgument) and trouble.argument.startswith("weights"):
+            raise
+        return _unanswered(message, trouble)
     finally:
         remember(client, context)
     metrics: dict[str, int | float | list[int] | list[float]] = {"num-examples": client.run.records}
@@ -72,6 +87,19 @@ def answer(client: AdaptiveClient, message: Message, context: Context) -> Messag
     reply = ArrayRecord({name: Array(value) for name, value in weights.items()})
     content = RecordDict({"arrays": reply, "metrics": MetricRecord(metrics)})
     return Message(content=content, reply_to=message)
+
+
+def _unanswered(message: Message, trouble: Exception) -> Message:
+    """The reply where there is no answer. Why stays in this node's log."""
+    words = "this client has no answer; why is in the log of its node"
+    _log.error("%s: %r", words, trouble)
+    return _error(message, words)
+
+
+def _error(message: Message, words: str) -> Message:
+    from flwr.app import Error, Message
+
+    return Message(Error(code=RAISED, reason=words), reply_to=message)
 
 
 def recall(client: AdaptiveClient, context: Context) -> None:

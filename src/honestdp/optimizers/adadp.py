@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from honestdp import checks
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, State, check_numbers, column, per_run
@@ -68,8 +70,8 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
             raise InvalidArgument("keep", self.keep, "'half' or 'full'")
         if self.published and self.keep == "full":
             raise InvalidArgument("keep", self.keep, "'half' with published=True: their code keeps the two half steps")
-        if not isinstance(self.decay, Tensor) and not (math.isfinite(self.decay) and self.decay >= 0):
-            raise InvalidArgument("decay", self.decay, "a number of at least 0")
+        if not isinstance(self.decay, Tensor):
+            checks.non_negative(decay=self.decay)
         _check_switch(self.switch)
 
     @property
@@ -141,6 +143,7 @@ def _check_switch(switch: Number | None) -> None:
     """Tensors were stacked from checked numbers."""
     if switch is None or isinstance(switch, Tensor):
         return
-    if isinstance(switch, bool) or switch != int(switch) or switch < 0 or switch % 2:
+    whole = isinstance(switch, Real) and not isinstance(switch, bool) and math.isfinite(switch)
+    if not whole or switch != int(switch) or switch < 0 or switch % 2:
         wanted = "an even number of steps, after which the step size is held and decays: an iteration takes two"
         raise InvalidArgument("switch", switch, wanted)
