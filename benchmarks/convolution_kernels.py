@@ -141,6 +141,34 @@ def _compare(
         near(sums[0], total, "the sum")
         if bias:
             near(sums[1], moved, "the sum of the bias")
+    _padded(convolution, put, chosen, shape, products, gradients)
+
+
+def _padded(
+    convolution: Any, put: list[Tensor], chosen: Tensor | None, shape: Any, products: Any, gradients: Any
+) -> None:
+    """Examples behind those that are wanted change no bit of these, whatever they hold, and have norms of 0."""
+    x, grad, weight, shift, weights = put
+    runs, lot = weights.shape
+    counts = torch.tensor([lot - 1, *[1] * (runs - 1)], dtype=torch.int32, device=x.device)
+    wanted = (torch.arange(lot, device=x.device) < counts[:, None]).flatten()
+    bare = shape._replace(pool=1)
+    flat = grad if chosen is None else convolution.unpool(grad, chosen, shape)
+    spoilt = [torch.where(wanted.view(-1, 1, 1, 1), value, torch.nan) for value in (x, grad, flat)]
+    how = {"runs": runs, "bias": shift is not None, "keep": True, "tiles": gradients}
+    made = [
+        [
+            convolution.forward(x, weight, shift, shape, tiles=products, **few)[0],
+            convolution.back(grad, chosen, weight, shape, x=x, tiles=products, **few),
+            convolution.back(flat, None, weight, bare, tiles=products, **few),
+            *([] if chosen is None else [convolution.unpool(grad, chosen, shape, **few)]),
+            *(part.flatten(0, 1) for part in convolution.square_norms(x, flat, None, bare, **how, **few)),
+            *(part.flatten(0, 1) for part in convolution.square_norms(x, grad, chosen, shape, **how, **few)),
+        ]
+        for (x, grad, flat), few in (([*put[:2], flat], {}), (spoilt, {"counts": counts}))
+    ]
+    assert all(torch.equal(one[wanted], other[wanted]) for one, other in zip(*made, strict=True)), "examples are mixed"
+    assert not made[1][-2][~wanted].any(), "the norm of what is not wanted"
 
 
 def _bounds(convolution: Any, put: list[Tensor], chosen: Tensor | None, shape: Any, own: Tensor, bias: bool) -> None:

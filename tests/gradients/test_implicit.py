@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp import kernels
-from honestdp.gradients import bookkeeping, per_example
+from honestdp.gradients import Prepared, bookkeeping, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.layers import implicit, normalisation
@@ -201,6 +201,61 @@ def test_gradients_are_kept_or_made_again_and_no_number_of_weight_zero_is_read(
     for name, total in totals.items():
         assert total.dtype == dtype
         torch.testing.assert_close(total, wanted[name])
+
+
+class _Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.head = nn.Conv2d(1, 3, 3), nn.Conv2d(3, 3, 3, padding=1), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.one(x))
+        out: Tensor = self.head((x + self.two(x)).mean((2, 3)))
+        return out
+
+
+PADDED = {
+    "a chain": lambda: nn.Sequential(
+        *(
+            nn.Conv2d(1, 16, 3),
+            nn.ReLU(),
+            nn.Conv2d(16, 3, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(48, 3),
+        )
+    ),
+    "by autograd": _Residual,
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_is_not_multiplied_and_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not promised of examples behind a lot's last member is NaN here: neither norms of members nor sums have any of it,
+    with and without gradients that are kept."""
+    monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    torch.manual_seed(1)
+    model = PADDED[name]()
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 5, 1, 12, 12), torch.randint(0, 3, (2, 5))
+    present = torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0]])
+    seen = []
+    right = plain_convolution.forward
+    monkeypatch.setattr(plain_convolution, "forward", lambda *a, **k: seen.append(k["counts"]) or right(*a, **k))
+    prepared = Prepared(model, loss)
+    with torch.no_grad():
+        whole = prepared(params, x, y)
+        assert seen
+        assert all(counts is None for counts in seen)
+        seen.clear()
+        part = prepared(params, x, y, present=present)
+    assert [counts.tolist() for counts in seen] == [[3, 1]] * 2  # up to the last member, gaps and all
+    members = torch.tensor([[True, True, True, False, False], [True, False, False, False, False]])
+    assert torch.equal(part.norms[members], whole.norms[members])
+    assert part.norms[~members].isnan().all()
+    weights = present / (1 + whole.norms)
+    for one, other in zip(whole.weighted_sum(weights).values(), part.weighted_sum(weights).values(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("fault", ["back", "square_norms", "forward"])

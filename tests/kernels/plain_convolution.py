@@ -1,4 +1,7 @@
-"""What the kernels of convolutions compute, in tensor operations: their reference, and their stand-in where there is no GPU."""
+"""What the kernels of convolutions compute, in tensor operations: their reference, and their stand-in where there is no GPU.
+
+Of examples behind those that are wanted (`counts`) nothing is promised: here all that is made of them is not a number.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,17 @@ from torch import Tensor
 from honestdp.gradients.layers.implicit import unpooled
 from honestdp.kernels import Shape
 
-unpool = unpooled
+
+def _wanted(made: Tensor, counts: Tensor | None) -> Tensor:
+    """`[examples, ...]` with NaN for those that are not wanted."""
+    if counts is None:
+        return made
+    here = torch.arange(len(made) // len(counts)) < counts[:, None]
+    return torch.where(here.view(-1, *[1] * (made.dim() - 1)), made, torch.nan)
+
+
+def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
+    return _wanted(unpooled(grad, chosen, shape), counts)
 
 
 def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
@@ -23,24 +36,38 @@ def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> 
 
 
 def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, *, relu: bool = False
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    shape: Shape,
+    *,
+    relu: bool = False,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     out = _convolved(x.double(), weight.double(), None if bias is None else bias.double(), shape)
     out = out.relu() if relu else out
     if shape.pool == 1:
-        return out.float(), None
+        return _wanted(out.float(), counts), None
     largest, index = F.max_pool2d(out, shape.pool, return_indices=True)
     row, column = index // shape.out_width, index % shape.out_width
-    return largest.float(), (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
+    return _wanted(largest.float(), counts), (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
 
 
-def back(grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, x: Tensor | None = None) -> Tensor:
+def back(
+    grad: Tensor,
+    chosen: Tensor | None,
+    weight: Tensor,
+    shape: Shape,
+    *,
+    x: Tensor | None = None,
+    counts: Tensor | None = None,
+) -> Tensor:
     grad = grad if chosen is None else unpool(grad, chosen, shape)
     with torch.enable_grad():
         leaf = torch.zeros(len(grad), shape.channels, shape.height, shape.width, dtype=torch.float64).requires_grad_()
         out = _convolved(leaf, weight.double(), None, shape)
     found = torch.autograd.grad(out, leaf, grad.double())[0].float()
-    return found if x is None else torch.where(x <= 0, 0, found)
+    return _wanted(found if x is None else torch.where(x <= 0, 0, found), counts)
 
 
 def _each(x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: int, bias: bool) -> Tensor:
@@ -52,9 +79,18 @@ def _each(x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: in
 
 
 def square_norms(
-    x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, *, runs: int, bias: bool, keep: bool
+    x: Tensor,
+    grad: Tensor,
+    chosen: Tensor | None,
+    shape: Shape,
+    *,
+    runs: int,
+    bias: bool,
+    keep: bool,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     made = _each(x, grad, chosen, shape, runs, bias)
+    made = _wanted(made.flatten(0, 1), counts).view_as(made)
     return made.square().sum(2).float(), made.float() if keep else None
 
 

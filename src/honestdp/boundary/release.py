@@ -161,6 +161,7 @@ def release(
                     finite_input=examples.finite,
                     input_norms=examples.norms,
                     shares=examples.shares,
+                    present=examples.present,
                 )
                 weights = clipping_weights(found.norms, examples.present, query).mul_(share)
                 gradient = _plus(gradient, _sum(found, weights, params, constants, dtype))

@@ -24,6 +24,7 @@ from honestdp.gradients.choice import Choice, choose, one_at_a_time
 from honestdp.gradients.forms import Params, PerExample
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.inputs import Inputs
+from honestdp.gradients.layers.implicit import members
 from honestdp.gradients.loss_independence import accepted, refuse_mixing_loss
 from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, flat
@@ -125,8 +126,10 @@ class Prepared:
         finite_input: bool = False,
         input_norms: Tensor | None = None,
         shares: Tensor | None = None,
+        present: Tensor | None = None,
     ) -> PerExample:
-        """shares: `[runs, lot, rows]` where records have several rows: x and y are then rows, `[runs, lot * rows, ...]`, record
+        """present: `[runs, lot]`, 0 for examples that are to get weight 0, of which then nothing need be right; all unless told.
+        shares: `[runs, lot, rows]` where records have several rows: x and y are then rows, `[runs, lot * rows, ...]`, record
         by record, and the gradients are those of sum_r share_r loss(row r) for each record.
         """
         if shares is not None and (y.shape[0], y.shape[1]) != (shares.shape[0], shares.shape[1] * shares.shape[2]):
@@ -139,7 +142,8 @@ class Prepared:
             return BookKeeping(next(iter(params.values())).new_zeros(none), {}, params)
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
-            return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y, shares)
+            with members(present if shares is None else None):
+                return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y, shares)
         batch = materialised.Batch(self._model, self._loss, params, x, y, choice.mapped, self._strict, shares)
         return materialised.per_example(batch, bytes_per_example=choice.bytes_per_example, memory=self._memory)
 

@@ -77,17 +77,40 @@ class Convolutions(Protocol):
     """What honestdp.kernels.convolution offers; shapes and layouts are said there."""
 
     def forward(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, *, relu: bool = False
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        shape: Shape,
+        *,
+        relu: bool = False,
+        counts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]: ...
 
-    def unpool(self, grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor: ...
+    def unpool(self, grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor: ...
 
     def back(
-        self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, x: Tensor | None = None
+        self,
+        grad: Tensor,
+        chosen: Tensor | None,
+        weight: Tensor,
+        shape: Shape,
+        *,
+        x: Tensor | None = None,
+        counts: Tensor | None = None,
     ) -> Tensor: ...
 
     def square_norms(
-        self, x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, *, runs: int, bias: bool, keep: bool
+        self,
+        x: Tensor,
+        grad: Tensor,
+        chosen: Tensor | None,
+        shape: Shape,
+        *,
+        runs: int,
+        bias: bool,
+        keep: bool,
+        counts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]: ...
 
     def sum_rows(

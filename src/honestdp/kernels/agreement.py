@@ -65,8 +65,9 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
         x, weight, bias = (_numbers(device, *size).requires_grad_() for size in ((2, 16, 6, 6), (8, 16, 3, 3), (8,)))
         before = F.conv2d(x, weight / 4, bias)
     values, matrix, shift = x.detach().float(), weight.detach().float()[None] / 4, bias.detach().float()[None]
+    counts = _counts(device)
     for relu in (False, True):
-        out, chosen = found.forward(values, matrix, shift, shape, relu=relu)
+        out, chosen = found.forward(values, matrix, shift, shape, relu=relu, counts=counts)
         largest = F.max_pool2d(before.detach(), 2)
         yield f"forward{' with ReLU' * relu}", out, largest.relu() if relu else largest
         if not relu:
@@ -81,15 +82,20 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
             torch.autograd.grad(before[i], [weight, bias], spread[i], retain_graph=True) for i in range(len(before))
         ]
     grad = slopes.float()
-    flat = found.unpool(grad, kept, shape)
+    flat = found.unpool(grad, kept, shape, counts=counts)
     yield "unpool", flat, spread
-    yield "back of a pool", found.back(grad, kept, matrix, shape), wanted[0]
-    yield "back", found.back(flat, None, matrix, shape._replace(pool=1)), wanted[0]
+    yield "back of a pool", found.back(grad, kept, matrix, shape, counts=counts), wanted[0]
+    yield "back", found.back(flat, None, matrix, shape._replace(pool=1), counts=counts), wanted[0]
     masked = torch.where(x.detach() <= 0, 0, wanted[0])
-    yield "back with ReLU", found.back(grad, kept, matrix, shape, x=values), masked
+    yield "back with ReLU", found.back(grad, kept, matrix, shape, x=values, counts=counts), masked
     # The weight that was multiplied is a quarter of the leaf: its gradient is four times the leaf's.
     right = torch.stack([torch.cat([4 * of_weight.flatten(), of_bias]) for of_weight, of_bias in alone])
     yield from _gradients(found, values, grad, kept, right)
+
+
+def _counts(device: torch.device) -> Tensor:
+    """Both examples are wanted. Steps always say how many are, so that it is that way which is tried here."""
+    return torch.full((1,), 2, dtype=torch.int32, device=device)
 
 
 def _index(chosen: Tensor, shape: Shape) -> Tensor:
@@ -106,7 +112,8 @@ def _gradients(found: Convolutions, x: Tensor, grad: Tensor, chosen: Tensor, rig
     total = (weights.double().T * right).sum(0)
     for dtype in (torch.float32, torch.float64):
         for keep in (False, True):
-            squares, kept = found.square_norms(x, grad, chosen, _SHAPE, runs=1, bias=True, keep=keep)
+            how: dict[str, Any] = {"runs": 1, "bias": True, "keep": keep, "counts": _counts(x.device)}
+            squares, kept = found.square_norms(x, grad, chosen, _SHAPE, **how)
             if kept is None:
                 name = "weighted_sum"
                 made, shift = found.weighted_sum(x, grad, chosen, weights, _SHAPE, bias=True, dtype=dtype)

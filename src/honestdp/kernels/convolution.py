@@ -45,11 +45,12 @@ def _window(
 
 @triton.jit
 def _forward(
-    x, weight, bias, out, chosen, lot, x_n, x_c, x_h, x_w,
+    x, weight, bias, out, chosen, counts, lot, x_n, x_c, x_h, x_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
+    COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     PARTS: tl.constexpr = POOL * POOL
@@ -69,37 +70,38 @@ def _forward(
     start = x + (run * lot + example) * x_n + top * x_h + left * x_w
     weights = weight + run * K * R + n[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    if AHEAD:  # read through the first cache, where a number's other looks find it, one product ahead
-        c = tl.arange(0, BLOCK_K)
-        values = _window(start, top, left, inside, 0, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
-        for first in tl.static_range(0, K, BLOCK_K):
-            matrix = tl.load(weights + (first + c)[:, None] * R, mask=known[None, :], other=0.0)
-            now = values
-            if first + BLOCK_K < K:
-                tap, beyond = (first + BLOCK_K) // C, (first + BLOCK_K) % C + c
-                values = _window(start, top, left, inside, tap, beyond, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
-            acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
-    else:
-        for first in range(0, K, BLOCK_K):
-            k = first + tl.arange(0, BLOCK_K)
-            if C % BLOCK_K == 0:
-                c = first % C + tl.arange(0, BLOCK_K)
-                values = _window(start, top, left, inside, first // C, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
-            else:
-                tap, c = k // C, k % C
-                down, right = (tap // KW) * DH, (tap % KW) * DW
-                seen = inside[:, None] & (k < K)[None, :]
-                if PH + PW > 0:
-                    y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
-                    seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-                beside = down * x_h + right * x_w + c * x_c
-                values = tl.load(start[:, None] + beside[None, :], mask=seen, other=0.0)
-            matrix = tl.load(weights + k[:, None] * R, mask=(k < K)[:, None] & known[None, :], other=0.0)
-            acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
-    if BIAS:
-        acc += tl.load(bias + run * R + n, mask=known, other=0.0)[None, :]
-    if RELU:  # what is no number stays so
-        acc = tl.where(acc <= 0, 0.0, acc)
+    if tl.program_id(0) * (BLOCK_M // PARTS) // (OH * OW) < (tl.load(counts + run) if COUNTED else lot):
+        if AHEAD:  # read through the first cache, where a number's other looks find it, one product ahead
+            c = tl.arange(0, BLOCK_K)
+            values = _window(start, top, left, inside, 0, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+            for first in tl.static_range(0, K, BLOCK_K):
+                matrix = tl.load(weights + (first + c)[:, None] * R, mask=known[None, :], other=0.0)
+                now = values
+                if first + BLOCK_K < K:
+                    tap, beyond = (first + BLOCK_K) // C, (first + BLOCK_K) % C + c
+                    values = _window(start, top, left, inside, tap, beyond, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+                acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
+        else:
+            for first in range(0, K, BLOCK_K):
+                k = first + tl.arange(0, BLOCK_K)
+                if C % BLOCK_K == 0:
+                    c = first % C + tl.arange(0, BLOCK_K)
+                    values = _window(start, top, left, inside, first // C, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+                else:
+                    tap, c = k // C, k % C
+                    down, right = (tap // KW) * DH, (tap % KW) * DW
+                    seen = inside[:, None] & (k < K)[None, :]
+                    if PH + PW > 0:
+                        y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
+                        seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+                    beside = down * x_h + right * x_w + c * x_c
+                    values = tl.load(start[:, None] + beside[None, :], mask=seen, other=0.0)
+                matrix = tl.load(weights + k[:, None] * R, mask=(k < K)[:, None] & known[None, :], other=0.0)
+                acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+        if BIAS:
+            acc += tl.load(bias + run * R + n, mask=known, other=0.0)[None, :]
+        if RELU:  # what is no number stays so
+            acc = tl.where(acc <= 0, 0.0, acc)
     pools = tl.program_id(0) * (BLOCK_M // PARTS) + tl.arange(0, BLOCK_M // PARTS)
     at = (run * lot * (OH * OW) + pools)[:, None] * R + n[None, :]
     wanted = (pools < lot * (OH * OW))[:, None] & known[None, :]
@@ -123,8 +125,8 @@ def _forward(
 
 @triton.jit
 def _unpool(
-    grad, chosen, out, numbers, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+    grad, chosen, out, counts, lot, numbers, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < numbers
@@ -133,6 +135,8 @@ def _unpool(
     row, example = (above % H).to(tl.int32), above // H
     y, z = row // POOL, column // POOL
     seen = inside & (y < OH) & (z < OW)
+    if COUNTED:  # the others are zeros, and nothing is read of them
+        seen = seen & (example % lot < tl.load(counts + example // lot, mask=inside, other=0))
     picked = tl.load(chosen + (example * (OH * OW) + y * OW + z) * R + o, mask=seen, other=255).to(tl.int32)
     values = tl.load(grad + example * g_n + o * g_c + y * g_h + z * g_w, mask=seen, other=0.0)
     mine = seen & (picked == (row % POOL) * POOL + column % POOL)
@@ -162,11 +166,11 @@ def _received(
 
 @triton.jit
 def _back(
-    grad, chosen, weight, out, x, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w,
+    grad, chosen, weight, out, x, counts, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -179,39 +183,40 @@ def _back(
     picks = chosen + (run * lot + example) * (OH * OW * R)
     weights = weight + run * K * C + n[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    if AHEAD:
-        o = tl.arange(0, BLOCK_K)
-        values = _received(
-            start, picks, row, column, inside[:, None], 0, o[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL
-        )  # fmt: skip
-        for first in tl.static_range(0, K, BLOCK_K):
-            matrix = tl.load(weights + (first + o)[:, None] * C, mask=known[None, :], other=0.0)
-            now = values
-            if first + BLOCK_K < K:
-                values = _received(
-                    start, picks, row, column, inside[:, None], (first + BLOCK_K) // R,
-                    ((first + BLOCK_K) % R + o)[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
-                )  # fmt: skip
-            acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
-    else:
-        for first in range(0, K, BLOCK_K):
-            k = first + tl.arange(0, BLOCK_K)
-            if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
-                values = _received(
-                    start, picks, row, column, inside[:, None], first // R, (first % R + tl.arange(0, BLOCK_K))[None, :],
-                    g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
-                )  # fmt: skip
-            else:
-                values = _received(
-                    start, picks, row, column, inside[:, None] & (k < K)[None, :], (k // R)[None, :], (k % R)[None, :],
-                    g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
-                )  # fmt: skip
-            matrix = tl.load(weights + k[:, None] * C, mask=(k < K)[:, None] & known[None, :], other=0.0)
-            acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
     wanted = inside[:, None] & known[None, :]
-    if RELU:  # what the activation before has put to zero sends nothing back
-        before = x + (run * lot + example) * x_n + (place // W) * x_h + (place % W) * x_w
-        acc = tl.where(tl.load(before[:, None] + (n * x_c)[None, :], mask=wanted, other=1.0) <= 0, 0.0, acc)
+    if tl.program_id(0) * BLOCK_M // (H * W) < (tl.load(counts + run) if COUNTED else lot):
+        if AHEAD:
+            o = tl.arange(0, BLOCK_K)
+            values = _received(
+                start, picks, row, column, inside[:, None], 0, o[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL
+            )  # fmt: skip
+            for first in tl.static_range(0, K, BLOCK_K):
+                matrix = tl.load(weights + (first + o)[:, None] * C, mask=known[None, :], other=0.0)
+                now = values
+                if first + BLOCK_K < K:
+                    values = _received(
+                        start, picks, row, column, inside[:, None], (first + BLOCK_K) // R,
+                        ((first + BLOCK_K) % R + o)[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                    )  # fmt: skip
+                acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
+        else:
+            for first in range(0, K, BLOCK_K):
+                k = first + tl.arange(0, BLOCK_K)
+                if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
+                    values = _received(
+                        start, picks, row, column, inside[:, None], first // R, (first % R + tl.arange(0, BLOCK_K))[None, :],
+                        g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                    )  # fmt: skip
+                else:
+                    values = _received(
+                        start, picks, row, column, inside[:, None] & (k < K)[None, :], (k // R)[None, :], (k % R)[None, :],
+                        g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                    )  # fmt: skip
+                matrix = tl.load(weights + k[:, None] * C, mask=(k < K)[:, None] & known[None, :], other=0.0)
+                acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+        if RELU:  # what the activation before has put to zero sends nothing back
+            before = x + (run * lot + example) * x_n + (place // W) * x_h + (place % W) * x_w
+            acc = tl.where(tl.load(before[:, None] + (n * x_c)[None, :], mask=wanted, other=1.0) <= 0, 0.0, acc)
     tl.store(out + (run * lot * (H * W) + m)[:, None] * C + n[None, :], acc, mask=wanted)
 
 
@@ -231,12 +236,14 @@ def forward(
     shape: Shape,
     *,
     relu: bool = False,
+    counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """x `[examples, channels, height, width]`; weight `[runs, rows, channels, *kernel]`; bias `[runs, rows]`.
 
     The output `[examples, rows, height, width]`, channels last in memory, and of a pool which position was the largest.
     relu: whether what is below zero becomes zero.
+    counts: `[runs]` int32, how many examples of each run are wanted; those behind them are zeros, or what they would be.
     """
     runs, examples, (height, width) = len(weight), len(x), shape.pooled
     packed = weight.permute(0, 3, 4, 2, 1).contiguous()
@@ -246,18 +253,25 @@ def forward(
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
         x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
-        examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None, RELU=relu,
-        PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.channels, k, shape),
+        out if counts is None else counts, examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None,
+        RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
+        AHEAD=_ahead(stages, shape.channels, k, shape), COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, stages),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
 
 
-def unpool(grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
-    """The gradient of the output before its pool, `[examples, rows, out_height, out_width]`, from that of the pool's."""
+def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
+    """The gradient of the output before its pool, `[examples, rows, out_height, out_width]`, from that of the pool's.
+
+    counts: as for `forward`; the others are zeros.
+    """
     out = torch.empty(len(grad), shape.out_height, shape.out_width, shape.rows, dtype=torch.float32, device=grad.device)
     sizes = (shape.rows, *shape.pooled, shape.out_height, shape.out_width, shape.pool)
-    _unpool[(triton.cdiv(out.numel(), 1024),)](grad, chosen, out, out.numel(), *grad.stride(), *sizes, BLOCK=1024)
+    wanted, lot = (out, 1) if counts is None else (counts, len(grad) // len(counts))
+    _unpool[(triton.cdiv(out.numel(), 1024),)](
+        grad, chosen, out, wanted, lot, out.numel(), *grad.stride(), *sizes, COUNTED=counts is not None, BLOCK=1024
+    )
     return out.permute(0, 3, 1, 2)
 
 
@@ -268,11 +282,12 @@ def back(
     shape: Shape,
     *,
     x: Tensor | None = None,
+    counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> Tensor:
     """The gradient of the input `[examples, channels, height, width]` from that of the output, as `forward` gives it.
 
-    x: the input, where it came out of a ReLU and the gradient of what went into that is wanted.
+    x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
     """
     runs, examples = len(weight), len(grad)
     packed = weight.permute(0, 3, 4, 1, 2).contiguous()
@@ -280,9 +295,10 @@ def back(
     m, n, k, warps, stages = tiles or product_tiles(shape, back=True)
     grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
     _back[grid](
-        grad, grad if chosen is None else chosen, packed, out, out if x is None else x, examples // runs, *grad.stride(),
+        grad, grad if chosen is None else chosen, packed, out, out if x is None else x,
+        out if counts is None else counts, examples // runs, *grad.stride(),
         *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape), RELU=x is not None, PRECISION=precision(),
-        BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape),
+        BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape), COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, stages),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)

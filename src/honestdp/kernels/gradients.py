@@ -68,12 +68,12 @@ def _gradient(
 
 @triton.jit
 def _square_norms(
-    x, grad, chosen, out, kept, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
+    x, grad, chosen, out, kept, counts, lot, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
-    TURNS: tl.constexpr, KEEP: tl.constexpr,
+    TURNS: tl.constexpr, KEEP: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     K: tl.constexpr = C * KH * KW
     ACROSS: tl.constexpr = (R + BLOCK_O - 1) // BLOCK_O
@@ -84,25 +84,26 @@ def _square_norms(
     o = (tile // DOWN) * BLOCK_O + tl.arange(0, BLOCK_O)
     row = kept + example * (R * K + (R if BIAS else 0))
     square = 0.0
-    for turn in range(TURNS):
-        first = (tile % DOWN) * TURNS + turn
-        k = first * BLOCK_K + tl.arange(0, BLOCK_K)
-        acc, summed = _gradient(
-            x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
-            x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
-            BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
-        )  # fmt: skip
-        if KEEP:
-            if FLIP:
-                tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < R)[None, :] & (k < K)[:, None])
-            else:
-                tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < R)[:, None] & (k < K)[None, :])
-        square += tl.sum(tl.sum(acc * acc, 1), 0)
-        if BIAS:  # noqa: SIM102
-            if first == 0:
-                square += tl.sum(summed * summed, 0)
-                if KEEP:
-                    tl.store(row + R * K + o, summed, mask=o < R)
+    if example % lot < (tl.load(counts + example // lot) if COUNTED else lot):
+        for turn in range(TURNS):
+            first = (tile % DOWN) * TURNS + turn
+            k = first * BLOCK_K + tl.arange(0, BLOCK_K)
+            acc, summed = _gradient(
+                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
+                x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
+                BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
+            )  # fmt: skip
+            if KEEP:
+                if FLIP:
+                    tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < R)[None, :] & (k < K)[:, None])
+                else:
+                    tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < R)[:, None] & (k < K)[None, :])
+            square += tl.sum(tl.sum(acc * acc, 1), 0)
+            if BIAS:  # noqa: SIM102
+                if first == 0:
+                    square += tl.sum(summed * summed, 0)
+                    if KEEP:
+                        tl.store(row + R * K + o, summed, mask=o < R)
     tl.store(out + tl.program_id(0), square)
 
 
@@ -178,20 +179,22 @@ def square_norms(
     runs: int,
     bias: bool,
     keep: bool,
+    counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`[runs, lot]`: the squared norm of every example's gradient of the weight, and of the bias with `bias`.
 
     With `keep` also these gradients, `[runs, lot, numbers]`, as `sum_rows` takes them.
+    counts: `[runs]`, how many examples of each run are wanted; the norms of the others are 0, and what is kept of them anything.
     """
     o, k, p, warps, stages, flip, turns = tiles or gradient_tiles(shape)
     each = triton.cdiv(shape.rows, o) * triton.cdiv(shape.columns, k * turns)
     out = torch.empty(len(x), each, dtype=torch.float32, device=x.device)
     kept = torch.empty(len(x), _width(shape, bias), dtype=torch.float32, device=x.device) if keep else None
     _square_norms[(len(x) * each,)](
-        x, grad, grad if chosen is None else chosen, out, out if kept is None else kept, *x.stride(), *grad.stride(),
-        *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip, TURNS=turns,
-        KEEP=keep, num_warps=warps, num_stages=stages,
+        x, grad, grad if chosen is None else chosen, out, out if kept is None else kept, out if counts is None else counts,
+        len(x) // runs, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k,
+        BLOCK_P=p, FLIP=flip, TURNS=turns, KEEP=keep, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out.sum(1).view(runs, -1), None if kept is None else kept.view(runs, -1, kept.shape[1])
 

@@ -3,12 +3,17 @@
 Windows are as many times the input as they overlap, nine times for the usual kernel, and to write, keep and read them takes
 longer than the products that they are for (docs/notes/convolution.md). A norm and the sum are of the same numbers: gradients are
 kept between the two, or made again by the same operations in the same order.
+
+A lot is as wide as lots may become, and what is behind its last member is padding, a fifth of it: nothing is multiplied for that
+(`members`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,11 +26,48 @@ from honestdp.kernels import Convolutions, Shape
 
 
 @dataclass(frozen=True)
+class _Members:
+    """Which examples are members of a lot: `present` `[runs, lot]` is not 0."""
+
+    present: Tensor
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """`[runs]` int32: the examples of each run up to its last member."""
+        places = torch.arange(1, self.present.shape[1] + 1, device=self.present.device, dtype=torch.int32)
+        return torch.where(self.present != 0, places, 0).amax(1)
+
+
+_MEMBERS: ContextVar[_Members | None] = ContextVar("members", default=None)
+
+
+@contextmanager
+def members(present: Tensor | None) -> Iterator[None]:
+    """Within, convolutions need not be made for the examples `[runs, lot]` behind the last of a run of which `present` is not 0.
+
+    What stands for them is zeros or what they would be, as it comes: they are to get weight 0, whatever they hold.
+    """
+    token = _MEMBERS.set(None if present is None else _Members(present))
+    try:
+        yield
+    finally:
+        _MEMBERS.reset(token)
+
+
+def _counts(examples: int, runs: int) -> Tensor | None:
+    """How many examples of each run are to be made, where these are those of the lot."""
+    found = _MEMBERS.get()
+    known = found is not None and (examples, runs) == (found.present.numel(), len(found.present))
+    return found.counts if found is not None and known else None
+
+
+@dataclass(frozen=True)
 class Implicit:
-    """A convolution that the kernels take, and the kernels."""
+    """A convolution that the kernels take, and the kernels. counts: how many examples of each run they are to take, or all."""
 
     kernels: Convolutions
     shape: Shape
+    counts: Tensor | None = None
 
     @staticmethod
     def of(x: Tensor, weight: Tensor, settings: Sequence[tuple[int, ...]], *, pool: int = 1) -> Implicit | None:
@@ -45,24 +87,24 @@ class Implicit:
         if height < pool or width < pool:
             return None
         shape = Shape(channels, high, wide, weight.shape[1], height, width, kernel, stride, padding, dilation, pool)
-        return Implicit(found, shape)
+        return Implicit(found, shape, _counts(len(x), len(weight)))
 
     def forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """`[examples, rows, height, width]`, through a ReLU if so said, and of a pool which of its positions was the largest."""
-        return self.kernels.forward(x, weight, bias, self.shape, relu=relu)
+        return self.kernels.forward(x, weight, bias, self.shape, relu=relu, counts=self.counts)
 
     def back(self, grad: Tensor, chosen: Tensor | None, weight: Tensor, *, x: Tensor | None = None) -> Tensor:
         """The gradient of the input from that of the output; with `x`, the input, of what went into the ReLU that gave it."""
-        return self.kernels.back(grad, chosen, weight, self.shape, x=x)
+        return self.kernels.back(grad, chosen, weight, self.shape, x=x, counts=self.counts)
 
     def spread(self, chosen: Tensor) -> Callable[[Tensor], Tensor]:
         """From the gradient of what the pool gave that of what went into it."""
-        return lambda grad: self.kernels.unpool(grad, chosen, self.shape)
+        return lambda grad: self.kernels.unpool(grad, chosen, self.shape, counts=self.counts)
 
     def without_pool(self) -> Implicit:
-        return Implicit(self.kernels, self.shape._replace(pool=1))
+        return replace(self, shape=self.shape._replace(pool=1))
 
 
 class Tracked(torch.autograd.Function):
@@ -108,7 +150,8 @@ class Convolved:
         shape = self.how.shape
         keep = shape.out_height * shape.out_width >= _LONG and shape.rows * shape.columns <= _KEPT
         arguments = (self.x, self.grad, self.chosen, shape)
-        return self.how.kernels.square_norms(*arguments, runs=self.runs, bias=self.shift, keep=keep)
+        settings: dict[str, Any] = {"runs": self.runs, "bias": self.shift, "keep": keep, "counts": self.how.counts}
+        return self.how.kernels.square_norms(*arguments, **settings)
 
     def square_norms(self) -> Tensor:
         return self._measured[0]
