@@ -108,11 +108,15 @@ def _compare(
         assert wrong <= tolerance, f"{name}: {what} is off by {wrong:.1e}"
 
     put = [None if value is None else value.to(device) for value in (x, grad, weight, shift, weights)]
-    near(
-        convolution.forward(put[0], put[2], put[3], shape, relu=True, tiles=products)[0],
-        plain.forward(x, weight, shift, shape, relu=True)[0],
-        "forward with ReLU",
-    )
+    after = plain.forward(x, weight, shift, shape, relu=True, first=True)[0]
+    for first in (False, True):
+        made = convolution.forward(put[0], put[2], put[3], shape, relu=True, first=first, tiles=products)[0]
+        near(made, after, "forward with ReLU")
+        assert made.is_contiguous(memory_format=torch.contiguous_format if first else torch.channels_last), name
+    for behind in (None, after):
+        last = convolution.channels_last(put[1].contiguous(), None if behind is None else after.to(device))
+        assert torch.equal(last.cpu(), plain.channels_last(grad, behind)), f"{name}: channels last"
+        assert last.is_contiguous(memory_format=torch.channels_last), name
     wanted, which = plain.forward(x, weight, shift, shape)
     found, chosen = convolution.forward(put[0], put[2], put[3], shape, tiles=products)
     near(found, wanted, "forward")
@@ -159,6 +163,8 @@ def _padded(
     made = [
         [
             convolution.forward(x, weight, shift, shape, tiles=products, **few)[0],
+            convolution.forward(x, weight, shift, shape, tiles=products, first=True, **few)[0],
+            convolution.channels_last(flat, flat, **few),
             convolution.back(grad, chosen, weight, shape, x=x, tiles=products, **few),
             convolution.back(flat, None, weight, bare, tiles=products, **few),
             *([] if chosen is None else [convolution.unpool(grad, chosen, shape, **few)]),

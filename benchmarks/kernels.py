@@ -66,6 +66,9 @@ def _weighs(fused, width: int, device: torch.device) -> None:
     weights[0, 1] = weights[0, 2] = weights[1, 4] = 0
     expected[0, 1] = expected[0, 2] = expected[1, 4] = 0
     assert torch.equal(fused.weigh(rows, weights), expected)
+    wide = fused.widened(rows, weights)
+    assert wide.dtype == torch.float64
+    assert torch.equal(wide, torch.where((weights != 0)[..., None], rows, 0).double())
 
 
 def _rounds(fused, width: int, device: torch.device) -> None:

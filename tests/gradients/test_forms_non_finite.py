@@ -1,10 +1,14 @@
 """What is not finite never reaches a sum, and a norm is never too small."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from honestdp import kernels
 from honestdp.gradients import bookkeeping, materialised, per_example
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, is_counted
@@ -266,3 +270,23 @@ def test_book_keeping_itself_sees_that_an_input_was_written_to() -> None:
     plain = bookkeeping.Input(x.clone())
     told, own = (bookkeeping.per_example(model, cross_entropy, layers, params, each, y) for each in (given, plain))
     assert torch.equal(told.norms, own.norms)
+
+
+def test_by_kernels_a_wide_sum_has_nothing_of_an_example_of_weight_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a wide sum multiplies is silenced and converted in one pass; tensor operations stand in for it here."""
+
+    def widened(rows: Tensor, weights: Tensor) -> Tensor:
+        return torch.where((weights != 0)[..., None], rows, 0).double()
+
+    plain = SimpleNamespace(
+        widened=widened, weigh=lambda rows, weights: (widened(rows, weights) * weights[..., None]).float()
+    )
+    monkeypatch.setattr(kernels, "on", lambda device: plain)
+    left, right, weights = torch.randn(2, 3, 4), torch.randn(2, 3, 5), torch.rand(2, 3)
+    weights[:, 1] = 0
+    wanted = torch.einsum("rl,rlo,rlc->roc", weights.double(), left.double(), right.double())
+    left[0, 1], right[:, 1, 2] = math.nan, math.inf
+    totals = [torch.zeros(2, 4, 5, dtype=torch.float64), torch.zeros(2, 4, dtype=torch.float64)]
+    Product(left, right, (4, 5), shift=True).add_weighted_sum(totals, weights, counted=is_counted(weights))
+    torch.testing.assert_close(totals[0], wanted, rtol=1e-6, atol=1e-6)
+    assert totals[1].isfinite().all()

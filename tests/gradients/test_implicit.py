@@ -226,6 +226,10 @@ PADDED = {
             nn.Linear(48, 3),
         )
     ),
+    "flattened behind a convolution": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3))
+    ),
+    "flattened at once": lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.Conv2d(3, 2, 5), nn.Flatten(), nn.Linear(72, 3)),
     "by autograd": _Residual,
 }
 

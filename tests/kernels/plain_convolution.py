@@ -42,15 +42,23 @@ def forward(
     shape: Shape,
     *,
     relu: bool = False,
+    first: bool = False,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
+    layout = torch.contiguous_format if first else torch.channels_last
     out = _convolved(x.double(), weight.double(), None if bias is None else bias.double(), shape)
     out = out.relu() if relu else out
     if shape.pool == 1:
-        return _wanted(out.float(), counts), None
+        return _wanted(out.float(), counts).contiguous(memory_format=layout), None
     largest, index = F.max_pool2d(out, shape.pool, return_indices=True)
     row, column = index // shape.out_width, index % shape.out_width
-    return _wanted(largest.float(), counts), (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
+    which = (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
+    return _wanted(largest.float(), counts).contiguous(memory_format=layout), which
+
+
+def channels_last(grad: Tensor, after: Tensor | None, *, counts: Tensor | None = None) -> Tensor:
+    found = grad if after is None else torch.where(after <= 0, 0, grad)
+    return _wanted(found, counts).contiguous(memory_format=torch.channels_last)
 
 
 def back(

@@ -20,7 +20,7 @@ from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
 from . import plain_convolution, plain_normalisation
 
 CHECK = Path(__file__).resolve().parents[2] / "benchmarks" / "convolution_kernels.py"
-NAMES = ("forward", "back", "unpool", "square_norms", "sum_rows", "weighted_sum")
+NAMES = ("forward", "back", "unpool", "channels_last", "square_norms", "sum_rows", "weighted_sum")
 
 
 def test_the_kernels_of_convolutions_agree_with_tensor_operations() -> None:
@@ -61,7 +61,7 @@ def test_kernels_are_used_only_where_they_give_what_torch_gives(module: ModuleTy
     for name in names:
         wrong = disagreements(kind, SimpleNamespace(**right | {name: _off(right[name], which)}), device)
         harmless = (name, which) == ("forward", 1) and not norms  # which positions: no number that could be scaled
-        single = name in ("back", "unpool") and not norms  # one tensor, and no second
+        single = name in ("back", "unpool", "channels_last") and not norms  # one tensor, and no second
         parts = 3 if norms else 1 if single else 2
         assert bool(wrong) == (single or (which < parts and not harmless and name != "takes"))
 

@@ -82,6 +82,9 @@ def _with_relu(chain: Sequence[Link]) -> list[Link]:
         elif isinstance(link, Convolve) and isinstance(before, Convolve) and before.relu:
             joined[-1] = replace(before, relu_back=False)
             joined.append(replace(link, after_relu=True))
+        elif link is _FLATTEN and isinstance(before, Convolve):
+            joined[-1] = replace(before, flat=True)
+            joined.append(link)
         else:
             joined.append(link)
     return joined

@@ -136,12 +136,15 @@ class Product:
         return product_square_norms(self.left, self.right, right_norms=self.right_norms, shift=self.shift)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        right = self.right if self.right_finite else silenced(self.right, counted)
-        fused = kernels.on(self.left.device)
-        if fused is not None and self.left.dtype == weights.dtype == torch.float32:
-            scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
-        else:
+        fused = kernels.on(self.left.device) if self.left.dtype == weights.dtype == torch.float32 else None
+        if fused is None:
             scaled = silenced(self.left, counted) * weights.unsqueeze(-1)
+        else:
+            scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
+        if fused is not None and (self.right.dtype, totals[0].dtype) == (torch.float32, torch.float64):
+            right = fused.widened(self.right.contiguous(), weights.contiguous())  # silenced and converted in one pass
+        else:
+            right = self.right if self.right_finite else silenced(self.right, counted)
         _add_product(totals[0], scaled.mT, right)
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=counted)

@@ -90,6 +90,8 @@ class Convolve:
     """Whether the way back through that ReLU is this link's, and not the next one's."""
     after_relu: bool = False
     """Whether the way back through the ReLU that gave the input is this link's."""
+    flat: bool = False
+    """Whether the output is flattened next."""
 
     @staticmethod
     def of(ruled: Ruled) -> Convolve | None:
@@ -160,7 +162,7 @@ class Convolve:
         return lambda grad: spread(_relu_back(grad, out, 0))
 
     def _implicit(self, how: Implicit, own: Params, x: Tensor) -> tuple[Tensor, Ran]:
-        out, chosen = how.forward(x, own["weight"], own.get("bias"), relu=self.relu)
+        out, chosen = how.forward(x, own["weight"], own.get("bias"), relu=self.relu, first=self.flat)
         wanted = frozenset(self.ruled.trainable)
         spread: Back | None = None
         if chosen is not None and how.shape.channels >= _SPREAD:
@@ -172,4 +174,8 @@ class Convolve:
 
         call = Part(self.ruled, gradients, (x,), (x._version,))
         back: Back = lambda grad: how.back(grad, chosen, own["weight"], x=before)  # noqa: E731
+        if (
+            self.flat and self.pool is None
+        ):  # the gradient comes with its channels first: one pass for that and the ReLU
+            return out, Ran(back, call, lambda grad: how.channels_last(grad, out if self.relu else None))
         return out, Ran(back, call, self._at_call(out, spread))

@@ -67,7 +67,7 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
     values, matrix, shift = x.detach().float(), weight.detach().float()[None] / 4, bias.detach().float()[None]
     counts = _counts(device)
     for relu in (False, True):
-        out, chosen = found.forward(values, matrix, shift, shape, relu=relu, counts=counts)
+        out, chosen = found.forward(values, matrix, shift, shape, relu=relu, first=relu, counts=counts)
         largest = F.max_pool2d(before.detach(), 2)
         yield f"forward{' with ReLU' * relu}", out, largest.relu() if relu else largest
         if not relu:
@@ -84,6 +84,8 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
     grad = slopes.float()
     flat = found.unpool(grad, kept, shape, counts=counts)
     yield "unpool", flat, spread
+    after = largest.relu().float()
+    yield "channels last", found.channels_last(grad, after, counts=counts), torch.where(after <= 0, 0, slopes)
     yield "back of a pool", found.back(grad, kept, matrix, shape, counts=counts), wanted[0]
     yield "back", found.back(flat, None, matrix, shape._replace(pool=1), counts=counts), wanted[0]
     masked = torch.where(x.detach() <= 0, 0, wanted[0])

@@ -2,7 +2,7 @@
 
 `forward` multiplies what each position sees of the input by its run's weight, and may take the largest of every pool of positions
 at once, so that what is dropped is never written. `back` is the same product the other way. Norms and sums of the gradients of
-examples are in honestdp.kernels.gradients.
+examples are in honestdp.kernels.gradients, the gradient of an output behind a pool or a ReLU in honestdp.kernels.slopes.
 
 Values lie channels last: `[examples, height, width, channels]`, the examples of all runs one after the other. An input may lie in
 any way. Products are taken in TensorFloat-32 where torch is told so, else with three such products, which is float32 but for its
@@ -18,9 +18,10 @@ from torch import Tensor
 
 from honestdp.kernels import Shape
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
+from honestdp.kernels.slopes import channels_last, unpool
 from honestdp.kernels.tiles import precision, product_tiles, settings
 
-__all__ = ["back", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
+__all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
 
 
 @triton.jit
@@ -50,7 +51,7 @@ def _forward(
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
-    COUNTED: tl.constexpr,
+    COUNTED: tl.constexpr, FIRST: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     PARTS: tl.constexpr = POOL * POOL
@@ -104,6 +105,11 @@ def _forward(
             acc = tl.where(acc <= 0, 0.0, acc)
     pools = tl.program_id(0) * (BLOCK_M // PARTS) + tl.arange(0, BLOCK_M // PARTS)
     at = (run * lot * (OH * OW) + pools)[:, None] * R + n[None, :]
+    if FIRST:  # the channels first: as the output is flattened
+        put = (run * lot + pools // (OH * OW))[:, None] * (R * OH * OW) + n[None, :] * (OH * OW)
+        put += (pools % (OH * OW))[:, None]
+    else:
+        put = at
     wanted = (pools < lot * (OH * OW))[:, None] & known[None, :]
     if POOL > 1:
         if POOL == 2:
@@ -117,30 +123,10 @@ def _forward(
             parts = tl.reshape(acc, [BLOCK_M // PARTS, PARTS, BLOCK_N])
             places = tl.broadcast_to(tl.arange(0, PARTS)[None, :, None], [BLOCK_M // PARTS, PARTS, BLOCK_N])
             largest, which = tl.reduce((parts, places), 1, _larger)
-        tl.store(out + at, largest, mask=wanted)
+        tl.store(out + put, largest, mask=wanted)
         tl.store(chosen + at, which.to(tl.uint8), mask=wanted)
     else:
-        tl.store(out + at, acc, mask=wanted)
-
-
-@triton.jit
-def _unpool(
-    grad, chosen, out, counts, lot, numbers, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < numbers
-    o, place = (at % R).to(tl.int32), at // R
-    column, above = (place % W).to(tl.int32), place // W
-    row, example = (above % H).to(tl.int32), above // H
-    y, z = row // POOL, column // POOL
-    seen = inside & (y < OH) & (z < OW)
-    if COUNTED:  # the others are zeros, and nothing is read of them
-        seen = seen & (example % lot < tl.load(counts + example // lot, mask=inside, other=0))
-    picked = tl.load(chosen + (example * (OH * OW) + y * OW + z) * R + o, mask=seen, other=255).to(tl.int32)
-    values = tl.load(grad + example * g_n + o * g_c + y * g_h + z * g_w, mask=seen, other=0.0)
-    mine = seen & (picked == (row % POOL) * POOL + column % POOL)
-    tl.store(out + at, tl.where(mine, values, 0.0), mask=inside)
+        tl.store(out + put, acc, mask=wanted)
 
 
 @triton.jit
@@ -236,43 +222,31 @@ def forward(
     shape: Shape,
     *,
     relu: bool = False,
+    first: bool = False,
     counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """x `[examples, channels, height, width]`; weight `[runs, rows, channels, *kernel]`; bias `[runs, rows]`.
 
     The output `[examples, rows, height, width]`, channels last in memory, and of a pool which position was the largest.
-    relu: whether what is below zero becomes zero.
+    relu: whether what is below zero becomes zero. first: the channels of the output are to lie first.
     counts: `[runs]` int32, how many examples of each run are wanted; those behind them are zeros, or what they would be.
     """
     runs, examples, (height, width) = len(weight), len(x), shape.pooled
     packed = weight.permute(0, 3, 4, 2, 1).contiguous()
-    out = torch.empty(examples, height, width, shape.rows, dtype=torch.float32, device=x.device)
-    chosen = torch.empty_like(out, dtype=torch.uint8) if shape.pool > 1 else None
+    last = (examples, height, width, shape.rows)
+    out = torch.empty((examples, shape.rows, height, width) if first else last, dtype=torch.float32, device=x.device)
+    chosen = torch.empty(last, dtype=torch.uint8, device=x.device) if shape.pool > 1 else None
     m, n, k, warps, stages = tiles or product_tiles(shape, back=False)
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
         x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
         out if counts is None else counts, examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None,
         RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
-        AHEAD=_ahead(stages, shape.channels, k, shape), COUNTED=counts is not None,
+        AHEAD=_ahead(stages, shape.channels, k, shape), COUNTED=counts is not None, FIRST=first,
         num_warps=warps, num_stages=max(1, stages),
     )  # fmt: skip
-    return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
-
-
-def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
-    """The gradient of the output before its pool, `[examples, rows, out_height, out_width]`, from that of the pool's.
-
-    counts: as for `forward`; the others are zeros.
-    """
-    out = torch.empty(len(grad), shape.out_height, shape.out_width, shape.rows, dtype=torch.float32, device=grad.device)
-    sizes = (shape.rows, *shape.pooled, shape.out_height, shape.out_width, shape.pool)
-    wanted, lot = (out, 1) if counts is None else (counts, len(grad) // len(counts))
-    _unpool[(triton.cdiv(out.numel(), 1024),)](
-        grad, chosen, out, wanted, lot, out.numel(), *grad.stride(), *sizes, COUNTED=counts is not None, BLOCK=1024
-    )
-    return out.permute(0, 3, 1, 2)
+    return out if first else out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
 
 
 def back(

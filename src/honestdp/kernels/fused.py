@@ -2,9 +2,9 @@
 
 `gather` fetches records and labels, scales the records and takes their norms while they are in registers.
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their
-weights, where a weight of 0 makes zeros of anything. `noisy` adds noise to a sum and rounds it (honestdp.boundary.rounding).
-`differs` looks for a bit that changed. Sums are float32, as those of the operations they stand for. NaN stays NaN in a norm:
-comparisons are written such that it never passes for a small one.
+weights, where a weight of 0 makes zeros of anything; `widened` makes float64 of rows, and the same zeros. `noisy` adds noise to
+a sum and rounds it (honestdp.boundary.rounding). `differs` looks for a bit that changed. Sums are float32, as those of the
+operations they stand for. NaN stays NaN in a norm: comparisons are written such that it never passes for a small one.
 """
 
 from __future__ import annotations
@@ -76,6 +76,15 @@ def _weigh(rows, weights, out, numbers, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 
 
 @triton.jit
+def _widened(rows, weights, out, width, BLOCK: tl.constexpr):
+    example = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.where(tl.load(weights + example) != 0, width, 0)  # of what has no weight nothing is read
+    values = tl.load(rows + example * width + column, mask=column < known, other=0.0)
+    tl.store(out + example * width + column, values.to(tl.float64), mask=column < width)
+
+
+@triton.jit
 def _differs(one, other, flag, numbers, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < numbers
@@ -130,6 +139,14 @@ def weigh(rows: Tensor, weights: Tensor) -> Tensor:
     """rows `[runs, lot, width]` times weights `[runs, lot]`; zeros where the weight is 0, whatever the row holds. float32."""
     out = torch.empty_like(rows)
     _weigh[(triton.cdiv(rows.numel(), _FLAT),)](rows, weights, out, rows.numel(), WIDTH=rows.shape[2], BLOCK=_FLAT)
+    return out
+
+
+def widened(rows: Tensor, weights: Tensor) -> Tensor:
+    """rows `[runs, lot, width]` of float32 as float64; zeros where the weight `[runs, lot]` is 0, whatever the row holds."""
+    out, (runs, lot, width) = torch.empty_like(rows, dtype=torch.float64), rows.shape
+    block = min(_FLAT, triton.next_power_of_2(width))
+    _widened[(runs * lot, triton.cdiv(width, block))](rows, weights, out, width, BLOCK=block, num_warps=_warps(block))
     return out
 
 
