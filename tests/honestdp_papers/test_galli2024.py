@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from dp_accounting import SelfComposedDpEvent
+from torch import nn
 
-from honestdp import accounting
+from honestdp import accounting, kernels
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import take_in
+from honestdp.gradients.layout import stack
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, SENTENCE, UNTOLD, Outcome
-from honestdp_papers.galli2024 import PAPER, figures, setting, tables, training
+from honestdp_papers.curves import seeded
+from honestdp_papers.galli2024 import PAPER, exam, figures, setting, tables, training
 from honestdp_papers.galli2024.noise import calibrated, noise_of
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
@@ -29,6 +37,9 @@ from honestdp_papers.galli2024.setting import (
 )
 from honestdp_papers.parts import Arrays
 from honestdp_papers.registry import Finished
+from tests.kernels import plain_convolution
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("task", [MNIST, FASHION, UNSTRIDED, AG_NEWS, STANDIN], ids=lambda task: task.name)
@@ -88,9 +99,8 @@ def planted(task: Task, best: dict[str, dict[float, tuple[tuple[float, ...], flo
     parts: Finished = {}
     rng = np.random.default_rng(0)
     for part in training.parts_at(task, (7,), False):
-        _, _, block, method, *at = part.name.split("/")
-        epsilons = [float(at[0][3:])] if at else list(task.epsilons)
-        seeds = 1 if "-" not in block else setting.SEEDS
+        method, epsilons = part.name.split("/")[3], list(task.epsilons)
+        seeds = len(part.identity["seeds"])
         rows = 14 if method == setting.NODP else len(epsilons) * len(setting.candidates(method, 7, False))
         shape = (seeds, rows, len(task.looks))
         curves = others + rng.normal(0, 1e-3 * others, shape)
@@ -104,6 +114,16 @@ def planted(task: Task, best: dict[str, dict[float, tuple[tuple[float, ...], flo
         key = {"error": curves.astype(np.float32)} if task.error else {"right": (curves * 100).astype(np.uint16)}
         parts[part.name] = {**key, "tests": np.array(10000), "looks": np.array(task.looks)}
     return parts
+
+
+def first_seed(parts: Finished) -> Finished:
+    """The first seeds' parts, and of them the first seed alone."""
+    cut = ("right", "error")
+    return {
+        name: {key: value[:1] if key in cut else value for key, value in kept.items()}
+        for name, kept in parts.items()
+        if "/seeds0-" in name
+    }
 
 
 def as_printed(task: Task, value: dict[str, float]) -> dict[str, dict[float, tuple[tuple[float, ...], float]]]:
@@ -144,17 +164,17 @@ def test_a_planted_wrong_winner_turns_its_cell_alone() -> None:
 
 def test_a_single_seed_decides_nothing_in_full_size() -> None:
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
-    one = {name: kept for name, kept in parts.items() if "/seed0/" in name}
+    one = first_seed(parts)
     assert set(verdicts(tables.table2(one, False), NUMBERS).values()) == {UNTOLD}
     assert set(verdicts(figures.figure3(one, False), SENTENCE).values()) == {UNTOLD}
 
 
 def test_what_no_training_is_there_for_cannot_be_told() -> None:
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
-    few = {name: kept for name, kept in parts.items() if not name.endswith(("eps5", "eps7", "eps9"))}
+    few = {name: kept for name, kept in parts.items() if not name.endswith("seeds2-3/FixedThreshold")}
     outcome = figures.figure3(few, False)
-    assert verdicts(outcome, SENTENCE)["Online is ahead of AdamWOSM at epsilon 5, 7 and 9 (MNIST)"] == UNTOLD
-    assert "5: 5" in outcome.notes[0]
+    assert "5: 3 to 5" in outcome.notes[0]
+    assert "Granularities here: 7." in outcome.notes[0]
     lone = {name: kept for name, kept in parts.items() if name.endswith("Online")}
     assert set(verdicts(figures.figure3(lone, False), SENTENCE).values()) == {UNTOLD}
     assert len(verdicts(tables.table2(lone, False), NUMBERS)) == 4
@@ -200,7 +220,7 @@ def test_a_cell_that_is_printed_as_diverged_is_judged_as_the_figure_is_and_by_no
         told = verdicts(figures.figure4(parts, False), SENTENCE)
         assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == wanted
         assert next(verdict for claim, verdict in told.items() if claim.startswith(figure)) == wanted
-    one = {name: kept for name, kept in parts.items() if "/seed0/" in name}
+    one = first_seed(parts)
     assert set(verdicts(figures.figure4(one, False), SENTENCE).values()) == {UNTOLD}
 
 
@@ -260,8 +280,25 @@ def test_the_parts_of_all_items_fit_into_nine_minutes_and_have_names_of_their_ow
     named = {part.name: part for part in parts}
     assert all(part.identity == named[part.name].identity for part in parts)
     assert max(part.weight for part in parts) < 400
-    first = [part.name for part in training.parts_at(MNIST, (5, 7, 9), False)][:11]
-    assert all(name.startswith("mnist/k7/seed0/") for name in first)
+    assert len(named) < 100
+    first = [part.name for part in training.parts_at(MNIST, (5, 7, 9), False)]
+    assert all(name.startswith("mnist/k7/") for name in first[:9])
+    assert all("/seeds0-" in name for name in first[:5])
+
+
+def test_every_seed_and_epsilon_of_a_grid_is_in_one_part_alone() -> None:
+    for task in (MNIST, FASHION, UNSTRIDED, STANDIN):
+        for method in setting.METHODS:
+            for k in setting.GRANULARITIES:
+                blocks = training.method_blocks(task, method, k, False)
+                found = [(seed, epsilon) for block in blocks for seed in block.seeds for epsilon in block.epsilons]
+                assert sorted(found) == [(seed, epsilon) for seed in range(setting.SEEDS) for epsilon in task.epsilons]
+
+
+def test_what_a_training_is_thought_to_take_makes_no_other_parts() -> None:
+    before = {part.name: part.identity for part in training.task_parts(MNIST, False)}
+    slow = replace(MNIST, price=10.0, look=10.0)
+    assert {part.name: part.identity for part in training.task_parts(slow, False)} == before
 
 
 def test_a_population_that_has_no_room_is_halved_until_it_has() -> None:
@@ -287,4 +324,48 @@ def test_parts_can_be_listed_with_torch_and_numpy_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "TFLOP  honest/mnist/seed0/Online" in done.stdout
+    assert "TFLOP  honest/mnist/seeds0-2/Online" in done.stdout
+
+
+@pytest.mark.parametrize("make", [setting.convolutional, setting.small_convolutional], ids=["full", "small"])
+def test_a_look_by_kernels_gives_the_answers_of_torch(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = torch.rand(7, 1, 28, 28, generator=torch.Generator().manual_seed(3)), torch.arange(7) % 10
+    task = replace(TINY, make=make)
+    intake = take_in(task.make(), PrivateData((x, y)), records=7, loss=task.loss, device=CPU, workers=0)
+    weights = stack([seeded(make, seed) for seed in range(3)], intake.layout, CPU)
+    asked = list[int]()
+
+    def forward(*given: Any, **how: Any) -> Any:
+        asked.append(len(given[0]))
+        return plain_convolution.forward(*given, **how)
+
+    by_torch = exam.Exam(task, intake, CPU, (x, y))
+    monkeypatch.setattr(kernels, "convolutions", lambda device: SimpleNamespace(forward=forward))
+    by_kernels = exam.Exam(task, intake, CPU, (x, y))
+    asked.clear()
+    assert np.array_equal(by_kernels.measured(weights), by_torch.measured(weights))
+    assert asked
+    links = exam.links_of(intake.question.model)
+    assert links is not None
+    outputs = exam.by_kernels(links, intake.layout.views(weights), x)
+    assert outputs is not None
+    for i, own in enumerate(outputs):
+        torch.testing.assert_close(own, seeded(make, i)(x), rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_that_answer_otherwise_are_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.rand(7, 1, 28, 28, generator=torch.Generator().manual_seed(3)), torch.arange(7) % 10
+    task = replace(TINY, make=setting.small_convolutional)
+    intake = take_in(task.make(), PrivateData((x, y)), records=7, loss=task.loss, device=CPU, workers=0)
+    weights = stack([seeded(task.make, 0)], intake.layout, CPU)
+    right = exam.Exam(task, intake, CPU, (x, y)).measured(weights)
+
+    def wrong(*given: Any, **how: Any) -> Any:
+        out, chosen = plain_convolution.forward(*given, **how)
+        return out.roll(1, dims=1), chosen
+
+    monkeypatch.setattr(kernels, "convolutions", lambda device: SimpleNamespace(forward=wrong))
+    assert np.array_equal(exam.Exam(task, intake, CPU, (x, y)).measured(weights), right)
+    assert exam.links_of(setting.autoencoder()) is None

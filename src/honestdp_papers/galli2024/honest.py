@@ -96,7 +96,9 @@ def honest(parts: Finished, quick: bool) -> Outcome:
 def case_of(parts: Finished, task: Task, quick: bool) -> Case | None:
     """The searches of one task, played from what was trained; None where a method is missing."""
     pools = {
-        method: [parts[name] for seeds in blocks(task, quick) if (name := pool_name(task, method, seeds)) in parts]
+        method: [
+            parts[name] for seeds in blocks(task, method, quick) if (name := pool_name(task, method, seeds)) in parts
+        ]
         for method in (*METHODS, *SINGLE)
     }
     if not all(pools[method] for method in METHODS):

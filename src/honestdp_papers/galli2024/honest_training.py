@@ -2,7 +2,7 @@
 
 The noises are those of the product's own design of a search (`honest_noise`), read from a file here, for this module needs torch
 and numpy alone. A coin for each record puts it on the training or the validation side; the last iterate is what is scored. A part
-is one method with one seed under all selections, and keeps right answers on the validation side and on the test records,
+is one method with some seeds under all selections, and keeps right answers on the validation side and on the test records,
 `[selections, seeds, candidates]`.
 """
 
@@ -26,6 +26,7 @@ from honestdp.search.space import Candidate, Space, space_of
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
 from honestdp_papers.curves import placed, seeded, train_to_the_end
+from honestdp_papers.galli2024.exam import Exam
 from honestdp_papers.galli2024.noise import QUICK_K
 from honestdp_papers.galli2024.setting import (
     METHODS,
@@ -33,6 +34,7 @@ from honestdp_papers.galli2024.setting import (
     ONLINE,
     PRINTED_K,
     QUANTILE,
+    SEEDS,
     THRESHOLD,
     WOSM,
     Task,
@@ -44,10 +46,9 @@ from honestdp_papers.galli2024.setting import (
     text_task,
 )
 from honestdp_papers.galli2024.training import (
-    PREPARED,
-    Exam,
     block_name,
     population_of,
+    seconds_of,
     seed_blocks,
     together,
     with_room,
@@ -130,9 +131,10 @@ def kept_spending(search: Search) -> dict[str, Any]:
     return found
 
 
-def blocks(task: Task, quick: bool) -> list[tuple[int, ...]]:
-    found = seed_blocks(sized(task, quick), quick)
-    return found[:SHOWN] if task.image else found
+def blocks(task: Task, method: str, quick: bool) -> list[tuple[int, ...]]:
+    """Seeds that are trained in one part."""
+    found = searches(task, method, quick)
+    return seed_blocks(task, len(found) * len(found[0].candidates), quick, SHOWN if task.image else SEEDS)
 
 
 def pool_name(task: Task, method: str, seeds: Sequence[int]) -> str:
@@ -143,8 +145,8 @@ def parts_of(quick: bool) -> list[Part]:
     every = [
         (task, method, seeds)
         for task in honest_tasks()
-        for seeds in blocks(task, quick)
         for method in (*METHODS, *SINGLE)
+        for seeds in blocks(task, method, quick)
     ]
     return [_part(task, method, seeds, quick) for task, method, seeds in every]
 
@@ -167,14 +169,14 @@ def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
             lambda most: trained(own, found, seeds, seed, device, tell, most), together(own, placed(device))
         )
 
-    runs = len(found) * len(candidates) * len(seeds)
+    rules = [candidate.rule() for candidate in candidates] * (len(found) * len(seeds))
     return Part(
         name,
         identity,
-        PREPARED + runs * own.steps * own.price,
+        seconds_of(own, rules, 2),
         work,
         __name__,
-        flops=runs * own.steps * own.lot * own.flops,
+        flops=len(rules) * own.steps * own.lot * own.flops,
     )
 
 

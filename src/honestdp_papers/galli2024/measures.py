@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from honestdp_papers.galli2024.setting import NODP, NODP_ADAM, Task, candidates, sized, step_sizes
-from honestdp_papers.galli2024.training import epsilon_blocks, part_name, seed_blocks
+from honestdp_papers.galli2024.training import method_blocks, plain_blocks
 from honestdp_papers.measured import Measured, jackknifed
 from honestdp_papers.parts import Array, Arrays
 from honestdp_papers.registry import Finished
@@ -106,20 +106,17 @@ def scores_of(parts: Finished, task: Task, method: str, k: int, epsilon: float, 
     """A method's grid at one epsilon, of all seeds that are there; None where none is."""
     own, values = sized(task, quick), candidates(method, k, quick)
     rows = []
-    for seeds in seed_blocks(own, quick):
-        for epsilons in epsilon_blocks(own, method, quick):
-            name = part_name(own, k, seeds, method, epsilons)
-            if epsilon in epsilons and name in parts:
-                first = epsilons.index(epsilon) * len(values)
-                rows.append(curves_of(parts[name])[:, first : first + len(values)])
+    for block in method_blocks(own, method, k, quick):
+        if epsilon in block.epsilons and block.name in parts:
+            first = block.epsilons.index(epsilon) * len(values)
+            rows.append(curves_of(parts[block.name])[:, first : first + len(values)])
     return Scores(np.concatenate(rows), values, task.error) if rows else None
 
 
 def plain_scores(parts: Finished, task: Task, quick: bool) -> dict[str, Scores]:
     """Without privacy: by SGD and by Adam."""
     own, k = sized(task, quick), 3 if quick else 7
-    names = [part_name(own, k, seeds, NODP) for seeds in seed_blocks(own, quick)]
-    rows = [curves_of(parts[name]) for name in names if name in parts]
+    rows = [curves_of(parts[block.name]) for block in plain_blocks(own, k, quick) if block.name in parts]
     if not rows:
         return {}
     both, values = np.concatenate(rows), [(lr,) for lr in step_sizes(k)]

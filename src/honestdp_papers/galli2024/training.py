@@ -1,8 +1,8 @@
 """The paper's trainings as parts: what the test set says every 50 steps, for every candidate, and clip and step size there.
 
-A part is one method's grid on one task at one granularity and one seed, at all epsilons (Online, AdamWOSM) or at one
-(FixedThreshold, FixedQuantile, which have more candidates). Runs of one part train together, each at the noise of its epsilon,
-with lots and noise of its own. All methods of a seed begin with the same weights. Figures and tables share parts.
+A part is one method's grid on one task at one granularity, at all epsilons and with as many seeds as are quickly trained
+together. Runs of one part train together, each at the noise of its epsilon, with lots and noise of its own. All methods of a seed
+begin with the same weights. Figures and tables share parts.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from honestdp import optimizers
 from honestdp.boundary.capture import free_captured
@@ -28,6 +27,7 @@ from honestdp.optimizers.rule import Rule, stack_rules
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
 from honestdp_papers.curves import placed, seeded
+from honestdp_papers.galli2024.exam import Exam
 from honestdp_papers.galli2024.noise import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     EVERY,
@@ -49,12 +49,18 @@ from honestdp_papers.parts import Array, Arrays, Part, Tell, described
 
 UNCLIPPED = 1e6
 """A clip that no gradient reaches: without noise, plain SGD."""
-TOGETHER = {"cuda": 40, "cpu": 12}
-"""Runs of a population of convolutions, at most; seven times as many of words."""
-_ROOM = {"cuda": 1 << 28, "cpu": 1 << 24}
-"""Numbers that an evaluation may hold at once."""
-PREPARED = 6.0
-"""Seconds until the first step of a part, and a part of what looking takes, on a large GPU."""
+PART_RUNS = 400
+"""Runs of a part, at most, but for a single seed's: some minutes of a large GPU."""
+TOGETHER = {"cuda": 200, "cpu": 12}
+"""Runs of a population of images, at most: 0.22 GiB each, and fewer than 2^31 numbers of a layer."""
+WORDS_TOGETHER = {"cuda": 280, "cpu": 84}
+LARGE = 1e8
+"""FLOP of a record from which on a network is taken in parts and populations of its own."""
+PREPARED, BEGUN = 1.0, 1.0
+"""Seconds of a part and of a population on a large GPU, to try the model and to capture its steps; the first of a process takes
+15 more, to compile."""
+REHEARSED = 16
+"""Steps of a population that are made before the first one, to capture them."""
 
 
 def rule_of(method: str, values: tuple[float, ...]) -> Rule:
@@ -83,25 +89,50 @@ class Grid:
     seeds: Sequence[int]
 
 
-def seed_blocks(task: Task, quick: bool) -> list[tuple[int, ...]]:
-    """Seeds that are trained in one part: one by one where a training takes long."""
+def seed_blocks(task: Task, runs: int, quick: bool, seeds: int = SEEDS) -> list[tuple[int, ...]]:
+    """Seeds that are trained in one part, of `runs` each: all of words, and of images as many as there are runs for a part.
+
+    By numbers of runs alone, so that another estimate of what a training takes makes no other parts.
+    """
     if quick:
         return [(0,)]
-    return [(seed,) for seed in range(SEEDS)] if task.image else [tuple(range(SEEDS))]
+    most = 1 if task.flops > LARGE else PART_RUNS // runs if task.image else seeds
+    count = -(-seeds // max(1, most))
+    each = -(-seeds // count)
+    return [tuple(range(first, min(first + each, seeds))) for first in range(0, seeds, each)]
 
 
 def block_name(seeds: Sequence[int]) -> str:
     return f"seed{seeds[0]}" if len(seeds) == 1 else f"seeds{seeds[0]}-{seeds[-1]}"
 
 
-def epsilon_blocks(task: Task, method: str, quick: bool) -> list[tuple[float, ...]]:
-    """Epsilons that are trained in one part."""
-    apart = method in (THRESHOLD, QUANTILE) and task.image and not quick
-    return [(epsilon,) for epsilon in task.epsilons] if apart else [task.epsilons]
+@dataclass(frozen=True)
+class Block:
+    """What of a method's grid is trained in one part."""
+
+    name: str
+    seeds: tuple[int, ...]
+    epsilons: tuple[float, ...]
 
 
-def part_name(task: Task, k: int, seeds: Sequence[int], method: str, epsilons: Sequence[float] = ()) -> str:
-    at = f"/eps{epsilons[0]:g}" if len(epsilons) == 1 else ""
+def method_blocks(task: Task, method: str, k: int, quick: bool) -> list[Block]:
+    """The parts of a method's grid at every epsilon and seed. Of the network that takes longest each epsilon is one."""
+    apart = task.flops > LARGE
+    each = [(epsilon,) for epsilon in task.epsilons] if apart else [task.epsilons]
+    runs = len(candidates(method, k, quick)) * len(each[0])
+    return [
+        Block(part_name(task, k, seeds, method, f"/eps{epsilons[0]:g}" if apart else ""), seeds, epsilons)
+        for seeds in seed_blocks(task, runs, quick)
+        for epsilons in each
+    ]
+
+
+def plain_blocks(task: Task, k: int, quick: bool) -> list[Block]:
+    """Those without privacy: SGD and Adam."""
+    return [Block(part_name(task, k, seeds, NODP), seeds, ()) for seeds in seed_blocks(task, 2 * k, quick)]
+
+
+def part_name(task: Task, k: int, seeds: Sequence[int], method: str, at: str = "") -> str:
     return f"{task.name}/k{k}/{block_name(seeds)}/{method}{at}"
 
 
@@ -109,30 +140,31 @@ def method_parts(task: Task, method: str, k: int, quick: bool) -> list[Part]:
     """A method's grid at every epsilon and seed."""
     own = sized(task, quick)
     rules, found = [rule_of(method, values) for values in candidates(method, k, quick)], []
-    for seeds in seed_blocks(own, quick):
-        for epsilons in epsilon_blocks(own, method, quick):
-            noises = [noise_of(own, epsilon, len(rules), quick) for epsilon in epsilons for _ in rules]
-            grid = Grid(own, rules * len(epsilons), noises, seeds)
-            found.append(grid_part(part_name(own, k, seeds, method, epsilons), grid))
+    for block in method_blocks(own, method, k, quick):
+        noises = [noise_of(own, epsilon, len(rules), quick) for epsilon in block.epsilons for _ in rules]
+        found.append(grid_part(block.name, Grid(own, rules * len(block.epsilons), noises, block.seeds)))
     return found
 
 
 def plain_parts(task: Task, quick: bool) -> list[Part]:
     """Without privacy: SGD and Adam at k = 7 step sizes."""
     own, k = sized(task, quick), 3 if quick else 7
-    found = []
-    for seeds in seed_blocks(own, quick):
-        rules = [rule_of(method, (lr,)) for method in (NODP, NODP_ADAM) for lr in step_sizes(k)]
-        found.append(grid_part(part_name(own, k, seeds, NODP), Grid(own, rules, [0.0] * len(rules), seeds)))
-    return found
+    rules = [rule_of(method, (lr,)) for method in (NODP, NODP_ADAM) for lr in step_sizes(k)]
+    return [
+        grid_part(block.name, Grid(own, rules, [0.0] * len(rules), block.seeds))
+        for block in plain_blocks(own, k, quick)
+    ]
 
 
 def parts_at(task: Task, ks: Sequence[int], quick: bool) -> list[Part]:
-    """Every method at some granularities, and no privacy: k = 7 and the first seed come first."""
+    """Every method at some granularities, and no privacy: k = 7 and the first seeds come first."""
     each = [part for k in ks for method in METHODS for part in method_parts(task, method, k, quick)]
-    return sorted(
-        [*each, *plain_parts(task, quick)], key=lambda part: (part.name.split("/")[1] != "k7", part.name.split("/")[2])
-    )
+
+    def place(part: Part) -> tuple[bool, str, str]:
+        _, k, block, *_ = part.name.split("/")
+        return k != "k7", k, block.removeprefix("seeds").removeprefix("seed")[0]
+
+    return sorted([*each, *plain_parts(task, quick)], key=place)
 
 
 def task_parts(task: Task, quick: bool) -> list[Part]:
@@ -162,14 +194,23 @@ def grid_part(name: str, grid: Grid, *, optional: bool = False) -> Part:
 
     runs = len(grid.rules) * len(grid.seeds)
     flops = runs * (task.steps * task.lot + len(task.looks) * task.tests / 3) * task.flops
-    seconds = PREPARED + runs * (task.steps * task.price + len(task.looks) * task.price * task.tests / task.lot / 3)
-    return Part(name, identity, seconds, work, __name__, optional, flops)
+    rules = list(grid.rules) * len(grid.seeds)
+    return Part(name, identity, seconds_of(task, rules, len(task.looks)), work, __name__, optional, flops)
+
+
+def seconds_of(task: Task, rules: Sequence[Rule], looks: int) -> float:
+    """What it takes to train these runs and to look at them so often, on a large GPU, roughly."""
+    populations = len(plan_chunks(rules, together(task, torch.device("cuda"))))
+    steps = len(rules) * (task.steps + REHEARSED) * task.price
+    return PREPARED + populations * BEGUN + steps + len(rules) * looks * task.look
 
 
 def together(task: Task, place: torch.device) -> int:
     """Runs of a population, at most."""
+    if not task.image:
+        return WORDS_TOGETHER[place.type]
     most = TOGETHER[place.type]
-    return most * 7 if not task.image else max(1, most // 8) if task.flops > 1e8 else most
+    return max(1, most // 40) if task.flops > LARGE else most
 
 
 def with_room(work: Callable[[int], Arrays], most: int) -> Arrays:
@@ -185,12 +226,18 @@ def with_room(work: Callable[[int], Arrays], most: int) -> Arrays:
         torch.cuda.empty_cache()
 
 
+@lru_cache(maxsize=1)
+def taken_in(task: Task, place: torch.device) -> tuple[Intake, Exam]:
+    """Records and test records on the device, and a model that was tried with them: the parts of a task share them."""
+    private = PrivateData(records_of(task).train)
+    intake = take_in(task.make(), private, records=task.records, loss=task.loss, device=place, workers=0)
+    return intake, Exam(task, intake, place, records_of(task).test)
+
+
 def trained(grid: Grid, seed: int, device: str, tell: Tell, most: int) -> Arrays:
     """Train every run of a grid with each seed, at most so many together, and look at all of them at the looks."""
     place, task = placed(device), grid.task
-    private = PrivateData(records_of(task).train)
-    intake = take_in(task.make(), private, records=task.records, loss=task.loss, device=place, workers=0)
-    exam = Exam(task, intake, place, records_of(task).test)
+    intake, exam = taken_in(task, place)
     initial = stack([seeded(task.make, one) for one in grid.seeds], intake.layout, place)
     rules, noises = list(grid.rules) * len(grid.seeds), np.tile(grid.noises, len(grid.seeds))
     starts = initial.repeat_interleave(len(grid.rules), dim=0)
@@ -227,54 +274,3 @@ def population_of(
     constants = Constants(task.records, task.lot, task.steps, noise, intake.layout, factors)
     mechanism = intake.mechanism(constants, seed=seed, secure=False, pause=pause)
     return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=place), starts)
-
-
-class Exam:
-    """Test records on the device, and what a population makes of them: right answers, or the mean squared error."""
-
-    def __init__(self, task: Task, intake: Intake, place: torch.device, records: tuple[Tensor, Tensor]) -> None:
-        self._model, self._layout, self._task = intake.question.model, intake.layout, task
-        self._x, self._y = (part.to(place) for part in records)
-        self._some = max(1, _ROOM[place.type] // _widest(self._model, self._x[:1]))
-        self.name = "error" if task.error else "right"
-        self.dtype = np.float32 if task.error else np.uint16
-
-    @torch.no_grad()
-    def measured(self, weights: Tensor) -> Array:
-        """weights `[runs, d]` -> `[runs]`. Words take all runs in one product; convolutions run by run, which is faster than
-        grouped ones.
-        """
-        if self._task.image:
-            each = ({name: view[0] for name, view in self._layout.views(one[None]).items()} for one in weights)
-            totals = torch.stack([self._total(partial(self._outputs, parameters)) for parameters in each])
-        else:
-            several = torch.func.vmap(self._outputs, (0, None))
-            pieces = torch.split(weights, max(1, self._some // len(self._y)))
-            totals = torch.cat([self._total(partial(several, self._layout.views(some))) for some in pieces])
-        found: Array = (totals / len(self._y) if self._task.error else totals).cpu().numpy().astype(self.dtype)
-        return found
-
-    def _outputs(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        found: Tensor = functional_call(self._model, parameters, (x,))
-        return found
-
-    def _total(self, outputs: Callable[[Tensor], Tensor]) -> Tensor:
-        parts = []
-        for x, y in zip(torch.split(self._x, self._some), torch.split(self._y, self._some), strict=True):
-            answers = outputs(x)
-            if self._task.error:
-                parts.append((answers - y).square().flatten(1).mean(dim=1).double().sum())
-            else:
-                parts.append((answers.argmax(dim=-1) == y).sum(dim=-1))
-        return torch.stack(parts).sum(dim=0)
-
-
-def _widest(model: nn.Module, x: Tensor) -> int:
-    """Numbers of the widest layer of an example's way through the model."""
-    shown = [x.numel()]
-    hooks = [layer.register_forward_hook(lambda _m, _i, out: shown.append(out.numel())) for layer in model.modules()]
-    with torch.no_grad():
-        model(x)
-    for hook in hooks:
-        hook.remove()
-    return max(shown)

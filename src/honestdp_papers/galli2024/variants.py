@@ -1,7 +1,7 @@
 """Trainings of variants of the paper's method: OSO's update by sign and in proportion, its parts left out, and rules of ours.
 
-A part trains all variants of one kind on one task with one seed, each at every step size of k = 7 that it needs and at some of
-the epsilons. A variant has the noise of a grid of as many candidates as it has itself.
+A part trains all variants of one kind on one task with some seeds, each at every step size of k = 7 that it needs and at some
+of the epsilons. A variant has the noise of a grid of as many candidates as it has itself.
 """
 
 from __future__ import annotations
@@ -121,6 +121,13 @@ def variant_part(kind: str, task: Task, seeds: Sequence[int], quick: bool) -> Pa
     return grid_part(_name(kind, task, seeds), Grid(own, rules, noises, seeds))
 
 
+def blocks_of(kind: str, task: Task, quick: bool) -> list[tuple[int, ...]]:
+    """Seeds that are trained in one part."""
+    own = sized(task, quick)
+    runs = sum(len(variant.rules) for variant in KINDS[kind](quick)) * len(epsilons_of(kind, own))
+    return seed_blocks(own, runs, quick)
+
+
 def _name(kind: str, task: Task, seeds: Sequence[int]) -> str:
     return f"{kind}/{task.name}/{block_name(seeds)}"
 
@@ -128,7 +135,7 @@ def _name(kind: str, task: Task, seeds: Sequence[int]) -> str:
 def variant_scores(parts: Finished, kind: str, task: Task, quick: bool) -> dict[tuple[str, float], Scores]:
     """(variant, epsilon) -> its trainings, of all seeds that are there."""
     own, found, first = sized(task, quick), {}, 0
-    names = [_name(kind, task, seeds) for seeds in seed_blocks(own, quick)]
+    names = [_name(kind, task, seeds) for seeds in blocks_of(kind, task, quick)]
     for variant in KINDS[kind](quick):
         for epsilon in epsilons_of(kind, own):
             scores = gathered(parts, names, first, len(variant.rules), task)
@@ -139,7 +146,7 @@ def variant_scores(parts: Finished, kind: str, task: Task, quick: bool) -> dict[
 
 
 def kind_parts(kind: str, some: Sequence[Task], quick: bool) -> list[Part]:
-    return [variant_part(kind, task, seeds, quick) for task in some for seeds in seed_blocks(sized(task, quick), quick)]
+    return [variant_part(kind, task, seeds, quick) for task in some for seeds in blocks_of(kind, task, quick)]
 
 
 def parts_updates(quick: bool) -> list[Part]:
@@ -177,13 +184,12 @@ def clamped_parts(quick: bool) -> list[Part]:
     noises = [noise_of(own, own.epsilons[0], len(rules), quick)] * len(rules)
     held = [
         grid_part(_name("clamped", FASHION, seeds), Grid(own, rules, noises, seeds))
-        for seeds in seed_blocks(own, quick)
+        for seeds in seed_blocks(own, len(rules), quick)
     ]
-    free = method_parts(FASHION, QUANTILE, width(quick), quick)
-    return [*held, *(part for part in free if quick or part.name.endswith(f"/eps{own.epsilons[0]:g}"))]
+    return [*held, *method_parts(FASHION, QUANTILE, width(quick), quick)]
 
 
 def clamped_scores(parts: Finished, quick: bool) -> Scores | None:
     count = width(quick) * len(quantiles(quick))
-    names = [_name("clamped", FASHION, seeds) for seeds in seed_blocks(sized(FASHION, quick), quick)]
+    names = [_name("clamped", FASHION, seeds) for seeds in seed_blocks(FASHION, count, quick)]
     return gathered(parts, names, 0, count, FASHION)
