@@ -34,12 +34,16 @@ LONG = 10.0  # seconds on a large GPU from which on a CPU is a poor idea
 
 
 @app.command("list", cls=Command)
-def list_papers(out: Out = RESULTS, as_json: Json = False) -> None:
+def list_papers(
+    name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="As in koskela2020; all, if left out.")] = None,
+    out: Out = RESULTS,
+    as_json: Json = False,
+) -> None:
     """Every figure and table that can be reproduced, and the verdicts of those that have been."""
     from honestdp_papers.results import kept_result
 
     rows: list[dict[str, Any]] = []
-    for found in map(paper, PAPERS):
+    for found in map(paper, PAPERS if name is None else (name,)):
         for item in found.items:
             full, quick = (kept_result(found, item, out=out, quick=quick) for quick in (False, True))
             kept = full or quick
@@ -199,3 +203,19 @@ def _print(found: Paper, item: Item, result: dict[str, Any], out: Path) -> None:
         if command != made["command"]:
             console.print(f"trained by  {command}", markup=False)
     console.print(f"on          {', '.join(made['device'])}, {seconds:.0f} s, {made['on']}", markup=False)
+    for words in _doubtful(made):
+        console.print(words, markup=False)
+
+
+def _doubtful(made: dict[str, Any]) -> list[str]:
+    """Of which parts the numbers are not those of today's code, or not there."""
+    stale, missing, said = made.get("stale", {"parts": 0}), made.get("missing", []), []
+    if stale["parts"]:
+        files = len(stale["changed since"])
+        said.append(
+            f"stale       {stale['parts']} of {stale['of']} parts: code that they rest on has changed since they were trained "
+            f"({files} file{'s' * (files != 1)}); without --kept they are made again"
+        )
+    if missing:
+        said.append(f"not trained {', '.join(missing)}")
+    return said

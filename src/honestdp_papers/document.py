@@ -72,8 +72,7 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
     if commands:
         lines += ["", "## How the parts were made", ""]
         lines += [
-            "Figures share parts (DPAdam's trainings at sigma 4 are in figures 4 and 5 alike), and the times above count them "
-            "once for each. The commands that made them:",
+            "Figures share parts, and the times above count a part in every figure that it is in. The commands that made them:",
             "",
             *(f"- **{letter}**: `{command}`" for command, letter in commands.items()),
             *_stale(found),

@@ -16,6 +16,9 @@ from honestdp_papers.claims import ERRORS
 from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
 
+UNKNOWN = "one training of each candidate, so that ± 0.0 stands for an error that is not known"
+"""What a quick version says of its errors."""
+
 
 @dataclass(frozen=True)
 class Measured:

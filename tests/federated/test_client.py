@@ -13,6 +13,7 @@ import torch
 
 import honestdp
 from honestdp.boundary.seed import Seed
+from honestdp.budget import rounded_up
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.ledger.errors import BudgetExceeded, NotPrivate
 from honestdp.optimizers import SGD, Outlook
@@ -24,6 +25,17 @@ def test_all_rounds_are_one_composition_of_all_local_steps() -> None:
     whole = honestdp.Run(records=RECORDS, lot=6, steps=8 * 25, noise=one.run.noise)
     assert one.epsilon == honestdp.epsilon(whole, delta=1e-4)
     assert one.statement.epsilon == one.epsilon > client(rounds=1).epsilon
+
+
+def test_a_client_that_is_printed_says_what_it_is_promised_and_reads_nothing() -> None:
+    one = client(rounds=25)
+    shown = rounded_up(one.epsilon)
+    assert float(shown) >= one.epsilon
+    assert str(one) == f"AdaptiveClient: 0 of 25 rounds made, epsilon {shown} at delta 0.0001 for all of them"
+    unprotected = AdaptiveClient(model(), records_of(0), run=one.run.with_noise(0), rounds=2)
+    assert str(unprotected) == "AdaptiveClient: 0 of 2 rounds made, NOT PRIVATE: without noise"
+    seeded = client(rounds=2, noise_seed=3)
+    assert str(seeded).endswith("rounds made, NOT PRIVATE: noise_seed was fixed")
 
 
 def test_a_budget_is_met_by_all_rounds_together_and_not_by_one() -> None:

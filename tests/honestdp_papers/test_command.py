@@ -57,7 +57,10 @@ def test_run_writes_a_result_that_show_and_list_read(tmp_path: Path) -> None:
     listed = {row["name"]: row for row in json.loads(output(tmp_path, "list", "--json"))}
     assert listed["mohapatra2022/figure1"]["size"] == "quick"
     assert listed["mohapatra2022/table1"]["size"] is None
-    assert "mohapatra2022/table1" in output(tmp_path, "list")
+    assert "mohapatra2022/table1" in output(tmp_path, "list", "mohapatra2022")
+    alone = [row["name"] for row in json.loads(output(tmp_path, "list", "koskela2020", "--json"))]
+    assert alone[0] == "koskela2020/lemma1"
+    assert not [name for name in alone if not name.startswith("koskela2020/")]
 
 
 def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: Path) -> None:
@@ -94,6 +97,32 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     assert "files that they rest on have changed: " in written
     assert "[figure2](#figure2) rest on parts that are stale" in written
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3`" in written
+
+
+def test_what_is_stale_or_missing_is_said_where_a_result_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the library of the command line
+        from honestdp_papers import command
+    found, (item,) = lookup("koskela2020/lemma1")
+    result = reproduce(found, item, out=tmp_path, quick=True, device="cpu")
+    command._print(found, item, result, tmp_path)
+    said = capsys.readouterr().out
+    assert "\nstale " not in said
+    assert "\nnot trained" not in said
+    result["made"] |= {"missing": ["federated/0"], "stale": {"parts": 2, "of": 3, "changed since": ["honestdp/run.py"]}}
+    command._print(found, item, result, tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "stale 2 of 3 parts: code that they rest on has changed since they were trained (1 file)" in said
+    assert "not trained federated/0" in said
+
+
+def test_a_page_speaks_of_its_own_paper_s_figures(tmp_path: Path) -> None:
+    """Every page had it that DPAdam's trainings are in figures 4 and 5."""
+    found = lookup("koskela2020")[0]
+    kept = Path(__file__).parents[2] / "results" / "papers"
+    assert "figures 4 and 5" not in page(found, out=kept, beside=tmp_path / "page.md")
 
 
 def test_a_page_is_not_written_over_when_there_is_no_result(tmp_path: Path) -> None:
@@ -165,6 +194,7 @@ def test_on_a_bare_machine_what_cannot_be_done_is_one_line(
     ("words", "expected"),
     [
         (("run", "abadi2016"), "error: PAPER must be a paper's name"),
+        (("list", "abadi2016"), "error: PAPER must be a paper's name"),
         (("run", "mohapatra2022/figure99"), "one of mohapatra2022/figure1"),
         (("show", "mohapatra2022/figure4"), "there is no result of it"),
         (("show", "mohapatra2022/figure4", "--quick"), "honestdp papers run mohapatra2022/figure4 --quick makes one"),

@@ -21,6 +21,7 @@ from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
 from honestdp_papers.koskela2020 import PAPER, cifar, figure2, networks, table1, table1_noise, training
 from honestdp_papers.koskela2020.setting import CIFAR, MNIST, dense, half_decades
 from honestdp_papers.measured import Measured
+from honestdp_papers.mohapatra2022.measures import trained_notes
 from honestdp_papers.registry import Finished
 
 CPU = torch.device("cpu")
@@ -146,6 +147,22 @@ def test_the_sentence_on_todays_selections_is_computed_from_the_table() -> None:
     claim = today(9.0)
     assert "no longer against envelope" in claim.found
     assert claim.verdict in (IN_PART, FAILS, UNTOLD)
+
+
+def test_a_quick_version_says_that_it_trained_once_and_knows_no_errors() -> None:
+    """It spoke of 6 trainings and of standard errors, and printed 0.0 for them."""
+    for quick, full in (
+        (networks.notes_of(MNIST, True), networks.notes_of(MNIST, False)),
+        (table1.notes_of(table1_noise.noises(True), True), table1.notes_of(table1_noise.noises(False), False)),
+        (trained_notes(True), trained_notes(False)),
+    ):
+        said, whole = " ".join(quick), " ".join(full)
+        assert "± 0.0 stands for an error that is not known" in said
+        assert "not known" not in whole
+        assert "standard error" in whole
+        assert "standard error" not in said
+        for count in ("3 trainings", "6 trainings"):
+            assert count not in said
 
 
 def test_figure2_and_4_draw(tmp_path: Path) -> None:

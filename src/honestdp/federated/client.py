@@ -26,7 +26,7 @@ from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.federated.promise import epsilon_of, promise
+from honestdp.federated.promise import epsilon_of, in_a_line, promise
 from honestdp.federated.rounds import Member, Rounds
 from honestdp.federated.sent import Weights, row_of
 from honestdp.gradients import inputs
@@ -133,6 +133,10 @@ class AdaptiveClient:
         self.balance: Balance | None = None
         self._rounds: Rounds | None = None
         self._remembered: dict[str, Tensor] = {}
+
+    def __str__(self) -> str:
+        seeded = self._fixed is not None
+        return in_a_line(self.run, rounds=self.rounds, made=self.made, delta=self.delta, seeded=seeded)
 
     @property
     def epsilon(self) -> float:

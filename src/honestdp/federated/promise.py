@@ -45,6 +45,19 @@ def epsilon_of(run: Run, rounds: int, delta: float | None) -> float:
     return accounting.epsilon(run.with_steps(rounds * run.steps).event, delta=delta)
 
 
+def in_a_line(run: Run, *, rounds: int, made: int, delta: float | None, seeded: bool) -> str:
+    """A client's rounds, and what all of them together are promised; the statement is the whole of it."""
+    if run.noise == 0:
+        promised = "NOT PRIVATE: without noise"
+    elif seeded:
+        promised = "NOT PRIVATE: noise_seed was fixed"
+    elif delta is None:
+        promised = "no epsilon without a delta"
+    else:
+        promised = f"epsilon {rounded_up(epsilon_of(run, rounds, delta))} at delta {delta:g} for all of them"
+    return f"AdaptiveClient: {made} of {rounds} rounds made, {promised}"
+
+
 def promise(
     run: Run,
     *,

@@ -41,6 +41,8 @@ POOR = 5.0
 """Points below the adaptive method from which on another one is poor here."""
 ALIKE = 3.0
 """Points between the first step sizes of ADADP within which it does not depend on them."""
+RUNS_AWAY = 10.0
+"""How many times its least a step size ends at, where it is said to have run away."""
 
 
 def notes_of(quick: bool) -> list[str]:
@@ -180,7 +182,7 @@ def _over_rounds(parts: Finished, level: int, quick: bool, where: str) -> Outcom
         claims,
         numbers,
         [_ends(curves), _found(parts, level)],
-        [*notes_of(quick), _runaway(parts, level)],
+        [*notes_of(quick), *_runaway(parts, level)],
         partial(draw_rounds, curves=curves, seen=rounds_of(parts, level), title=where),
     )
 
@@ -209,14 +211,16 @@ def _found(parts: Finished, level: int) -> Table:
     return Table("ADADP's step sizes after a round", ["round", "smallest", "median", "largest"], rows, digits=1)
 
 
-def _runaway(parts: Finished, level: int) -> str:
+def _runaway(parts: Finished, level: int) -> list[str]:
     medians, seen = np.median(step_sizes_found(parts, level), axis=(0, 1)), rounds_of(parts, level)
     low = int(medians.argmin())
-    return (
+    if not medians[-1] > RUNS_AWAY * medians[low]:
+        return []
+    return [
         f"tau bounds the estimated error, and nothing bounds the step size: its median is {medians[low]:.2g} after round "
         f"{seen[low]} and {medians[-1]:.2g} after the last. Where a client knows its images by heart, gradients vanish and the "
         "error with them. The paper does not give tau for these experiments; 1 is that of its networks."
-    )
+    ]
 
 
 def federated4(parts: Finished, quick: bool) -> Outcome:

@@ -35,7 +35,7 @@ from honestdp_papers.koskela2020.training import (
     sized,
     switch_of,
 )
-from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
+from honestdp_papers.measured import UNKNOWN, Measured, accuracy, counted, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 
@@ -274,20 +274,23 @@ def spent(task: Task, noise: float, quick: bool) -> float:
 
 
 def notes_of(task: Task, quick: bool) -> list[str]:
+    trained = (
+        UNKNOWN
+        if quick
+        else f"{ADADP_REPEATS} trainings of ADADP and {REPEATS} of every other candidate. ± is one standard error"
+    )
     notes = [
-        f"Test accuracies, evaluated on public data and covered by no budget: {ADADP_REPEATS} trainings of ADADP and {REPEATS} "
-        "of every other candidate. ± is one standard error. Best and second best are chosen by the same test accuracies, as in "
-        "the paper, which favours them.",
+        f"Test accuracies, evaluated on public data and covered by no budget: {trained}. Best and second "
+        "best are chosen by the same test accuracies, as in the paper, which favours them.",
         f"ADADP: eta0 {FIRST:g}, tau {TAU:g}; after half of the epochs the step size that it found decays. From there on a "
-        "release moves the weights by the whole step size, where before it moved them by half of it: accuracy falls. ADADP of "
-        "the published code adapts to the end. DP-Adam and DP-SGD have constant step sizes.",
+        "release moves the weights by the whole step size, where before it moved them by half of it: accuracy falls there. ADADP "
+        "of the published code adapts to the end. DP-Adam and DP-SGD have constant step sizes.",
     ]
     if quick:
         notes.append(
             f"Quick version: {QUICK_RECORDS} records, {QUICK_EPOCHS} epochs, layers "
             f"{'-'.join(map(str, QUICK_SIZES[task.name]))}, "
-            "fewer noises and step sizes, one training each, so that no error is known"
-            + ("; images as they are, without crops." if task is CIFAR else ".")
+            "fewer noises and step sizes" + ("; images as they are, without crops." if task is CIFAR else ".")
         )
     return notes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from honestdp.optimizers.adadp import COPIES
 from honestdp_papers.document import markdown_table
-from honestdp_papers.koskela2020.federation import FULL, LEVELS, REPEATS, STEP_SIZES
+from honestdp_papers.koskela2020.federation import BESIDES, FULL, LEVELS, REPEATS, STEP_SIZES
 from honestdp_papers.koskela2020.federation import TAU as FEDERATED_TAU
 from honestdp_papers.koskela2020.setting import DELTA, EPOCHS, LOT, NOISES, TASKS
 from honestdp_papers.koskela2020.training import PUBLISHED_FIRST
@@ -72,15 +72,17 @@ def settings() -> list[str]:
 
 def _federated() -> list[str]:
     sizes = {method: ", ".join(f"{size:.3g}" for size in some) for method, some in STEP_SIZES.items()}
+    needed = ", ".join(str(level) for level in LEVELS if level != BESIDES)
     return [
         "- Federated averaging, NOT PRIVATE as in the paper (no noise, nothing clipped): "
         f"{FULL.clients} clients of {FULL.records} images of CIFAR-10, each with two classes (cars and trucks, planes and ships, "
-        f"cats and dogs, birds and frogs, deer and horses); {', '.join(map(str, LEVELS))} per cent of all images are dealt out "
-        f"at random. {FULL.rounds} rounds, in which every client makes {FULL.steps} local steps with lots of {FULL.lot}, one "
-        "epoch of its images in a new order; the average of all clients begins the next. The network is two convolutions (3x3, "
-        "64 channels, ReLU, max pool 3 by 2) and 1600-500-500-10, all trained, with biases and torch's initial weights; images "
-        f"normalised by channel, not augmented. ADADP with tau {FEDERATED_TAU:g} and rejected steps from eta0 {sizes['ADADP']}, "
-        f"SGD at {sizes['SGD']}, Adam at {sizes['Adam']} (at 33 per cent); step sizes and moments are kept from round to round. "
+        f"cats and dogs, birds and frogs, deer and horses); {needed} per cent of all images are dealt out at random ({BESIDES} "
+        f"too where that part was trained). {FULL.rounds} rounds, in which every client makes {FULL.steps} local steps "
+        f"with lots of {FULL.lot}, one epoch of its images in a new order; the average of all clients begins the next. The "
+        "network is two convolutions (3x3, 64 channels, ReLU, max pool 3 by 2) and 1600-500-500-10, all trained, with "
+        f"biases and torch's initial weights; images normalised by channel, not augmented. ADADP with tau "
+        f"{FEDERATED_TAU:g} and rejected steps from eta0 {sizes['ADADP']}, SGD at {sizes['SGD']}, Adam at "
+        f"{sizes['Adam']} (at 33 per cent); step sizes and moments are kept from round to round. "
         f"{REPEATS} runs, each with a split, initial weights and orders of its own, which the methods share. Products on the GPU "
         "are of factors rounded to 10 bits (TF32 or half precision), sums and weights float32."
     ]

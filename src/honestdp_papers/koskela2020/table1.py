@@ -42,7 +42,7 @@ from honestdp_papers.koskela2020.training import (
     sized,
     switch_of,
 )
-from honestdp_papers.measured import Measured, accuracy, jackknifed
+from honestdp_papers.measured import UNKNOWN, Measured, accuracy, jackknifed
 from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 
@@ -252,7 +252,7 @@ def _sentences(own: Measured, published: list[Searched]) -> list[Claim]:
             "The smaller gamma is, the better the selection, and the more runs it needs",
             steps,
             ", ".join(f"{one.mean.value:.1f} % with {one.runs.mean():.0f} runs" for one in order)
-            + f"; no step towards more runs loses more than {AS_GOOD:g}, and all of them gain more than that",
+            + f"; no step towards more runs loses more than {AS_GOOD:g}, and all steps together gain more than that",
         ),
     ]
 
@@ -291,15 +291,20 @@ def notes_of(found: dict[str, Any], quick: bool) -> list[str]:
         + ". ADADP is that of the published code, from which the printed numbers are. Its run costs "
         f"epsilon {found['epsilon']['moments']:.3f} by moments, which Liu & Talwar's searches were given, and "
         f"{found['epsilon']['pld']:.3f} by the tight accountant, which today's selections were given; delta {DELTA:g}.",
-        f"Searches are drawn from {REPEATS} trainings of each candidate at each noise; the standard error is that of the "
-        "trainings. papernot-steinke and envelope run so many candidates that a given one is among them with probability "
+        "Searches are drawn from "
+        + (
+            UNKNOWN
+            if quick
+            else f"{REPEATS} trainings of each candidate at each noise; the standard error is that of the trainings"
+        )
+        + ". papernot-steinke and envelope run so many candidates that a given one is among them with probability "
         f"{COVERAGE:g}.",
         "The score of a run is its accuracy on the test set with Laplace noise of what the run may spend, as in the paper; the "
         "choice among scores is not charged beyond that.",
     ]
     if quick:
         notes.append(
-            "Quick version: 10000 records, a few epochs, narrow layers, images as they are, four candidates, three gammas, one "
-            "training each, and a sigma that was not sought."
+            "Quick version: 10000 records, a few epochs, narrow layers, images as they are, four candidates, three gammas, "
+            "and a sigma that was not sought."
         )
     return notes
