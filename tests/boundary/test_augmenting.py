@@ -142,6 +142,31 @@ def test_every_step_run_and_record_has_a_variant_of_its_own() -> None:
     assert len(numbers.unique()) > 0.99 * len(numbers)
 
 
+def test_two_runs_that_read_the_same_records_read_other_variants_of_them() -> None:
+    shift = Variants(PerRecord(lambda x, u: x + u), CPU, Seed.fixed(5), width=8)
+    made = torch.stack([shift.of(torch.zeros(3, 8, 1)) for _ in range(2)])
+    assert len(made.unique()) == made.numel()
+
+
+def test_what_is_known_of_a_record_is_not_taken_for_known_of_its_variant() -> None:
+    """A GPU gathers records together with their norms, and bytes are finite; what a variant is follows from neither."""
+    some = population(CropAndFlip(pad=1), images())._mechanism
+    fetched = some._records.fetch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(some._records, "fetch", lambda at: fetched(at)._replace(norms=torch.zeros(at.shape)))
+        examples = some._examples(torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3))
+    assert some._records.finite
+    assert (examples.norms, examples.finite) == (None, False)
+
+
+def test_a_variant_that_is_no_number_adds_nothing() -> None:
+    broken = PerRecord(lambda x, u: torch.where(u[0] < 0.5, x * torch.nan, x))
+    some = population(broken, images())
+    while some.step < STEPS:
+        some.block()
+    assert torch.isfinite(some.weights()).all()
+
+
 def test_one_record_moves_a_sum_by_at_most_the_clip_whatever_its_variant() -> None:
     """Without noise: a record that is added changes the first step by no more than lr * clip / lot; it is in the lot or not."""
     x, y = images()
@@ -172,6 +197,21 @@ class Mixing(Augmentation):
 def test_a_users_own_class_is_shown_one_record_at_a_time() -> None:
     x, u = torch.rand(4, 3), torch.rand(4, 1)
     assert torch.allclose(variants(Mixing(), x, u), x * (0.5 + u))
+
+
+class Brightened(CropAndFlip):
+    """A class of one's own that derives from ours."""
+
+    def one(self, x: Any, u: Tensor) -> Any:
+        return x * 2
+
+    def __call__(self, x: Any, u: Tensor) -> Any:
+        return x.mean(0, keepdim=True).expand_as(x)
+
+
+def test_a_class_that_derives_from_one_of_ours_is_shown_one_record_at_a_time_too() -> None:
+    x = torch.rand(4, 1, 3, 3)
+    assert torch.equal(variants(Brightened(), x, torch.rand(4, 3)), x * 2)
 
 
 @pytest.mark.parametrize(

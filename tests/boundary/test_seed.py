@@ -17,7 +17,10 @@ from torch import Tensor
 
 from honestdp import Run
 from honestdp import optimizers as rules
+from honestdp.augment import CropAndFlip
 from honestdp.boundary import mechanism
+from honestdp.boundary.data import PrivateData
+from honestdp.boundary.intake import take_in
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import CpuNoise, SecureNoise, torch_generator
 from honestdp.boundary.query import Query
@@ -52,6 +55,41 @@ def members_of(one: Mechanism) -> list[list[int]]:
     one._start(8)
     lots = one._lots()
     return [row[:count].tolist() for row, count in zip(lots.indices[:, 0], lots.counts[:, 0].tolist(), strict=True)]
+
+
+def children_of(make: Callable[[Seed], Any]) -> list[tuple[object, ...]]:
+    """The names of the children that are taken of one seed, in the order in which they are."""
+    taken: list[tuple[object, ...]] = []
+    original, whole = Seed.child, Seed.fixed(1)
+
+    def noted(self: Seed, *names: Any) -> Seed:
+        taken.extend([names] if self is whole else [])
+        return original(self, *names)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Seed, "child", noted)
+        make(whole)
+    return taken
+
+
+def test_noise_lots_and_variants_are_drawn_from_seeds_apart() -> None:
+    """Numbers of one stream that serve two ends would tell of the noise by what they chose."""
+    images = PrivateData((torch.rand(60, 1, 4, 4), torch.randint(0, 2, (60,)))).augmented(CropAndFlip(pad=1))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
+    intake = take_in(model, images, records=60, loss=None, device=CPU, workers=0, lot=30.0)
+    constants = constants_of(intake, records=60, lot=30.0, steps=8, noise=[1.0])
+    taken = children_of(lambda seed: intake.mechanism(constants, seed=seed, secure=False))
+    assert {("noise",), ("lots",), ("augmentation",)} <= set(taken)
+    assert len(taken) == len(set(taken))
+
+
+def test_of_a_round_too() -> None:
+    intake = intake_of(toy_model(), toy_data())
+    constants = constants_of(intake, records=60, lot=30.0, steps=8, noise=[1.0])
+    rounds = intake.rounds(constants, seeds=[Seed.fresh()], secure=False)
+    taken = children_of(lambda seed: rounds.begin([seed], made=0))
+    assert {("noise",), ("lots",)} <= set(taken)
+    assert len(taken) == len(set(taken))
 
 
 def test_two_unseeded_mechanisms_share_neither_noise_nor_lots() -> None:

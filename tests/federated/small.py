@@ -31,9 +31,11 @@ def model() -> nn.Module:
 
 
 def client(place: int = 0, *, noise: float = 1.0, rounds: int = 3, data: Any = None, **more: Any) -> AdaptiveClient:
-    """A client with settings of its own: its clip and its noise differ from the others'."""
+    """A client with settings of its own: its clip and its noise differ from the others'. Its tolerance is one at which steps are
+    taken back and step sizes part: at 1 every client would only ever grow its own, and all of them by as much.
+    """
     run = Run(records=RECORDS, lot=6, steps=8, noise=noise * (1 + place / 10))
-    more.setdefault("optimizer", ADADP(clip=0.5 + place / 2, tau=1.0, accept=True))
+    more.setdefault("optimizer", ADADP(clip=0.5 + place / 2, tau=0.1, accept=True))
     more.setdefault("delta", 1e-4)
     return AdaptiveClient(model(), records_of(place) if data is None else data, run=run, rounds=rounds, **more)
 

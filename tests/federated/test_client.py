@@ -55,6 +55,13 @@ def test_the_rounds_that_were_declared_are_made_and_no_more() -> None:
         one.opened().make(one.row(weights), [Seed.fresh()], number=2)
 
 
+def test_steps_that_were_made_stay_made_whoever_counts_the_rounds() -> None:
+    one = client(rounds=2)
+    weights = one.fit(start())
+    with pytest.raises(RuntimeError, match="stay made"):
+        one.opened().make(one.row(weights), [Seed.fresh()], number=0)
+
+
 def test_a_round_that_is_asked_for_again_counts_again_and_draws_anew() -> None:
     one = client(rounds=2, optimizer=SGD(lr=0.1, clip=1.0))
     first, again = one.fit(start()), one.fit(start())
@@ -78,8 +85,9 @@ def test_a_client_goes_on_in_another_process_with_the_step_size_it_found() -> No
     after = second.fit(weights)
     assert all(np.array_equal(after[name], expected[name]) for name in after)
     assert second.step_size == whole.step_size != 0.1
-    with pytest.raises(honestdp.errors.InvalidArgument, match="made"):
-        second.resume(1, first.state())
+    for made in (1, 4):  # it made two of three
+        with pytest.raises(honestdp.errors.InvalidArgument, match="made"):
+            second.resume(made, first.state())
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])

@@ -17,13 +17,17 @@ from tests.federated.small import RECORDS, client, records_of, start
 
 
 def both(noise: float, rounds: int = 3, clients: int = 4) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The averages of a federation, and of the same clients one by one."""
-    together = Federation([client(place, noise=noise, noise_seed=place) for place in range(clients)]).train(rounds)
+    """The averages of a federation, and of the same clients one by one; what each client remembers is compared here."""
+    federation = Federation([client(place, noise=noise, noise_seed=place) for place in range(clients)])
+    together = federation.train(rounds)
     each = [client(place, noise=noise, noise_seed=place) for place in range(clients)]
     weights = start()
     for _ in range(rounds):
         replies = [one.fit(weights) for one in each]
         weights = {name: np.mean([reply[name] for reply in replies], axis=0) for name in weights}
+    sizes = [one.step_size for one in each]
+    assert [one.step_size for one in federation.clients] == pytest.approx(sizes, rel=1e-9)
+    assert len(set(sizes)) > 1
     return together, weights
 
 
