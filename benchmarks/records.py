@@ -47,6 +47,7 @@ from honestdp.boundary.query import Constants  # noqa: E402
 from honestdp.optimizers.horizon import Horizon  # noqa: E402
 from honestdp.optimizers.rule import BY_NAME, Number  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
+from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
 from scattering import Scattering, channels, normalised  # noqa: E402
 
@@ -278,8 +279,11 @@ def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -
         except ImportError as missing:
             print(f"left out: {batch}, for {missing.name} is not installed here", flush=True)
             continue
-        except RuntimeError:  # a GPU's memory, say: the others are still wanted
+        except RuntimeError as trouble:  # a GPU's memory, say: the others are still wanted
             print(f"failed: {batch}\n{traceback.format_exc()}", flush=True)
+            if is_lost(trouble):
+                print("the device is lost to this process: run the same again to go on", flush=True)
+                leave(1)
             continue
         with asked.out.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in found)

@@ -13,7 +13,9 @@ made whole or not at all: the same command goes on where it was stopped, and a n
 there. Then the gaps between a rule and the best candidate, by family (`suite_report.py`).
 
 `--define FILE` takes rules of one's own from a file of Python. It needs torch, numpy and honestdp's source. A setting whose data
-are not here, or that fails, is said and left out; exit code 1 then, and 3 where `--seconds` were over.
+are not here, or that fails, is said and left out; exit code 1 then, and 3 where `--seconds` were over. A GPU that is lost ends
+the process, also with exit code 1: the same again goes on with the others, and then tries once more the setting in which
+it was lost; one in which it is lost twice is left out until `--again`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 from honestdp.boundary.capture import free_captured  # noqa: E402
 from honestdp.checks import HonestdpError, InvalidArgument  # noqa: E402
 from honestdp_papers.parts import DONE, STALE, make_all, state, write_whole  # noqa: E402
-from honestdp_papers.run_device import Lines, check_device  # noqa: E402
+from honestdp_papers.run_device import Lines, check_device, is_lost, leave, words_of  # noqa: E402
 from quietly import quietly  # noqa: E402
 from suite_data import prepare  # noqa: E402
 from suite_report import as_dict, found, tables  # noqa: E402
@@ -44,6 +46,8 @@ from suite_work import Named, check_distinct, parts_of, rules_of  # noqa: E402
 
 RESULTS = HERE.parent / "results" / "suite"
 SETTINGS, QUICK = 48, 5
+TRIES, LOST = 2, "the device was lost"
+"""Of a setting in which a GPU is lost; and a line of its file for each of them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, default=RESULTS, help="where what was measured is kept; results/suite if left out"
     )
     parser.add_argument("--keep-stale", action="store_true", help="leave trainings as they are that other code made")
+    parser.add_argument("--again", action="store_true", help="try settings too in which a GPU was lost twice")
     parser.add_argument("--quick", action="store_true", help="tiny settings of digits, for a CPU")
     parser.add_argument("--list", action="store_true", help="show the settings, and train nothing")
     parser.add_argument("--report", action="store_true", help="show what was found, and train nothing")
@@ -140,7 +145,8 @@ def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, 
 def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequence[Named], folder: Path) -> int:
     """Train what is not there yet, setting by setting. 0, 1 where something failed, or 3 where time was over.
 
-    What failed before comes last, so that a setting that takes the device with it holds up no other.
+    What failed before comes last, so that a setting that takes the device with it holds up no other. It gets a second try, for
+    an error of a GPU may be of what was computed before; and no third.
     """
     check_device(asked.device)
     warnings.simplefilter("ignore")
@@ -148,9 +154,16 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
     order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
     todo = [[part for part in parts_of(setting, rules) if state(part, folder) not in enough] for setting in order]
     weights = [sum(part.weight for part in parts) for parts in todo]
-    began, progress, troubles = time.monotonic(), Lines(sys.stderr), []
+    began, progress = time.monotonic(), Lines(sys.stderr)
+    hopeless = {each.name for each in order if not asked.again and _lost(each, folder) >= TRIES}
+    troubles = [each.name for each, parts in zip(order, todo, strict=True) if parts and each.name in hopeless]
     _say(f"{sum(map(len, todo))} parts to make, {sum(weights):.0f} s on one H200, roughly")
     for number, (setting, parts) in enumerate(zip(order, todo, strict=True)):
+        if setting.name in troubles:
+            _say(
+                f"left out: {setting.name} ({setting}): a GPU was lost in it {TRIES} times; --again tries it once more"
+            )
+            continue
         left = None if asked.seconds is None else asked.seconds - (time.monotonic() - began)
 
         def tell(name: str, done: float, total: float, before: float = sum(weights[:number])) -> None:
@@ -162,15 +175,18 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
                 return 3
             _failed(setting, folder).unlink(missing_ok=True)
         except Exception as trouble:  # of one setting: the others go on
-            said = f"{type(trouble).__name__}: {' '.join(str(trouble).split())[:300]}"
+            said, gone = words_of(trouble), is_lost(trouble)
         else:
             continue
         troubles.append(setting.name)
-        write_whole(_failed(setting, folder), said.encode())
-        _say(f"left out: {setting.name} ({setting}): {said}")
-        if "CUDA error" in said:
-            _say("the device is lost to this process; run the same again to go on with the others")
+        before = _lost(setting, folder) if gone else 0
+        write_whole(_failed(setting, folder), "\n".join([*[LOST] * (before + gone), said]).encode())
+        if gone:
+            then = "it is tried once more after the others" if before + 1 < TRIES else "it is left out from now on"
+            _say(f"the device is lost to this process, in {setting.name} ({setting}): {said}")
+            _say(f"run the same again to go on; {then}")
             return 1
+        _say(f"left out: {setting.name} ({setting}): {said}")
         free_captured()
     if troubles:
         _say(f"{len(troubles)} settings are not whole: {', '.join(troubles)}")
@@ -181,9 +197,15 @@ def _failed(setting: Setting, folder: Path) -> Path:
     return folder / setting.name / "failed.txt"
 
 
+def _lost(setting: Setting, folder: Path) -> int:
+    """How many times a GPU was lost in a setting, one after the other."""
+    file = _failed(setting, folder)
+    return file.read_text().splitlines().count(LOST) if file.exists() else 0
+
+
 def _say(words: str) -> None:
     print(f"suite: {words}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import importlib
 import json
@@ -19,6 +20,7 @@ import pytest
 import torch
 
 from honestdp.checks import InvalidArgument
+from honestdp_papers import run_device
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 MODULES = ("suite_settings", "suite_models", "suite_data", "suite_work", "suite_report", "suite")
@@ -134,14 +136,43 @@ def test_a_setting_that_fails_does_not_stop_the_others(
     assert "this one fails" in capsys.readouterr().err
 
 
-def test_a_setting_that_takes_the_device_with_it_comes_last_the_next_time(
-    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path
+@pytest.fixture
+def nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that is lost in a test is not lost to the tests after it."""
+    monkeypatch.setattr(run_device, "_LOST_BY", [])
+    monkeypatch.setattr(gc, "disable", lambda: None)
+
+
+@pytest.mark.usefixtures("nothing_is_lost")
+def test_a_setting_that_takes_the_device_with_it_comes_last_the_next_time_and_gets_no_third_try(
+    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = ["--seed", "allfails", "--settings", "2", "--out", str(tmp_path), "--device", "cpu"]
     assert suite["suite"].main(same) == 1
     assert [name for name, _ in trained] == ["allfails-000"]
+    assert "tried once more after the others" in capsys.readouterr().err
     assert suite["suite"].main(same) == 1
     assert [name for name, _ in trained[1:]] == ["allfails-001", "allfails-001", "allfails-000"]
+    assert suite["suite"].main(same) == 1
+    assert len(trained) == 4
+    assert "left out: allfails-000" in capsys.readouterr().err
+    assert suite["suite"].main([*same, "--again"]) == 1
+    assert [name for name, _ in trained[4:]] == ["allfails-000"]
+
+
+@pytest.mark.usefixtures("nothing_is_lost")
+def test_a_setting_that_a_second_try_finishes_is_no_longer_one_that_failed(
+    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = ["--seed", "allfails", "--settings", "2", "--out", str(tmp_path), "--device", "cpu"]
+    assert suite["suite"].main(same) == 1
+    work = suite["suite_work"]
+    seldom = work.trained
+    monkeypatch.setattr(
+        work, "trained", lambda setting, *rest, **named: seldom(replace(setting, seed="A"), *rest, **named)
+    )
+    assert suite["suite"].main(same) == 0
+    assert not list(tmp_path.rglob("failed.txt"))
 
 
 def test_candidates_and_rules_are_trained_and_their_right_answers_counted(suite: dict[str, ModuleType]) -> None:

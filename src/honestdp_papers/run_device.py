@@ -4,17 +4,19 @@
 
 The files go to OUT/mohapatra2022/parts. `honestdp papers run mohapatra2022/figure4 --out OUT`, on a machine with everything
 installed, finds them there and makes the figure. Run again to go on where it stopped; what cannot be done is one line and exit
-code 2.
+code 2. Exit code 1: the GPU was lost to the process, and the same again goes on; 3: `--seconds` were over.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import gc
+import os
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp_papers.parts import RESULTS, STALE, Part, changed, make_all, state
@@ -41,6 +43,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("run_device: stopped; what is done is kept: run the same again to go on", file=sys.stderr)
         return 130
+    except RuntimeError as trouble:
+        if not is_lost(trouble):
+            raise
+        print(f"run_device: {words_of(trouble)}; what is done is kept: run the same again to go on", file=sys.stderr)
+        return 1
 
 
 def _made(chosen: argparse.Namespace) -> int:
@@ -83,6 +90,36 @@ def check_device(device: str) -> None:
         raise InvalidArgument("device", device, "cpu here: torch finds no GPU")
 
 
+_LOST_BY: list[BaseException] = []
+
+
+def is_lost(trouble: BaseException) -> bool:
+    """Whether a GPU is lost to this process, so that nothing more can be computed on it: an illegal access, say.
+
+    Such an error is kept, and with it the tensors of the frames that it came through: to free one of them would end the process
+    there and then, by an abort.
+    """
+    if "CUDA error" not in str(trouble):
+        return False
+    _LOST_BY.append(trouble)
+    gc.disable()
+    return True
+
+
+def words_of(trouble: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(trouble).__name__}: {' '.join(str(trouble).split())[:300]}"
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with this code; after a GPU was lost without destructors, of which the first would abort, with code 134."""
+    if not _LOST_BY:
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
 class Lines:
     """Progress as lines: where there is no terminal a bar would be noise. file: where they go, standard output if left out."""
 
@@ -103,4 +140,4 @@ class Lines:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -155,12 +158,12 @@ def test_a_rehearsal_sets_back_what_a_model_draws_from(monkeypatch: pytest.Monke
     """A training that is resumed captures, and so rehearses, once more than one that was not; both go on with the same draw."""
     noise, models = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
     stream = SimpleNamespace(wait_stream=lambda other: None)
-    monkeypatch.setattr(capture, "_side_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "default_generators", (None, models))
     graph = object.__new__(Captured)
     graph._generators, graph.params = [noise], SimpleNamespace(device=SimpleNamespace(index=1))  # type: ignore[assignment]
+    graph._stream = stream  # type: ignore[assignment]
     made = []
     graph._steps = lambda: made.append([torch.rand(3, generator=one) for one in (noise, models)])  # type: ignore[method-assign, assignment]
     graph._rehearse()
@@ -189,3 +192,51 @@ def test_a_second_question_makes_no_host_wait_where_steps_are_captured_or_rehear
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode)
     assert clipping._may_look(SimpleNamespace(is_cuda=True)) is looks  # type: ignore[arg-type]
     assert clipping._may_look(torch.zeros(1))
+
+
+class Owner:
+    """A graph of which nothing is known but that it lives; like a captured one it is part of a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What was done with a made-up device: streams that were made, of which every second is an old one, and waits."""
+    notes: list[str] = []
+
+    def new(device: object) -> str:
+        notes.append("made")
+        return f"stream {notes.count('made') // 2}"
+
+    monkeypatch.setattr(capture, "_streams", {})
+    monkeypatch.setattr(capture, "_new_stream", new)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: notes.append("waited"))
+    gc.disable()  # cycles are collected where it is asked for
+    yield notes
+    gc.enable()
+
+
+def test_no_two_living_graphs_were_captured_on_one_stream(streams: list[str]) -> None:
+    """torch frees the workspace of a stream with the first graph of it that ends, and the other would write into it still."""
+    owners = [Owner() for _ in range(5)]
+    lent = [capture._side_stream("device", one) for one in owners]  # type: ignore[arg-type]
+    assert len(set(lent)) == 5
+
+
+def test_a_stream_is_lent_again_once_its_graph_is_over_and_graphs_that_are_over_end_before_the_next_capture(
+    streams: list[str],
+) -> None:
+    first = Owner()
+    ended = weakref.ref(first)
+    stream = capture._side_stream("device", first)  # type: ignore[arg-type]
+    made = streams.count("made")
+    assert streams == ["made"] * made
+    del first
+    assert ended() is not None  # a cycle
+    last = Owner()
+    assert capture._side_stream("device", last) == stream  # type: ignore[arg-type]
+    assert ended() is None
+    assert streams == ["made"] * made + ["waited"]  # none ends while it runs
+    assert capture._side_stream("device", Owner()) != stream  # type: ignore[arg-type]

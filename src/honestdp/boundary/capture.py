@@ -5,9 +5,9 @@ Lots of records pass through here, so it is part of the boundary. What comes out
 
 from __future__ import annotations
 
-import functools
 import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,9 +22,37 @@ Step = Callable[[Tensor, State, Tensor, Tensor], tuple[Tensor, State]]
 """(params, state, indices `[runs, width]`, presence `[runs, width]`) -> (params, state)."""
 
 
-@functools.cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for every rehearsal and capture on a device: each new one would keep product workspaces of its own."""
+_streams: dict[torch.device, list[tuple[torch.cuda.Stream, weakref.ref[Captured]]]] = {}
+"""Streams to rehearse and capture on, and the graph that each was last lent to."""
+_DEALT = 64
+"""New streams that are asked for at most: torch deals out 32 in turn."""
+
+
+def _side_stream(device: torch.device, graph: Captured) -> torch.cuda.Stream:
+    """A stream for the rehearsal and the capture of a graph, which no other living graph was captured on.
+
+    torch keeps the workspace of matrix products by stream. A graph has its address, and not a share in it: when one graph of a
+    stream ends, torch (from 2.12 on) frees that workspace, and another graph of the stream would go on writing into memory
+    that is others' by then. So graphs that are over, which are part of cycles, are collected first, none of them while it runs
+    or in the middle of a capture; and a stream is lent again once its graph is gone. New ones are made where several graphs
+    live side by side alone, for each keeps a workspace of its own.
+    """
+    known = _streams.setdefault(device, [])
+    if any(owner() is not None for _, owner in known):
+        torch.cuda.synchronize(device)
+        gc.collect()
+    lent = [stream for stream, owner in known if owner() is not None]
+    found = next((stream for stream, owner in known if owner() is None), None)
+    for _ in range(_DEALT):
+        if found is not None and found not in lent:
+            break
+        found = _new_stream(device)
+    assert found is not None
+    _streams[device] = [each for each in known if each[0] != found] + [(found, weakref.ref(graph))]
+    return found
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -71,6 +99,7 @@ class Captured:
         generators: Sequence[torch.Generator],
     ) -> None:
         self._step, self.rule, self._generators = step, rule, generators
+        self._stream = _side_stream(params.device, self)
         self.params = params.clone()
         self.state = {name: value.clone() for name, value in state.items()}
         shape = (UNROLL, len(params))
@@ -81,7 +110,7 @@ class Captured:
         self._graph = torch.cuda.CUDAGraph()
         for generator in generators:
             self._graph.register_generator_state(generator)
-        with torch.cuda.graph(self._graph, stream=_side_stream(params.device)):
+        with torch.cuda.graph(self._graph, stream=self._stream):
             self._load(*self._steps())
 
     def replay(self, params: Tensor, state: State, indices: Tensor, counts: Tensor) -> tuple[Tensor, State]:
@@ -109,7 +138,7 @@ class Captured:
         """
         drawn_from = [*self._generators, torch.cuda.default_generators[self.params.device.index]]
         before = [generator.get_state() for generator in drawn_from]
-        side = _side_stream(self.params.device)
+        side = self._stream
         side.wait_stream(torch.cuda.current_stream(self.params.device))
         try:
             with torch.cuda.stream(side):

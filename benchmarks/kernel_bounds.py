@@ -1,0 +1,262 @@
+"""Whether a GPU kernel reads or writes beyond its tensors, in Triton's interpreter on a CPU with guarded memory.
+
+    TRITON_INTERPRET=1 python benchmarks/kernel_bounds.py                  # a few of each, 10 s
+    TRITON_INTERPRET=1 python benchmarks/kernel_bounds.py --many 300       # so many random shapes of every kind
+    TRITON_INTERPRET=1 python benchmarks/kernel_bounds.py --suite 'A-*' 'B-*'  # trainings of the suite's networks, of two steps
+
+Shapes are drawn: channels and rows beside those that tiles are made for, strides, padding, dilation and pools, tensors that lie
+in any way, lots of one and of several, examples without weight. Every network is trained as on a GPU, by its engine, with lots
+that are empty, short, and as long as there is room for. Offsets of large populations (more than 2^31 numbers) are looked at in
+the programs at the ends of a launch. tests/kernels/test_bounds.py runs some of it; what it cannot see is what the
+compiler makes of a kernel: for that there is compute-sanitizer on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT), str(ROOT / "benchmarks")]
+
+CHANNELS, ROWS = (1, 2, 3, 5, 8, 16, 17, 32, 48), (1, 3, 8, 16, 20, 32, 33)
+KERNELS = {
+    "fused": ("_gather", "_outer", "_weigh", "_differs", "_noisy"),
+    "convolution": ("_forward", "_unpool", "_back"),
+    "gradients": ("_square_norms", "_weighted_sum", "_sum_rows"),
+    "normalisation": ("_forward", "_back"),
+}
+"""Every kernel of the engine."""
+_COLUMNS = 300
+"""Of a convolution, at most: the interpreter takes a millisecond for each product of two tiles."""
+
+
+def lying(values: Tensor, dice: random.Random) -> Tensor:
+    """The same numbers `[examples, channels, height, width]`, that lie so, channels last, or within a larger tensor."""
+    way = dice.randrange(4)
+    if way == 0:
+        return values.contiguous()
+    if way == 1:
+        return values.contiguous(memory_format=torch.channels_last)
+    if way == 2:
+        larger = torch.zeros(*values.shape[:2], values.shape[2] + 1, values.shape[3] + 2)
+        larger[..., 1:, 1:-1] = values
+        return larger[..., 1:, 1:-1]
+    larger = torch.zeros(len(values), *values.shape[2:], values.shape[1] + 3)
+    larger[..., 2:-1] = values.permute(0, 2, 3, 1)
+    return larger[..., 2:-1].permute(0, 3, 1, 2)
+
+
+def shape_of(dice: random.Random) -> Any:
+    """A convolution that the engine gives to the kernels."""
+    from honestdp.kernels import Shape
+
+    while True:
+        kernel = dice.choice((1, 2, 3, 3, 4, 5)), dice.choice((1, 2, 3, 3, 4, 5))
+        stride, dilation = ((dice.choice((1, 1, 2, 3)), dice.choice((1, 1, 2))) for _ in range(2))
+        padding = dice.randrange(kernel[0] + 1), dice.randrange(kernel[1] + 1)
+        size = dice.randint(1, 11), dice.randint(1, 11)
+        pool = dice.choice((1, 1, 2, 2, 4))
+        each = zip(size, kernel, stride, padding, dilation, strict=True)
+        out = [(side + 2 * pad - step * (k - 1) - 1) // by + 1 for side, k, by, pad, step in each]
+        channels, rows = dice.choice(CHANNELS), dice.choice(ROWS)
+        if min(out) >= pool and channels * kernel[0] * kernel[1] <= _COLUMNS:
+            return Shape(channels, *size, rows, out[0], out[1], kernel, stride, padding, dilation, pool)
+
+
+def convolutions(dice: random.Random, module: Any) -> None:
+    """All that is made of one convolution. module: honestdp.kernels.convolution, or another with some of its functions."""
+    shape, runs, lot = shape_of(dice), dice.randint(1, 3), dice.choice((1, 2, 3))
+    maker = torch.Generator().manual_seed(dice.randrange(2**31))
+    bias = dice.random() < 0.7
+    x = lying(torch.randn(runs * lot, shape.channels, shape.height, shape.width, generator=maker), dice)
+    grad = lying(torch.randn(runs * lot, shape.rows, *shape.pooled, generator=maker), dice)
+    weight = torch.randn(runs, shape.rows, shape.channels, *shape.kernel, generator=maker)
+    weights = torch.rand(runs, lot, generator=maker) * (torch.rand(runs, lot, generator=maker) < 0.7)
+    shift = torch.randn(runs, shape.rows, generator=maker) if bias else None
+    counts = torch.randint(0, lot + 1, (runs,), generator=maker).int() if dice.random() < 0.6 else None
+    chosen = None
+    if shape.pool > 1:
+        drawn = torch.randint(0, shape.pool**2, (runs * lot, *shape.pooled, shape.rows), generator=maker)
+        chosen = drawn.to(torch.uint8).permute(0, 3, 1, 2)
+    if hasattr(module, "forward"):
+        module.forward(x, weight, shift, shape, relu=dice.random() < 0.5, counts=counts)
+        module.back(grad, chosen, weight, shape, x=x if dice.random() < 0.5 else None, counts=counts)
+        if chosen is not None:
+            module.unpool(grad, chosen, shape, counts=counts)
+    if not hasattr(module, "square_norms"):
+        return
+    kind: dict[str, Any] = {"bias": bias, "dtype": dice.choice((torch.float32, torch.float64))}
+    for keep in (False, True):
+        kept = module.square_norms(x, grad, chosen, shape, runs=runs, bias=bias, keep=keep, counts=counts)[1]
+        if kept is not None:
+            module.sum_rows(kept, weights, shape, **kind)
+    module.weighted_sum(x, grad, chosen, weights, shape, **kind)
+
+
+def norms(dice: random.Random, module: Any) -> None:
+    """A norm of groups, forward and back."""
+    runs, lot, groups, deep = dice.randint(1, 3), dice.choice((1, 2, 5)), dice.choice((1, 2, 4)), dice.choice((1, 2, 8))
+    x = torch.randn(runs * lot, groups * deep, dice.randint(1, 9), dice.randint(1, 9))
+    x = x.contiguous(memory_format=torch.channels_last)
+    assert module.takes(x, groups)
+    gain, shift = (torch.randn(runs, groups * deep) if dice.random() < 0.7 else None for _ in range(2))
+    _, means, scales = module.forward(x, gain, shift, groups, 1e-5)
+    grad = torch.randn(x.shape).contiguous(memory_format=torch.channels_last)
+    module.back(x, grad, gain, means, scales, groups)
+
+
+def passes(dice: random.Random, module: Any) -> None:
+    """The kernels of `fused`."""
+    records, width, rows = dice.choice((1, 7, 40)), dice.choice((1, 3, 64, 100, 2049)), dice.choice((1, 10, 33, 1030))
+    runs, lot = dice.randint(1, 3), dice.choice((1, 2, 5, 17))
+    numbers = dice.choice((torch.zeros(records, width, dtype=torch.uint8), torch.randn(records, width)))
+    labels = torch.zeros(records, dtype=dice.choice((torch.uint8, torch.int64)))
+    index = torch.randint(0, records, (runs * lot,))
+    index[-1] = records - 1
+    module.gather(numbers, labels, index, 1.0)
+    left, right = torch.randn(runs, lot, rows), torch.randn(runs, lot, width)
+    module.weigh(left, torch.rand(runs, lot))
+    for shift in (False, True):
+        module.outer_square_norms(left, right, right_is_norms=False, shift=shift)
+        module.outer_square_norms(left, right.norm(dim=2), right_is_norms=True, shift=shift)
+    module.noisy(torch.randn(runs, width).double(), torch.randn(runs, width), torch.rand(runs), shift=1.0)
+    module.differs(left.view(torch.int32), left.view(torch.int32), torch.zeros((), dtype=torch.bool))
+
+
+def far(module: Any, fused: Any) -> None:
+    """Populations of more than 2^31 numbers. What programs at the ends do not touch takes no memory."""
+    from honestdp.kernels import Shape
+
+    runs, lot = 3, 3700
+    shape = Shape(16, 56, 56, 16, 56, 56, (3, 3), (1, 1), (1, 1), (1, 1), 2)
+    spread = shape._replace(pool=1)
+    sides = (shape.height, shape.width)
+    x, flat = (torch.empty(4 * runs * lot, *sides, 16).permute(0, 3, 1, 2) for _ in range(2))
+    grad = torch.empty(4 * runs * lot, *shape.pooled, 16).permute(0, 3, 1, 2)
+    chosen = torch.empty(4 * runs * lot, *shape.pooled, 16, dtype=torch.uint8).permute(0, 3, 1, 2)
+    assert min(x.numel(), flat.numel()) > 2**31
+    weight, shift = torch.empty(4 * runs, 16, 16, 3, 3), torch.empty(4 * runs, 16)
+    module.forward(x, weight, shift, shape)
+    module.unpool(grad, chosen, shape)
+    module.back(flat, None, weight, spread)
+    module.back(grad, chosen, weight, shape, x=x)
+    for keep in (False, True):
+        module.square_norms(x, flat, None, spread, runs=4 * runs, bias=True, keep=keep)
+    weights = torch.zeros(4 * runs, lot)
+    weights[:, :: lot - 1] = 1
+    module.weighted_sum(x, flat, None, weights, spread, bias=True, dtype=torch.float64)
+    kept = torch.empty(4 * runs, lot, 16 * 145 * 22)
+    assert kept.numel() > 2**31
+    module.sum_rows(kept, weights, spread._replace(rows=16 * 22), bias=True, dtype=torch.float32)
+    fused.weigh(kept, weights)
+    records = torch.empty(700_000, 3072, dtype=torch.uint8)
+    last = torch.tensor([0, len(records) - 1])
+    fused.gather(records, torch.empty(len(records), dtype=torch.int64), last, 1.0)
+
+
+@contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """Within, the engine takes the kernels on a CPU too."""
+    from honestdp import kernels
+    from honestdp.kernels import convolution, fused, normalisation
+
+    with (
+        mock.patch.object(kernels, "on", return_value=fused),
+        mock.patch.object(kernels, "convolutions", return_value=convolution),
+        mock.patch.object(kernels, "normalisations", return_value=normalisation),
+    ):
+        yield
+
+
+def trained(setting: Any, *, steps: int = 2) -> None:
+    """Two runs of a setting's network over a few made-up records, with lots of none to all of them."""
+    import honestdp
+    from suite_models import maker
+    from suite_settings import SOURCES
+
+    source = SOURCES[setting.data]
+    draws = torch.Generator().manual_seed(setting.number)
+    x = torch.randint(0, 256, (3, source.features), generator=draws, dtype=torch.uint8)
+    y = torch.arange(3) % source.classes
+    make = maker(setting.data, setting.net)
+    honestdp.train_population(
+        [make(), make()], (x, y), run=honestdp.Run(records=3, lot=1.5, steps=steps, noise=1.0),
+        optimizers=[honestdp.optimizers.SGD(lr=0.1, clip=1.0)] * 2, noise_seed=setting.number,
+    )  # fmt: skip
+
+
+def federated() -> None:
+    """Two steps of the federated network by its own kernels, for every rule that they know."""
+    from honestdp.optimizers import ADADP, SGD, Adam
+    from honestdp_papers.koskela2020.federated_network import Network
+    from honestdp_papers.koskela2020.federation import convolutional
+
+    rules = [SGD(lr=0.1, clip=1.0), ADADP(clip=1.0, lr=0.1, tau=1.0, accept=True), Adam(lr=0.01, clip=1.0)]
+    made = Network(convolutional(), rules, torch.randn(3, 3, 32, 32), torch.arange(3), lot=2)
+    for second in (False, True):
+        made.step(torch.tensor([0, 2, 1, 1, 2, 2], dtype=torch.int32), second=second)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--many", type=int, default=6, help="random shapes of every kind; 6 if left out")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first, to go on or to repeat one")
+    parser.add_argument("--suite", nargs="*", default=[], help="settings by patterns, such as A-021 or 'B-*'")
+    parser.add_argument("--far", action="store_true", help="offsets of more than 2^31 numbers")
+    parser.add_argument("--federated", action="store_true", help="the kernels of the federated network")
+    asked = parser.parse_args(words)
+    import triton
+
+    if not triton.knobs.runtime.interpret:
+        print("kernel_bounds: error: TRITON_INTERPRET=1 has to be in the environment", file=sys.stderr)
+        return 2
+    from tests.kernels.guarded import OutsideError, guarded
+
+    from honestdp.kernels import convolution, fused, normalisation
+
+    jobs: list[tuple[str, Callable[[], None], bool]] = []
+    for number in range(asked.first, asked.first + asked.many):
+        for what, module in ((convolutions, convolution), (norms, normalisation), (passes, fused)):
+            jobs.append((f"{what.__name__} {number}", lambda w=what, m=module, n=number: w(random.Random(n), m), False))
+    jobs += [(f"{one.name} {one}", lambda one=one: trained(one), False) for one in _settings(asked.suite)]
+    jobs += [("far", lambda: far(convolution, fused), True)] if asked.far else []
+    jobs += [("federated", federated, False)] if asked.federated else []
+    counts: Counter[str] = Counter()
+    for name, job, ends in jobs:
+        began = time.perf_counter()
+        try:
+            with guarded(ends=ends) as launched, as_on_a_gpu():
+                job()
+        except OutsideError as outside:
+            print(f"kernel_bounds: {name}: {outside}", file=sys.stderr)
+            return 1
+        counts += launched
+        if name[0].isupper() or ends:
+            print(f"{time.perf_counter() - began:6.1f} s  {name}: {launched.total()} launches", flush=True)
+    print("no kernel left its tensors: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+    return 0
+
+
+def _settings(patterns: list[str]) -> list[Any]:
+    from suite_settings import settings
+
+    every = [one for seed in ("A", "B") for one in settings(seed, 48)]
+    fitting = [one for one in every if one.family in ("convolution", "residual")]
+    return [one for one in fitting if any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

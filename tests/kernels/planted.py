@@ -1,0 +1,92 @@
+"""Faults planted in the GPU kernels, each a read or a write beyond a tensor; whether guarded memory sees every one.
+
+    TRITON_INTERPRET=1 python -m tests.kernels.planted
+
+tests/kernels/test_bounds.py runs it so. The kernels that are changed are copies of the modules, in a folder of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+
+TRIES = (6, 11, 4, 15, 3, *range(60))
+"""Random shapes in which a fault may show, by their numbers; those in which most do first."""
+FAULTS = (
+    ("fused", "row = tl.load(index + example)", "row = tl.load(index + example + 1)"),
+    ("fused", "inside = place < numbers", "inside = place <= numbers"),
+    ("fused", "inside = column < width", "inside = column <= width"),
+    ("fused", "mask = inside[:, None] & (column < width)[None, :]", "mask = (column < width)[None, :]"),
+    ("convolution", "& (top + down < H) &", "&"),
+    ("convolution", "(y >= 0) & (y < H) & (z >= 0)", "(y < H) & (z >= 0)"),
+    ("convolution", "inside, known = example < lot, n < R", "inside, known = example <= lot, n < R"),
+    ("convolution", "inside, known = example < lot, n < C", "inside, known = example < lot, n <= C"),
+    ("convolution", "(y < OH * POOL) & (z < OW * POOL)", "(z < OW * POOL)"),
+    ("convolution", "inside & (y < OH) & (z < OW)", "inside & (z < OW)"),
+    ("convolution", "(pools < lot * (OH * OW))[:, None] & known[None, :]", "known[None, :]"),
+    ("convolution", "mask=(k < K)[:, None] & known[None, :]", "mask=known[None, :]"),
+    ("gradients", "wanted = inside[:, None] & (o < R)[None, :]", "wanted = inside[:, None]"),
+    ("gradients", "seen = inside[:, None] & (k < K)[None, :]", "seen = (k < K)[None, :]"),
+    ("gradients", "mask=one < lot, other=0.0", "mask=one <= lot, other=0.0"),
+    ("gradients", "known = column < width", "known = column <= width"),
+    ("gradients", "summed, mask=o < R)", "summed, mask=o <= R)"),
+    ("normalisation", "inside = p < P", "inside = p <= P"),
+)
+"""Module, what is in it, and what is put in its place."""
+
+
+def changed(name: str, before: str, after: str, folder: Path) -> ModuleType:
+    """A module of kernels with a fault in it."""
+    source = (ROOT / "src" / "honestdp" / "kernels" / f"{name}.py").read_text()
+    if before not in source:
+        raise LookupError(f"{before!r} is not in kernels/{name}.py any more: plant another fault")
+    file = folder / f"planted_{name}_{abs(hash((before, after)))}.py"
+    file.write_text(source.replace(before, after))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def as_seen(name: str, module: Any) -> str | None:
+    """What guarded memory says of it, or None."""
+    from kernel_bounds import convolutions, norms, passes
+    from tests.kernels.guarded import OutsideError, guarded
+
+    if name in _OWN:  # and not those of other modules that it hands on
+        module = SimpleNamespace(**{each: getattr(module, each) for each in _OWN[name]})
+    work = {"fused": passes, "normalisation": norms}.get(name, convolutions)
+    for number in TRIES:
+        try:
+            with guarded():
+                work(random.Random(number), module)
+        except OutsideError as outside:
+            return f"in shape {number}: {outside}"
+    return None
+
+
+_OWN = {"convolution": ("forward", "back", "unpool"), "gradients": ("square_norms", "sum_rows", "weighted_sum")}
+
+
+def main() -> int:
+    unseen = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, before, after in FAULTS:
+            said = as_seen(name, changed(name, before, after, Path(folder)))
+            unseen += said is None
+            print(f"{'NOT SEEN' if said is None else 'seen'}: {name}: {before} -> {after}: {said}", flush=True)
+    return min(1, unseen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
