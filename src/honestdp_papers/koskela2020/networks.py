@@ -179,13 +179,13 @@ def _noiseless(parts: Finished) -> list[Claim]:
         return []
     kept = accuracy(parts, part_name(MNIST, NOISELESS, 0.0))[:, :, -1]
     found = jackknifed([kept[:, 1:]], lambda means: float(means[0].max()))
-    near = found.above(PRINTED_NOISELESS - NEAR)
+    near = Measured(found.value - PRINTED_NOISELESS, found.error).within(NEAR)
     return [
         judged(
             "Without noise the network reaches around 96 % on MNIST",
             [near],
-            f"{found.value:.1f} ± {found.error:.1f} at the best step size of DP-Adam (agrees from {PRINTED_NOISELESS - NEAR:g} "
-            f"on); {kept[:, 0].mean():.1f} by ADADP, whose error has no noise to hold it back",
+            f"{found.value:.1f} ± {found.error:.1f} at the best step size of DP-Adam (agreeing within {NEAR:g} of "
+            f"{PRINTED_NOISELESS:g}); {kept[:, 0].mean():.1f} by ADADP, whose error has no noise to hold it back",
             kind="numbers",
         )
     ]
@@ -200,7 +200,7 @@ def _insensitive(parts: Finished, task: Task, quick: bool) -> list[Claim]:
     last = accuracy(parts, part_name(task, "starts", TUNED_AT))[:, :, -1]
     apart = float(eta.max() / eta.min() - 1)
     ends = [jackknifed([last], lambda means, i=i: float(means[0][i] - means[0].mean())) for i in range(len(STARTS))]  # type: ignore[misc]
-    cases = [end.above(-COMPETITIVE) for end in ends]
+    cases = [end.within(COMPETITIVE) for end in ends]
     return [
         judged(
             f"ADADP finds its step size within the first epoch, whatever eta0 is ({task.title})",
@@ -211,7 +211,7 @@ def _insensitive(parts: Finished, task: Task, quick: bool) -> list[Claim]:
         judged(
             f"The results are insensitive to eta0 ({task.title})",
             cases,
-            f"at most {COMPETITIVE:g} points below their mean in {counted(cases)} starts: "
+            f"within {COMPETITIVE:g} points of their mean in {counted(cases)} starts: "
             + ", ".join(f"{end} (eta0 {start:g})" for end, start in zip(ends, STARTS, strict=True)),
         ),
     ]
