@@ -22,14 +22,19 @@ UNKNOWN = "one training of each candidate, so that ± 0.0 stands for an error th
 
 @dataclass(frozen=True)
 class Measured:
-    """A number and its standard error; the error of a single training is not known, and told as 0."""
+    """A number and its standard error; the error of a single training is not known, and told as 0.
+
+    Where some repeats diverged and the number hangs on which, the error is infinite, and nothing can be told.
+    """
 
     value: float
     error: float
 
     def above(self, limit: float) -> bool | None:
         """Whether it is; None where that cannot be told."""
-        return None if abs(self.value - limit) < ERRORS * self.error else self.value > limit
+        if not math.isfinite(self.error) or abs(self.value - limit) < ERRORS * self.error:
+            return None
+        return self.value > limit
 
     def at_most(self, limit: float) -> bool | None:
         above = self.above(limit)
@@ -58,7 +63,7 @@ def accuracy(parts: Finished, name: str) -> Array:
 def jackknifed(groups: Sequence[Array], number: Callable[[Sequence[Array]], float]) -> Measured:
     """A number of the means over the repeats of independent groups, each `[repeats, ...]`."""
     means = [group.mean(axis=0) for group in groups]
-    variance = 0.0
+    value, variance = float(number(means)), 0.0
     for place, group in enumerate(groups):
         count = len(group)
         without = [
@@ -66,9 +71,11 @@ def jackknifed(groups: Sequence[Array], number: Callable[[Sequence[Array]], floa
             for i in range(count)
             if count > 1
         ]
-        if without:
+        if not np.isfinite([value, *without]).all():
+            variance += 0.0 if all(one == value for one in without) else math.inf
+        elif without:
             variance += (count - 1) / count * float(np.square(np.array(without) - np.mean(without)).sum())
-    return Measured(float(number(means)), math.sqrt(variance))
+    return Measured(value, math.sqrt(variance))
 
 
 def counted(cases: Sequence[bool | None]) -> str:

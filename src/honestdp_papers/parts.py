@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from honestdp.checks import HonestdpError
 from honestdp.files import replace_file
 from honestdp_papers.version import digest_of, files_of
 
@@ -132,25 +133,49 @@ def make_all(
     device: str,
     *,
     seconds: float | None = None,
+    within: float | None = None,
     keep_stale: bool = False,
     tell: Callable[[str, float, float], None] = lambda name, done, total: None,
+    refused: Callable[[str, HonestdpError], None] | None = None,
 ) -> bool:
     """Do every part that is not done, and say whether all are. No part is begun after `seconds`.
 
+    within: seconds after which nothing may be running: a part that would not be over by then is left out, and smaller ones after
+    it are made. How long a part takes is told by its weight and by how much longer the parts before it took than theirs.
     keep_stale: leave parts as they are that other code made. tell: called with a part's name, the work done so far and all work
-    of this call.
+    of this call. refused: called with a part that cannot be made, and why; the others are made all the same.
     """
     enough = (DONE, STALE) if keep_stale else (DONE,)
     todo = [part for part in parts if state(part, folder) not in enough]
-    total, done, began = sum(part.weight for part in todo), 0.0, time.monotonic()
+    total, done, began, left_out = sum(part.weight for part in todo), 0.0, time.monotonic(), False
     for part in todo:
-        if seconds is not None and time.monotonic() - began > seconds:
+        spent = time.monotonic() - began
+        if seconds is not None and spent > seconds:
             return False
+        if within is not None and spent + expected(part.weight, spent, done) > within:
+            left_out = True
+            continue
         before, weight = done, part.weight
         tell(part.name, before, total)
-        make(part, folder, device, lambda f, p=part, b=before, w=weight: tell(p.name, b + f * w, total))  # type: ignore[misc]
+        try:
+            make(part, folder, device, lambda f, p=part, b=before, w=weight: tell(p.name, b + f * w, total))  # type: ignore[misc]
+        except HonestdpError as error:
+            if refused is None:
+                raise
+            refused(part.name, error)
+            left_out = True
+            continue
         done += weight
-    return True
+    return not left_out
+
+
+_STARTS = 20.0
+"""Seconds that the first part of a process takes longer than its weight, to compile and to try its model."""
+
+
+def expected(weight: float, spent: float, done: float) -> float:
+    """The seconds of a part, where parts of the weight `done` took the seconds `spent`; never fewer than its weight."""
+    return weight * max(1.0, (spent - _STARTS) / done) if done > 0 else _STARTS + weight
 
 
 def write_whole(file: Path, raw: bytes) -> None:

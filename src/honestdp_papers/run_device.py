@@ -3,8 +3,8 @@
     python -m honestdp_papers.run_device mohapatra2022/figure4 --out results/papers --device cuda
 
 The files go to OUT/mohapatra2022/parts. `honestdp papers run mohapatra2022/figure4 --out OUT`, on a machine with everything
-installed, finds them there and makes the figure. Run again to go on where it stopped; what cannot be done is one line and exit
-code 2. Exit code 1: the GPU was lost to the process, and the same again goes on; 3: `--seconds` were over.
+installed, finds them there and makes the figure. Run again to go on where it stopped; a part that cannot be made is one line and
+exit code 2, and the others are made. Exit code 1: the GPU was lost to the process, and the same again goes on; 3: time was up.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--keep-stale", action="store_true", help="leave parts as they are that other code made")
     parser.add_argument("--seconds", type=float, help="begin no part after so long")
+    parser.add_argument(
+        "--within",
+        type=float,
+        help="be over after so long: leave out parts that would take longer, by what others took",
+    )
     parser.add_argument("--list", action="store_true", help="show the parts and whether they are done")
     try:
         return _made(parser.parse_args(arguments))
@@ -74,9 +79,25 @@ def _made(chosen: argparse.Namespace) -> int:
         print(f"{whole:.0f} s{f' and {flops:.1e} FLOP' if flops else ''} on a large GPU in all, roughly")
         return 0
     check_device(chosen.device)
+    failed: list[str] = []
+
+    def refused(name: str, error: HonestdpError) -> None:
+        failed.append(name)
+        print(f"run_device: {name} cannot be made: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+
     finished = make_all(
-        list(parts.values()), folder, chosen.device, seconds=chosen.seconds, keep_stale=chosen.keep_stale, tell=Lines()
+        list(parts.values()),
+        folder,
+        chosen.device,
+        seconds=chosen.seconds,
+        within=chosen.within,
+        keep_stale=chosen.keep_stale,
+        tell=Lines(),
+        refused=refused,
     )
+    if failed:
+        print(f"{len(failed)} parts cannot be made; the others that there was time for are done", flush=True)
+        return 2
     print("all parts are done" if finished else "stopped in time; run again to go on", flush=True)
     return 0 if finished else 3
 

@@ -177,7 +177,9 @@ def test_what_no_training_is_there_for_cannot_be_told() -> None:
     assert "Granularities here: 7." in outcome.notes[0]
     lone = {name: kept for name, kept in parts.items() if name.endswith("Online")}
     assert set(verdicts(figures.figure3(lone, False), SENTENCE).values()) == {UNTOLD}
-    assert len(verdicts(tables.table2(lone, False), NUMBERS)) == 4
+    table = tables.table2(lone, False)
+    assert len(verdicts(table, NUMBERS)) == 4
+    assert any("5: 5. " in note and "Granularities here: 7." in note for note in table.notes)
 
 
 def test_the_misprinted_step_size_means_the_products_around_it() -> None:
@@ -222,6 +224,20 @@ def test_a_cell_that_is_printed_as_diverged_is_judged_as_the_figure_is_and_by_no
         assert next(verdict for claim, verdict in told.items() if claim.startswith(figure)) == wanted
     one = first_seed(parts)
     assert set(verdicts(figures.figure4(one, False), SENTENCE).values()) == {UNTOLD}
+
+
+@pytest.mark.usefixtures("constant")
+def test_a_candidate_that_diverges_with_every_seed_is_not_the_best_and_with_some_cannot_be_told() -> None:
+    best = as_printed(FASHION, {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03})
+    best[ONLINE][2.0] = ((1.467,), float("nan"))
+    parts = planted(FASHION, best, others=0.1)
+    cell = "rho 1.467 is best: Online at epsilon 2 (Fashion-MNIST)"
+    assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == FAILS
+    best[ONLINE][2.0] = ((1.467,), 0.02)
+    parts = planted(FASHION, best, others=0.1)
+    place = 7 + 4  # the second epsilon's fifth step size
+    parts["fashion/k7/seeds0-4/Online"]["error"][0, place] = np.inf
+    assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == UNTOLD
 
 
 @pytest.mark.usefixtures("constant")

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from honestdp.checks import HonestdpError
 from honestdp_papers import parts as parts_module
 from honestdp_papers import version
-from honestdp_papers.parts import Arrays, Part, Tell, changed, file_of, is_done, make_all, read, state
+from honestdp_papers.parts import Arrays, Part, Tell, changed, expected, file_of, is_done, make_all, read, state
 
 
 class Work:
@@ -162,6 +163,37 @@ def test_no_part_is_begun_after_the_time_is_up(tmp_path: Path) -> None:
     work = Work()
     assert not make_all([work.part(name) for name in "abc"], tmp_path, "cpu", seconds=-1)
     assert work.done == []
+
+
+def test_a_part_that_would_not_be_over_in_time_is_left_out_and_a_smaller_one_is_made(tmp_path: Path) -> None:
+    work = Work()
+    parts = [replace(work.part(name), weight=weight) for name, weight in (("a", 5.0), ("b", 500.0), ("c", 6.0))]
+    assert not make_all(parts, tmp_path, "cpu", within=100)
+    assert work.done == ["a", "c"]
+    assert make_all(parts, tmp_path, "cpu", within=600)
+    assert work.done == ["a", "c", "b"]
+
+
+def test_how_long_a_part_takes_is_told_by_those_before_it() -> None:
+    assert expected(10.0, spent=0.0, done=0.0) > 10.0  # the first compiles
+    assert expected(10.0, spent=70.0, done=50.0) == 10.0
+    assert expected(10.0, spent=120.0, done=50.0) == 20.0
+    assert expected(10.0, spent=30.0, done=50.0) == 10.0  # quicker parts promise nothing
+
+
+def test_a_part_that_is_refused_keeps_no_other_from_being_made(tmp_path: Path) -> None:
+    work, told = Work(), []
+
+    def refused(device: str, tell: Tell) -> Arrays:
+        raise HonestdpError("model must be another")
+
+    parts = [work.part("a"), replace(work.part("b"), work=refused), work.part("c")]
+    assert not make_all(parts, tmp_path, "cpu", refused=lambda name, error: told.append((name, str(error))))
+    assert work.done == ["a", "c"]
+    assert told == [("b", "model must be another")]
+    assert not file_of(parts[1], tmp_path).exists()
+    with pytest.raises(HonestdpError):
+        make_all(parts, tmp_path, "cpu")
 
 
 def test_progress_counts_the_work_that_is_left(tmp_path: Path) -> None:

@@ -75,13 +75,15 @@ def compared(parts: Finished, task: Task, quick: bool) -> Compared:
     return Compared(task, cases, plain_scores(parts, task, quick), quick)
 
 
-def notes_of(here: Compared) -> list[str]:
-    task, seeds = sized(here.task, here.quick), {s.seeds for scores in here.cases.values() for s in scores.values()}
+def notes_of(here: Compared, trained: Sequence[Scores] = (), at: Sequence[int] = ()) -> list[str]:
+    """trained, at: trainings that are shown and their granularities, where these are not the cases."""
+    task = sized(here.task, here.quick)
+    seeds = {s.seeds for s in trained or [s for scores in here.cases.values() for s in scores.values()]}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{min(seeds, default=0)}"
     notes = [
         f"Seeds that are trained, of the paper's {SEEDS}: {count}. ± is one standard error over them, and in full size nothing "
         "is decided by one seed. Granularities here: "
-        + (", ".join(sorted({str(k) for k, _ in here.cases})) or "none")
+        + (", ".join(sorted({str(k) for k in at or [k for k, _ in here.cases]})) or "none")
         + ".",
         f"As in the paper the whole test set is looked at every {EVERY} steps, the best look stands for a training and the best "
         f"candidate for a method: no budget covers that. The last iterate beside it is what (epsilon, {DELTA:g}) covers, but for "

@@ -172,7 +172,7 @@ def _table(parts: Finished, task: Task, quick: bool) -> Outcome:
         claims,
         {"best": numbers},
         [Table(title, header, rows)],
-        [note, *extra, *notes_of(all_methods(parts, task, quick))],
+        [note, *extra, *notes_of(all_methods(parts, task, quick), [cell.scores for cell in cells], [k])],
     )
 
 
