@@ -15,7 +15,7 @@ from honestdp.federated import AdaptiveClient
 from honestdp.gradients.layout import layout_of
 from honestdp.optimizers import ADADP, SGD, Adam, Rule
 from honestdp_papers.claims import FAILS, HOLDS, UNTOLD
-from honestdp_papers.koskela2020 import FEDERATED, federated, federation
+from honestdp_papers.koskela2020 import FEDERATED, federated, federated_figures, federation
 from honestdp_papers.koskela2020.federation import FULL, QUICK, THIRD, part_name
 from honestdp_papers.koskela2020.page import settings
 
@@ -189,14 +189,25 @@ def test_the_full_size_is_cut_into_parts_that_every_figure_shares() -> None:
     assert {part.name for part in FEDERATED[2].parts(False)} < set(every)
 
 
-def test_a_figure_is_drawn_of_each(tmp_path: Any) -> None:
-    parts = made_up(True, AS_IN_THE_PAPER)
+def test_a_figure_is_drawn_of_each(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each says in every title that it is not private: a figure is shown without the page beside it."""
+    parts, name_axes = made_up(True, AS_IN_THE_PAPER), federated_figures.named
+    titles: list[str] = []
+
+    def noted(axes: Any, title: str, *more: Any) -> None:
+        titles.append(title)
+        name_axes(axes, title, *more)
+
+    monkeypatch.setattr(federated_figures, "named", noted)
     for item in FEDERATED:
         outcome = item.finish(parts, True)
         assert "NOT PRIVATE" in " ".join(outcome.notes)
         assert outcome.draw is not None
         outcome.draw(tmp_path / f"{item.name}.png")
         assert (tmp_path / f"{item.name}.png").stat().st_size > 5000
+        assert titles
+        assert all("NOT PRIVATE" in title for title in titles)
+        titles.clear()
 
 
 def test_step_sizes_are_said_to_run_away_where_they_do() -> None:

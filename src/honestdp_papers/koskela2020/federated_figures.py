@@ -11,6 +11,8 @@ from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
 
 COLOUR = {"ADADP": COLOURS["ADADP"], "SGD": COLOURS["DPSGD"], "Adam": COLOURS["DPAdam"]}
+UNPROTECTED = "NOT PRIVATE"
+"""In every title: a figure is shown without the page beside it."""
 Curves = dict[str, tuple[str, Array]]
 """Label -> method and accuracies `[repeats, looks]`."""
 
@@ -34,7 +36,7 @@ def draw_levels(file: Path, *, parts: Finished, quick: bool) -> None:
                 )
         named(
             axes[0][0],
-            f"{world(quick).title}: after the last round",
+            f"{world(quick).title}: after the last round; {UNPROTECTED}",
             "% of the images dealt out at random",
             "test accuracy, %",
         )
@@ -57,7 +59,7 @@ def draw_sizes(file: Path, *, parts: Finished, quick: bool) -> None:
                     label=method,
                 )
             logarithmic(one.xaxis)
-            named(one, f"{level} % random", "step size (ADADP: the first)", "test accuracy, %")
+            named(one, f"{level} % random; {UNPROTECTED}", "step size (ADADP: the first)", "test accuracy, %")
         axes[0][0].legend(fontsize=8, frameon=False)
 
 
@@ -71,5 +73,5 @@ def draw_rounds(file: Path, *, curves: Curves, seen: Array, title: str) -> None:
             one.fill_between(
                 seen, values.min(axis=0), values.max(axis=0), color=COLOUR[method], alpha=0.12, linewidth=0
             )
-        named(one, f"{title}; band: the runs", "rounds", "test accuracy, %")
+        named(one, f"{title}; band: the runs; {UNPROTECTED}", "rounds", "test accuracy, %")
         one.legend(fontsize=8, frameon=False)
