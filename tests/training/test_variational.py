@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 import honestdp
 from honestdp import GaussianDraw, LogLikelihood
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import per_example
+from honestdp.gradients import RefusedModel, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
 from honestdp.gradients.prepared import Prepared
@@ -126,6 +127,20 @@ def test_a_model_that_draws_and_mixes_is_refused() -> None:
         gradients_of(model, X[:6])
 
 
+class ByNumpy(nn.Module):
+    """Draws that follow from no seed of a training."""
+
+    def forward(self, mean: Tensor, scale: Tensor) -> Tensor:
+        return mean + scale * torch.from_numpy(np.random.default_rng().normal(size=2)).float()
+
+
+def test_a_model_that_draws_by_numpy_is_told_so() -> None:
+    """It was told that it mixes examples, and to take GroupNorm."""
+    with pytest.raises(RefusedModel, match=r"same examples changed when .* numpy.*honestdp.GaussianDraw") as refused:
+        honestdp.train(Centre(ByNumpy()), X, run=RUN, optimizer=RULE, delta=1e-5)
+    assert "GroupNorm" not in str(refused.value)
+
+
 def test_draws_follow_from_the_seed_of_the_training_and_move_no_other() -> None:
     """The same whatever the user's generator does; and the user's goes on as if nothing had been drawn."""
     model = Autoencoder()
@@ -233,6 +248,14 @@ def test_a_search_is_scored_by_the_log_likelihood_of_held_out_records() -> None:
 def test_a_search_without_labels_asks_for_the_range_of_a_score() -> None:
     with pytest.raises(InvalidArgument, match=r"honestdp\.LogLikelihood\(low=, high=\)"):
         tuned(metric=None)
+
+
+def test_accuracy_of_records_without_labels_is_refused_and_the_way_out_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"has no labels.*honestdp.LogLikelihood\(low=, high=\)"):
+        honestdp.tune(
+            lambda: Centre(), X, budget=honestdp.Budget(2.0, 1e-4), optimizer="sgd", space={"lr": [0.5], "clip": 1.0}, lot=10,
+            steps=6, metric=honestdp.Accuracy(),
+        )  # fmt: skip
 
 
 def test_an_output_that_is_no_log_likelihood_is_refused_before_a_record_is_read() -> None:

@@ -181,6 +181,9 @@ def aligned(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs `[n, classes, ...]` and labels `[n, ...]` of the same further dimensions. Labels `[n, 1, ...]` and outputs `[n]`
     are understood; what would have to be broadcast is refused.
     """
+    if y.dim() > 1 and 0 in y.shape[1:]:
+        wanted = "another than accuracy where a record has no labels: honestdp.LogLikelihood(low=, high=)"
+        raise InvalidArgument("metric", "accuracy", wanted)
     if output.dim() == 1:
         output = output[:, None]
     if y.dim() == output.dim() and y.shape[1] == 1:

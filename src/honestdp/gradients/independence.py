@@ -33,6 +33,11 @@ _FIRST_DIMENSION = (
     "The first dimension belongs to the examples; attention and recurrent layers need batch_first=True, and statistics over the "
     "lot need GroupNorm or LayerNorm in their place: honestdp.fix(model, x) puts them there"
 )
+_OTHERWISE = (
+    "a function of its inputs and of torch's random numbers: the output for the same examples changed when they were asked for "
+    "again. What draws by numpy, by Python's random or by a generator of its own, or keeps something outside of the module, is "
+    "not taken: draw by honestdp.GaussianDraw, or by torch.randn"
+)
 _ALL = slice(None)
 _SIZE = "which is not the output it has in another lot. strict=True gives every example to the model by itself"
 
@@ -197,6 +202,8 @@ def _refuse_moving(ask: Asked, base: Tensor, rows: Tensor, other: int, *, first:
     """Refuse the model if outputs of the others change where the first or the last example becomes `other`, a row of the pool."""
     moved, rest = _with(rows, 0 if first else -1, other), slice(1, None) if first else slice(None, -1)
     if not same(base[rest], ask(moved)[rest]):
+        if not same(base, ask(rows)):
+            raise RefusedModel(described("", ask.probe.model), _OTHERWISE)
         why = f"the output for one example changed when another example did. {_FIRST_DIMENSION}"
         raise ask.refusal(why, rows, moved, rest, rest)
 
