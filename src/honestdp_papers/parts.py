@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from honestdp.checks import HonestdpError
 from honestdp.files import replace_file
 from honestdp_papers.version import digest_of, files_of
 
@@ -136,14 +135,15 @@ def make_all(
     within: float | None = None,
     keep_stale: bool = False,
     tell: Callable[[str, float, float], None] = lambda name, done, total: None,
-    refused: Callable[[str, HonestdpError], None] | None = None,
+    refused: Callable[[str, Exception], None] | None = None,
 ) -> bool:
     """Do every part that is not done, and say whether all are. No part is begun after `seconds`.
 
     within: seconds after which nothing may be running: a part that would not be over by then is left out, and smaller ones after
     it are made. How long a part takes is told by its weight and by how much longer the parts before it took than theirs.
     keep_stale: leave parts as they are that other code made. tell: called with a part's name, the work done so far and all work
-    of this call. refused: called with a part that cannot be made, and why; the others are made all the same.
+    of this call. refused: called with a part that cannot be made, and why; the others are made all the same,
+    unless it raises.
     """
     enough = (DONE, STALE) if keep_stale else (DONE,)
     todo = [part for part in parts if state(part, folder) not in enough]
@@ -159,7 +159,7 @@ def make_all(
         tell(part.name, before, total)
         try:
             make(part, folder, device, lambda f, p=part, b=before, w=weight: tell(p.name, b + f * w, total))  # type: ignore[misc]
-        except HonestdpError as error:
+        except Exception as error:
             if refused is None:
                 raise
             refused(part.name, error)

@@ -15,6 +15,7 @@ import gc
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -81,8 +82,12 @@ def _made(chosen: argparse.Namespace) -> int:
     check_device(chosen.device)
     failed: list[str] = []
 
-    def refused(name: str, error: HonestdpError) -> None:
+    def refused(name: str, error: Exception) -> None:
+        if is_lost(error):
+            raise error
         failed.append(name)
+        if not isinstance(error, HonestdpError | OSError):  # a fault of ours: where it is
+            traceback.print_exception(error)
         print(f"run_device: {name} cannot be made: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
 
     finished = make_all(
