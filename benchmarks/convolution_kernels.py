@@ -1,7 +1,7 @@
 """The GPU kernels of convolutions against tensor operations, and the times of their tiles.
 
-    python benchmarks/convolution_kernels.py [cuda]
-    python benchmarks/convolution_kernels.py cuda --tune [A2 R1 ...] [--json tiles.json]   # a line as soon as it is known
+    python benchmarks/convolution_kernels.py [cuda] [--share 0/8]         # of the cases, every eighth from the first
+    python benchmarks/convolution_kernels.py cuda --tune [A2 R1 norms ...] [--json tiles.json]   # a line as soon as it is known
 
 Times are microseconds a run of 40 runs with room for 329 examples each; beside them the TFLOP/s, and the time that the numbers
 which must be read and written take at 4 TB/s. All tiles are compiled first, by as many processes as there are cores.
@@ -44,6 +44,15 @@ CASES: dict[str, dict[str, Any]] = {
         "products": (32, 16, 16, 4, 0),
         "gradients": (16, 64, 16, 4, 1, 1, 3),
     },
+    "nine at once": {"size": (16, 7, 7, 16), "kernel": (3, 3), "pool": 2, "kept": (16, 16, 16, 1, 1, 2, 1)},
+    "nine at once, padding and stride": {
+        "size": (32, 7, 8, 24),
+        "kernel": (3, 3),
+        "padding": (1, 1),
+        "stride": (2, 1),
+        "bias": False,
+        "kept": (16, 16, 32, 1, 1, 2, 1),
+    },
     "padding, channels first": {"size": (16, 7, 7, 8), "kernel": (3, 3), "padding": (1, 1), "last": False},
     "a stride, without bias": {
         "size": (3, 9, 8, 7),
@@ -55,26 +64,28 @@ CASES: dict[str, dict[str, Any]] = {
     "dilation": {"size": (16, 9, 9, 16), "kernel": (4, 4), "stride": (2, 2), "dilation": (2, 1), "padding": (2, 1)},
     "a pool of four": {"size": (1, 12, 12, 4), "kernel": (3, 3), "pool": 4, "last": False},
 }
-"""size: channels, height, width and rows; products and gradients: tiles, where not the usual ones."""
+"""size: channels, height, width and rows; products, gradients and kept: tiles, where not the usual ones."""
 
 
-def compare(device: torch.device) -> str:
-    """Every kernel against its reference, with all digits and in TensorFloat-32; an AssertionError names the case."""
+def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
+    """Every kernel against its reference, with all digits and in TensorFloat-32; an AssertionError names the case.
+
+    share: of the cases, in each precision one, every `of`-th.
+    """
     from honestdp.kernels import convolution, normalisation
     from honestdp.kernels.agreement import disagreements
 
     for kind, module in (("normalisation", normalisation), ("convolution", convolution)):
-        wrong = disagreements(kind, module, device)
+        wrong = [] if share else disagreements(kind, module, device)
         assert not wrong, f"as the engine tries them: {'; '.join(wrong)}"
-    for name, case in CASES.items():
-        for precision, tolerance in (("highest", 1e-5), ("high", 5e-3)):
-            if precision == "high" and device.type == "cpu":
-                continue  # the interpreter has one precision
-            torch.set_float32_matmul_precision(precision)
-            try:
-                _compare(name, device, tolerance, **case)
-            finally:
-                torch.set_float32_matmul_precision("highest")
+    # The interpreter has one precision.
+    precisions = (("highest", 1e-5), ("high", 5e-3))[: 1 if device.type == "cpu" else 2]
+    for name, (precision, tolerance) in list(itertools.product(CASES, precisions))[share::of]:
+        torch.set_float32_matmul_precision(precision)
+        try:
+            _compare(name, device, tolerance, **CASES[name])
+        finally:
+            torch.set_float32_matmul_precision("highest")
     return "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; GroupNorm"
 
 
@@ -82,7 +93,7 @@ def _compare(
     name: str, device: torch.device, tolerance: float, *, size: tuple[int, ...], kernel: tuple[int, int],
     stride: tuple[int, int] = (1, 1), padding: tuple[int, int] = (0, 0), dilation: tuple[int, int] = (1, 1),
     pool: int = 1, last: bool = True, bias: bool = True, runs: int = 2, lot: int = 3,
-    products: tuple[int, ...] | None = None, gradients: tuple[int, ...] | None = None,
+    products: tuple[int, ...] | None = None, gradients: tuple[int, ...] | None = None, kept: tuple[int, ...] | None = None,
 ) -> None:  # fmt: skip
     from tests.kernels import plain_convolution as plain
 
@@ -131,21 +142,24 @@ def _compare(
     squares, _ = plain.square_norms(x, grad, which, shape, runs=runs, bias=bias, keep=False)
     settings = {"bias": bias, "dtype": torch.float64}
     total, moved = plain.weighted_sum(x, grad, which, weights, shape, **settings)
+    slopes, picks, bare = put[1], chosen, shape
+    if kept is not None and chosen is not None:  # of a gradient that was spread out
+        slopes, picks, bare = convolution.unpool(slopes, chosen, shape), None, shape._replace(pool=1)
     for keep, dtype in itertools.product((False, True), (torch.float32, torch.float64)):
-        own, kept = convolution.square_norms(
-            put[0], put[1], chosen, shape, runs=runs, bias=bias, keep=keep, tiles=gradients
-        )
+        tiles = kept if keep and kept is not None else gradients
+        own, rows = convolution.square_norms(put[0], slopes, picks, bare, runs=runs, bias=bias, keep=keep, tiles=tiles)
         near(own, squares, "square_norms")
         settings["dtype"] = dtype
         if keep:
-            sums = convolution.sum_rows(kept, put[4], shape, **settings)
+            sums = convolution.sum_rows(rows, put[4], shape, **settings)
         else:
             sums = convolution.weighted_sum(put[0], put[1], chosen, put[4], shape, **settings)
             _bounds(convolution, put, chosen, shape, own, bias)
         near(sums[0], total, "the sum")
         if bias:
             near(sums[1], moved, "the sum of the bias")
-    _padded(convolution, put, chosen, shape, products, gradients)
+    if products is not None or kept is not None or stride != (1, 1):
+        _padded(convolution, put, chosen, shape, products, kept or gradients)
 
 
 def _padded(
@@ -174,7 +188,8 @@ def _padded(
         for (x, grad, flat), few in (([*put[:2], flat], {}), (spoilt, {"counts": counts}))
     ]
     assert all(torch.equal(one[wanted], other[wanted]) for one, other in zip(*made, strict=True)), "examples are mixed"
-    assert not made[1][-2][~wanted].any(), "the norm of what is not wanted"
+    for norms in made[1][-2], made[1][-4]:
+        assert not norms[~wanted].any(), "the norm of what is not wanted"
 
 
 def _bounds(convolution: Any, put: list[Tensor], chosen: Tensor | None, shape: Any, own: Tensor, bias: bool) -> None:
@@ -218,6 +233,9 @@ def gradient_tries(rows: int, columns: int) -> list[Tiles]:
         k = power(columns, k)
         turns = -(-columns // k)
         tries += [(power(rows, 64), k, p, w, s, f, t) for t in {1, turns if s == 1 else 1}]
+    if columns % 144 == 0:  # nine parts of 16 or 32 channels at once
+        each = ((32, 1, 1), (64, 1, 1), (32, 2, 1), (64, 2, 1), (32, 1, 2))
+        tries += [(o, 16, p, w, s, 2, 1) for o in (16, 32)[: 1 if rows <= 16 else 2] for p, w, s in each]
     return list(dict.fromkeys(tries))
 
 
@@ -266,12 +284,23 @@ def _jobs(name: str, *, runs: int, lot: int) -> Iterator[tuple[str, Any, list[Ti
             yield "back-of-pool", back_of_pool, product_tries(rows, channels), flop, 2 * read + small
 
 
-def _compile(names: list[str], share: int, of: int) -> None:
+WHAT = ("forward", "back", "norms", "norms-of-pool", "back-of-pool")
+
+
+def _wanted(words: list[str]) -> tuple[list[str], list[str]]:
+    """The layers and what is done that are named, all where none is."""
+    names, what = ([word for word in words if (word in WHAT) == done] for done in (False, True))
+    return names or list(LAYERS), what or list(WHAT)
+
+
+def _compile(words: list[str], share: int, of: int) -> None:
     """Compile every `of`-th kernel: what is compiled is kept on the disk, where others find it."""
     torch.set_float32_matmul_precision("high")
-    number = 0
+    number, (names, wanted) = 0, _wanted(words)
     for name in names:
-        for _, job, tries, _, _ in _jobs(name, runs=1, lot=LOT):
+        for what, job, tries, _, _ in _jobs(name, runs=1, lot=LOT):
+            if what not in wanted:
+                continue
             for tiles in [None, *tries]:
                 number += 1
                 if number % of == share:
@@ -279,19 +308,22 @@ def _compile(names: list[str], share: int, of: int) -> None:
                         job(tiles)
 
 
-def tune(names: list[str], json_file: str | None) -> None:
+def tune(words: list[str], json_file: str | None) -> None:
     """Microseconds per run of every kernel by its tiles, those in use and the best four, layer by layer."""
     torch.set_float32_matmul_precision("high")
+    names, wanted = _wanted(words)
     of = max(1, (os.cpu_count() or 2) - 1)
     began = time.perf_counter()
     command = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "cuda", "--compile"]
-    workers = [subprocess.Popen([*command, f"{share}/{of}", *names]) for share in range(of)]
+    workers = [subprocess.Popen([*command, f"{share}/{of}", *words]) for share in range(of)]
     for worker in workers:
         worker.wait()
     print(f"compiled in {time.perf_counter() - began:.0f} s", flush=True)
     found: dict[str, Any] = {}
     for name in names:
         for what, job, tries, flop, size in _jobs(name, runs=RUNS, lot=LOT):
+            if what not in wanted:
+                continue
             usual = _clock(job, None) / RUNS
             times = sorted((_clock(job, tiles) / RUNS, tiles) for tiles in tries)
             best = " ".join(f"{t:.1f} {list(tiles)}" for t, tiles in times[:4])
@@ -327,9 +359,11 @@ def main(words: list[str]) -> None:
         share, of = words[words.index("--compile") + 1].split("/")
         _compile(words[words.index("--compile") + 2 :], int(share), int(of))
     elif "--tune" in words:
-        tune(words[words.index("--tune") + 1 :] or list(LAYERS), json_file)
+        tune(words[words.index("--tune") + 1 :], json_file)
     else:
-        print(compare(torch.device(words[0] if words else "cpu")))
+        share, of = words[words.index("--share") + 1].split("/") if "--share" in words else ("0", "1")
+        named = [word for word in words[:1] if word != "--share"]
+        print(compare(torch.device(named[0] if named else "cpu"), int(share), int(of)))
 
 
 if __name__ == "__main__":

@@ -177,7 +177,8 @@ def use_tiles(file: Path) -> None:
         channels, height, _, rows, pad, _ = LAYERS[name]
         best, its_tiles = found["times"][0]
         if best < found["now"]:
-            tiles.MEASURED[what, channels, rows, height + 2 * pad - 2] = tuple(its_tiles)
+            of_kept = what == "norms" and its_tiles[5] == tiles.BY_TAPS
+            tiles.MEASURED["kept" if of_kept else what, channels, rows, height + 2 * pad - 2] = tuple(its_tiles)
 
 
 def main() -> None:

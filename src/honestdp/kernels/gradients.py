@@ -13,7 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from honestdp.kernels import Shape
-from honestdp.kernels.tiles import gradient_tiles, precision, settings
+from honestdp.kernels.taps import programs, square_norms_by_taps, takes
+from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, precision, settings
 
 _SHARE = 32
 """Examples of a run that one program makes and adds up."""
@@ -187,14 +188,19 @@ def square_norms(
     With `keep` also these gradients, `[runs, lot, numbers]`, as `sum_rows` takes them.
     counts: `[runs]`, how many examples of each run are wanted; the norms of the others are 0, and what is kept of them anything.
     """
-    o, k, p, warps, stages, flip, turns = tiles or gradient_tiles(shape)
-    each = triton.cdiv(shape.rows, o) * triton.cdiv(shape.columns, k * turns)
+    o, k, p, warps, stages, flip, turns = tiles or (kept_tiles(shape) if keep else gradient_tiles(shape))
+    by_taps = flip == BY_TAPS and keep and takes(shape)
+    each = programs(shape, o, k) if by_taps else triton.cdiv(shape.rows, o) * triton.cdiv(shape.columns, k * turns)
     out = torch.empty(len(x), each, dtype=torch.float32, device=x.device)
     kept = torch.empty(len(x), _width(shape, bias), dtype=torch.float32, device=x.device) if keep else None
+    if by_taps and kept is not None:
+        own = (o, k, p, warps, stages)
+        square_norms_by_taps(x, grad, shape, out, kept, runs=runs, bias=bias, counts=counts, tiles=own)
+        return out.sum(1).view(runs, -1), kept.view(runs, -1, kept.shape[1])
     _square_norms[(len(x) * each,)](
         x, grad, grad if chosen is None else chosen, out, out if kept is None else kept, out if counts is None else counts,
         len(x) // runs, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k,
-        BLOCK_P=p, FLIP=flip, TURNS=turns, KEEP=keep, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
+        BLOCK_P=p, FLIP=flip == 1, TURNS=turns, KEEP=keep, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out.sum(1).view(runs, -1), None if kept is None else kept.view(runs, -1, kept.shape[1])
 
@@ -235,7 +241,7 @@ def weighted_sum(
     _weighted_sum[grid](
         x, grad, grad if chosen is None else chosen, weights.contiguous(), out, shift,
         lot, splits, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias,
-        PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip,
+        PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip == 1,
         WIDE=_wide(dtype), SHARE=share, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return _parameters(out.sum(1), shift.sum(1), shape, bias)

@@ -86,6 +86,15 @@ def product_tiles(shape: Shape, *, back: bool) -> Tiles:
     return 128, n, 16, 4, 4
 
 
+BY_TAPS = 2
+"""In the place of "the other way round": a gradient that is kept is made by honestdp.kernels.taps; columns are then channels."""
+
+
+def kept_tiles(shape: Shape) -> Tiles:
+    """Of a gradient that is kept: its norm and its sum are of the same numbers, however these were made."""
+    return _measured("kept", shape) or gradient_tiles(shape)
+
+
 def gradient_tiles(shape: Shape) -> Tiles:
     """Of a gradient, the same for the norm and for the sum: the two must come from the same numbers. Rows, columns, positions,
     warps, stages of loads, whether it is made the other way round, and how many tiles of columns one program makes.
