@@ -147,6 +147,12 @@ def test_the_statement_says_what_a_client_is_promised() -> None:
     assert honestdp.Statement.from_dict(stated.as_dict()) == stated
 
 
+def test_the_statement_says_whether_independence_is_by_construction() -> None:
+    for strict in (True, False):
+        said = [one for one in client(strict=strict).statement.assumptions if one.startswith("strict: each example")]
+        assert bool(said) == strict
+
+
 def test_the_statement_says_what_else_its_steps_release() -> None:
     said = "releases the mean logarithm of the norms of its lot's inputs"
     assert any(said in note for note in client(optimizer="outlook").statement.notes)

@@ -82,6 +82,15 @@ def test_without_noise_none_is_drawn_and_no_other_run_goes_without() -> None:
     assert not torch.equal(rounds_of({}, noise=0.0), rounds_of({}, noise=1e-3))
 
 
+def test_a_client_has_its_noise_beside_one_that_has_none() -> None:
+    each = [client(0, noise=0.0, noise_seed=0), client(1, noise=1.0, noise_seed=1)]
+    Federation(each).round(start())
+    alone = client(1, noise=1.0, noise_seed=1)
+    alone.fit(start())
+    for name, value in alone.state().items():
+        torch.testing.assert_close(each[1].state()[name], value, rtol=0, atol=1e-9)
+
+
 def test_clients_with_other_sizes_form_a_population_of_their_own() -> None:
     small = records_of(5, 30)
     run = honestdp.Run(records=30, lot=6, steps=8, noise=1.0)

@@ -173,6 +173,16 @@ def test_differences_within_their_errors_cannot_be_told() -> None:
     assert verdicts("federated3a", parts)[0] == verdicts("federated3b", parts)[0] == UNTOLD
 
 
+def test_the_adaptive_method_is_judged_from_its_usual_start_and_not_from_another() -> None:
+    parts = made_up(False, AS_IN_THE_PAPER)
+    assert federation.step_sizes("ADADP", False)[-1] == 0.1
+    before = {name: verdicts(name, parts) for name in ("federated2a", "federated3a", "federated3b", "federated4")}
+    for kept in parts.values():
+        if "right_ADADP" in kept:
+            kept["right_ADADP"][:, :-1] = 1000
+    assert {name: verdicts(name, parts) for name in before} == before
+
+
 def test_figure_2_is_made_without_the_share_that_it_can_do_without() -> None:
     parts = {name: kept for name, kept in made_up(False, AS_IN_THE_PAPER).items() if "67" not in name}
     assert federated.levels_in(parts, False) == (0, 33, 100)
