@@ -3,17 +3,21 @@
     python benchmarks/records.py --quick                      # digits, on a CPU, a minute
     python benchmarks/records.py --prepare                    # noises into results/records_noises.json: needs the accountant
     HONESTDP_DATA=folder python benchmarks/records.py --list  # what is still to be made, and about how long each takes
-    HONESTDP_DATA=folder python benchmarks/records.py --device cuda --seconds 500 [--data mnist ...] [--epsilon 3 ...]
+    HONESTDP_DATA=folder python benchmarks/records.py --device cuda --seconds 500 [--data mnist] [--epsilon 3] [--ways ...]
 
 Features are `scattering.py`'s, 81 channels a colour, group-normalised image by image: no statistic of any data is in them. On
-them a linear model, and a small CNN of two convolutions. Two ways:
+them a linear model, and a small CNN of two convolutions. Two ways, and more by words behind them, as in `--ways "untuned outlook,
+long" search`:
 
 - `untuned`: one training with Horizon, all records, lot and steps by the public rule of `honestdp.planner.shapes`. Where the
-  noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `--optimizers` names others that have
-  nothing to tune, each a way of its own; `--long` is one more, with more and larger lots.
-- `search`: `honestdp.tune` over the scale of Horizon's step, the same lot and steps, a twentieth of the records to validate, all
-  runs, scores and the choice inside the same epsilon. It needs accountants, OpenDP and cryptography besides; where they are not
-  installed it is left out, and that is said.
+  noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `untuned outlook` names another rule with
+  nothing to tune.
+- `search`: `honestdp.tune` over the rules that have nothing to tune, Horizon and Outlook, the same lot and steps, a twentieth of
+  the records to validate, all runs, scores and the choice inside the same epsilon. It needs accountants, OpenDP and cryptography
+  besides; where they are not installed it is left out, and that is said.
+- `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon (`centring.py`;
+  of `untuned` alone). `, mirrored`: left and right of an image are taken for the same (`scattering.mirrored`; of
+  linear models on CIFAR-10).
 
 Test accuracy is of the public test set, after the model has left. Every cell (data, model, way, epsilon, seed) is a line of
 `--out`, by default results/records.jsonl; cells that are there are not made again, so the same command goes on where it was
@@ -43,47 +47,51 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 import honestdp  # noqa: E402
-from honestdp.boundary.query import Constants  # noqa: E402
-from honestdp.optimizers.horizon import Horizon  # noqa: E402
-from honestdp.optimizers.rule import BY_NAME, Number  # noqa: E402
+from centring import released_mean, run_after  # noqa: E402
+from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
-from scattering import Scattering, channels, normalised  # noqa: E402
+from scattering import Scattering, channels, mirrored, normalised  # noqa: E402
 
 DELTA, EPSILONS = 1e-5, (3.0, 2.0, 1.0, 0.5)
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
 PUBLISHED = {  # at epsilon 3, their searches not counted
     ("mnist", "linear"): 98.7,
+    ("mnist", "cnn"): 98.7,
     ("fashion-mnist", "linear"): 89.7,
+    ("fashion-mnist", "cnn"): 89.0,
     ("cifar10", "linear"): 67.0,
     ("cifar10", "cnn"): 69.3,
 }
-SCALES = (0.35, 1.0, 2.8)  # the range that other data and models asked for; nobody has looked at these
-VALIDATION, RUNS = 0.05, 6.0  # a part of the records, and runs on average
+CANDIDATES = ("horizon", "outlook")  # what has nothing to tune
+VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
-LONG = ", long"
+LONG, CENTRED, MIRRORED = ", long", ", centred", ", mirrored"  # in this order
+PHOTOGRAPHS = ("cifar10",)  # whose mirror images are such photographs, which is public
 WORDS = "scattering of each image by itself, public"
 Cell = tuple[str, str, str, float, int]
 Found = dict[str, Any]
+Sides = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def features(images: Any, pixels: int, colours: int, device: str) -> Tensor:
+def features(images: Any, pixels: int, colours: int, device: str, way: str = "untuned") -> Tensor:
     """Bytes, or numbers from 0 to 1, to normalised scattering coefficients `[n, channels, side, side]`, on the device."""
     flat = torch.as_tensor(images)
     scatter, parts = Scattering(pixels), []
     for part in flat.split(1000):
         part = part.to(device)
         part = part.float() / 255 if part.dtype == torch.uint8 else part.float()
-        parts.append(normalised(scatter(part.reshape(-1, colours, pixels, pixels))))
+        made = scatter(part.reshape(-1, colours, pixels, pixels))
+        parts.append(normalised(mirrored(made) if MIRRORED in way else made))
     return torch.cat(parts)
 
 
-def linear(channels: int, side: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side**2, 10))
+def linear(channels: int, side: int, width: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * width, 10))
 
 
-def cnn(channels: int, side: int) -> nn.Module:
+def cnn(channels: int, side: int, _: int) -> nn.Module:
     last = side // 2 if side > 2 else side
     pool = nn.MaxPool2d(2) if side > 2 else nn.Identity()
     head = nn.Sequential(nn.Flatten(), nn.Linear(32 * last**2, 10))
@@ -92,17 +100,7 @@ def cnn(channels: int, side: int) -> nn.Module:
     )
 
 
-MODELS: dict[str, Callable[[int, int], nn.Module]] = {"linear": linear, "cnn": cnn}
-
-
-@dataclass(frozen=True)
-class Scaled(Horizon, name="scaled-horizon", grid={"scale": SCALES}):
-    """Horizon with its step times a number."""
-
-    scale: Number = 1.0
-
-    def _eta(self, constants: Constants) -> Tensor:
-        return super()._eta(constants) * self.scale
+MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {"linear": linear, "cnn": cnn}
 
 
 def shape_of(name: str, epsilon: float, way: str = "untuned") -> tuple[int, float, int]:
@@ -110,7 +108,7 @@ def shape_of(name: str, epsilon: float, way: str = "untuned") -> tuple[int, floa
     keep 99 % of the signal in the place of 95: also a calculation from the budget and the number of records alone.
     """
     records, budget = DATA[name][0], honestdp.Budget(epsilon, DELTA)
-    if way.endswith(LONG):
+    if LONG in way:
         lots = (
             lot for lot in itertools.count(100, 100) if share(budget, records=records, lot=lot, steps=STEPS) >= 0.99
         )
@@ -123,18 +121,23 @@ def run_of(name: str, epsilon: float, way: str = "untuned") -> honestdp.Run:
     """Lot and steps by the public rule; the noise as it was prepared for them, or by the accountant where it is installed."""
     records, lot, steps = shape_of(name, epsilon, way)
     known = json.loads(NOISES.read_text()) if NOISES.exists() else {}
-    noise = known.get(f"{records} {lot:g} {steps} {epsilon:g} {DELTA:g}")
+    noise = known.get(_named(records, lot, steps, epsilon, way))
     if noise is not None:
         return honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
-    return honestdp.least_noise(honestdp.Budget(epsilon, DELTA), records=records, lot=lot, steps=steps)
+    least = run_after if CENTRED in way else honestdp.least_noise
+    return least(honestdp.Budget(epsilon, DELTA), records=records, lot=lot, steps=steps)
+
+
+def _named(records: int, lot: float, steps: int, epsilon: float, way: str) -> str:
+    return f"{records} {lot:g} {steps} {epsilon:g} {DELTA:g}{CENTRED if CENTRED in way else ''}"
 
 
 def prepare() -> None:
     NOISES.unlink(missing_ok=True)  # of a rule that was another
-    noises = {}
-    for name, epsilon, way in itertools.product(DATA, EPSILONS, ("untuned", f"untuned{LONG}")):
-        run = run_of(name, epsilon, way)
-        noises[f"{run.records} {run.lot:g} {run.steps} {epsilon:g} {DELTA:g}"] = run.noise
+    noises, kinds = {}, ("", LONG, CENTRED, f"{LONG}{CENTRED}")
+    for name, epsilon, kind in itertools.product(DATA, EPSILONS, kinds):
+        run = run_of(name, epsilon, way := f"untuned{kind}")
+        noises[_named(run.records, run.lot, run.steps, epsilon, way)] = run.noise
     NOISES.write_text(json.dumps(noises, indent=1) + "\n")
 
 
@@ -168,6 +171,7 @@ class Batch:
         _, pixels, colours = DATA[self.name]
         side, depth = pixels // 4, channels() * colours
         once = 10 * depth * side**2 if self.model == "linear" else 9 * 64 * depth * side**2
+        once //= 2 if MIRRORED in self.way else 1
         runs = len(self.cells) * (RUNS if self.way.startswith("search") else 1)
         return 8.0 * runs * self.steps * self.lot * once
 
@@ -178,7 +182,7 @@ def batches(cells: Sequence[Cell]) -> list[Batch]:
     for number, cell in enumerate(cells):
         name, model, way, epsilon, _ = cell
         _, lot, steps = shape_of(name, epsilon, way)
-        alone = (number,) if way.startswith("search") else ()
+        alone = (number,) if way.startswith("search") else (epsilon,) if CENTRED in way else ()
         joined.setdefault((lot, steps, name, model, way, *alone), []).append(cell)
     return [Batch(tuple(found), lot=key[0], steps=key[1]) for key, found in joined.items()]
 
@@ -215,12 +219,33 @@ def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Ba
     budget, model = honestdp.Budget(batch.cells[0][3], DELTA), seeded(make, batch.cells[0][4])
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
     how |= {"selection": "envelope", "max_runs": RUNS, "validation": VALIDATION, "lot": batch.lot, "steps": batch.steps}
-    return [honestdp.tune(model, data, budget=budget, optimizer=Scaled, space={"scale": list(SCALES)}, **how)]
+    return [honestdp.tune(model, data, budget=budget, optimizer=CANDIDATES, **how)]
 
 
 def optimizer_of(way: str) -> str:
     """ "untuned" is Horizon; others are named behind it."""
-    return way.removesuffix(LONG).partition(" ")[2] or "horizon"
+    return way.partition(",")[0].partition(" ")[2] or "horizon"
+
+
+def way_of(text: str) -> str:
+    """A way as it stands in the table, or ValueError."""
+    kind, *others = text.split(",")
+    asked = [f",{other}" for other in others]
+    known = kind == "search" or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
+    if not known or asked != [each for each in (LONG, CENTRED, MIRRORED) if each in asked]:
+        raise ValueError(text)
+    if kind == "search" and CENTRED in asked:
+        raise ValueError("a search is not centred: its budget has no part for the mean")
+    return text
+
+
+def centred(sides: Sides, batch: Batch, device: str) -> Sides:
+    """Both sides less the mean of the training records, which leaves with noise. All seeds of a cell share it: that and a run
+    are what meets the epsilon, and each of them is the only one of its user."""
+    (x, y), (tested, labels) = sides
+    budget = honestdp.Budget(batch.cells[0][3], DELTA)
+    mean = released_mean(x, budget, records=DATA[batch.name][0], device=device, preprocessing=WORDS)
+    return (x - mean, y), (tested - mean, labels)
 
 
 def accuracy(model: nn.Module, tested: Tensor, labels: Tensor) -> float:
@@ -230,12 +255,12 @@ def accuracy(model: nn.Module, tested: Tensor, labels: Tensor) -> float:
         return 100 * sum(int((model(part).argmax(1) == answer).sum()) for part, answer in sides) / len(labels)
 
 
-def carry_out(batch: Batch, sides: tuple[tuple[Tensor, Tensor], ...], device: str) -> list[Found]:
+def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
     """A line for each cell."""
-    train, (tested, labels) = sides
     began = time.perf_counter()
+    train, (tested, labels) = centred(sides, batch, device) if CENTRED in batch.way else sides
     results = (search if batch.way.startswith("search") else untuned)(
-        partial(MODELS[batch.model], *train[0].shape[1:3]), train, batch, device
+        partial(MODELS[batch.model], *train[0].shape[1:]), train, batch, device
     )
     found = [accuracy(result.model, tested, labels) for result in results]
     seconds = time.perf_counter() - began
@@ -244,7 +269,7 @@ def carry_out(batch: Batch, sides: tuple[tuple[Tensor, Tensor], ...], device: st
             "cell": cell,
             "accuracy": right,
             "run": vars(result.run),
-            "hyperparameters": {key: value for key, value in result.hyperparameters.items() if key != "optimizer"},
+            "hyperparameters": result.hyperparameters,
             "device": device,
             "seconds": round(seconds, 1),
             "together": len(results),
@@ -254,28 +279,27 @@ def carry_out(batch: Batch, sides: tuple[tuple[Tensor, Tensor], ...], device: st
     ]
 
 
-def loaded(name: str, device: str) -> tuple[tuple[Tensor, Tensor], ...]:
+def loaded(name: str, device: str, way: str = "untuned") -> Sides:
     began = time.perf_counter()
     data, (_, pixels, colours) = honestdp.load_dataset(name), DATA[name]
-    sides = tuple(
-        (features(x, pixels, colours, device), torch.as_tensor(y).to(device)) for x, y in (data.train, data.test)
+    train, test = (
+        (features(x, pixels, colours, device, way), torch.as_tensor(y).to(device)) for x, y in (data.train, data.test)
     )
-    print(f"{name}: features {list(sides[0][0].shape)} in {time.perf_counter() - began:.1f} s", flush=True)
-    return sides
+    print(f"{name}: features {list(train[0].shape)} in {time.perf_counter() - began:.1f} s", flush=True)
+    return train, test
 
 
 def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -> None:
-    held: tuple[str, Any] = ("", None)
+    held: dict[tuple[str, bool], Sides] = {}  # a GPU holds all of them: 15 GB
     for batch in todo:
         wanted = pace(asked.device, lines(asked.out))(batch)
         if time.perf_counter() + wanted > until:
             print(f"not begun, for it would take about {wanted:.0f} s: {batch}", flush=True)
             continue
         try:
-            if held[0] != batch.name:
-                held = ("", None)  # the other's memory first
-                held = (batch.name, loaded(batch.name, asked.device))
-            found = carry_out(batch, held[1], asked.device)
+            kind = batch.name, MIRRORED in batch.way
+            held[kind] = held[kind] if kind in held else loaded(batch.name, asked.device, batch.way)
+            found = carry_out(batch, held[kind], asked.device)
         except ImportError as missing:
             print(f"left out: {batch}, for {missing.name} is not installed here", flush=True)
             continue
@@ -309,7 +333,7 @@ def table(path: Path) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="digits at epsilon 3, one seed")
     parser.add_argument("--prepare", action="store_true", help="write the noises and stop")
     parser.add_argument("--list", action="store_true", help="what is to be made, with about how many seconds, and stop")
@@ -317,12 +341,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion-mnist", "cifar10"], choices=list(DATA))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--all-models", action="store_true", help="the CNN of MNIST and Fashion-MNIST too")
-    parser.add_argument("--ways", nargs="+", default=["untuned", "search"], choices=["untuned", "search"])
-    parser.add_argument("--optimizers", nargs="+", default=["horizon"], choices=sorted(BY_NAME), help="untuned")
+    parser.add_argument("--ways", nargs="+", type=way_of, default=["untuned", "search"], help="see above")
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS), help="in this order")
-    parser.add_argument(
-        "--long", action="store_true", help="2000 steps of lots that keep 99 %% of the signal: for a GPU"
-    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing that would end later")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -344,13 +364,11 @@ def main() -> None:
         table(asked.out)
         return
     done = {tuple(each["cell"]) for each in lines(asked.out)}
-    ways = [f"untuned {each}".removesuffix(" horizon") for each in asked.optimizers] if "untuned" in asked.ways else []
-    ways += ["search"] if "search" in asked.ways else []
-    ways = [f"{way}{LONG}" for way in ways] if asked.long else ways
-    orders = itertools.product(asked.data, ways, asked.models, asked.epsilon, range(asked.seeds))
-    cells = [(name, model, way, epsilon, seed) for name, way, model, epsilon, seed in orders]
+    orders = itertools.product(asked.epsilon, asked.data, asked.models, asked.ways, range(asked.seeds))
+    cells = [(name, model, way, epsilon, seed) for epsilon, name, model, way, seed in orders]
     if not asked.all_models:
-        cells = [cell for cell in cells if cell[:2] in PUBLISHED or cell[0] == "digits"]
+        cells = [cell for cell in cells if cell[1] == "linear" or cell[0] in ("cifar10", "digits")]
+    cells = [cell for cell in cells if MIRRORED not in cell[2] or (cell[0] in PHOTOGRAPHS and cell[1] == "linear")]
     todo = batches([cell for cell in cells if cell not in done])
     if asked.list:
         expected = pace(asked.device, lines(asked.out))

@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from honestdp.boundary.query import Query
-from honestdp.optimizers.rule import State
+from honestdp.boundary.query import Constants, Query
+from honestdp.optimizers.horizon import Horizon
+from honestdp.optimizers.rule import Number, State
 from quietly import quietly
-from records import DATA, DELTA, MODELS, PUBLISHED, Constants, Horizon, Number, accuracy, honestdp, loaded, seeded
+from records import DATA, DELTA, MODELS, PUBLISHED, accuracy, honestdp, loaded, seeded
 
 HELD_OUT = {"digits": 400}  # others 10,000
 SHAPES = {
@@ -62,7 +63,7 @@ def shape(asked: argparse.Namespace, name: str, kind: str, sides: Any, lot: floa
         for clip in (clips if not average else clips[:1])
         for scale in SCALES
     ]
-    make = partial(MODELS[kind], *x.shape[1:3])
+    make = partial(MODELS[kind], *x.shape[1:])
     models: list[Module] = [seeded(make, 0) for _ in rules]
     began = time.perf_counter()
     how = {"compute": honestdp.Compute(device=asked.device)}

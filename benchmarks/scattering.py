@@ -118,3 +118,22 @@ def _modulus(spectrum: Tensor, octaves: int) -> Tensor:
 def normalised(features: Tensor, groups: int = 27) -> Tensor:
     """Group normalisation of each image by itself, with no weight in it: nothing of another image enters."""
     return nn.functional.group_norm(features, groups)
+
+
+def mirrored(features: Tensor, scale: int = 2, angles: int = 8) -> Tensor:
+    """The mean of an image's features and of those of its mirror image: `[n, colours x channels, s, s]` to `[..., s, s / 2]`.
+
+    Left and right of a photograph mean the same, which is public. A mirror turns wavelets of angle a into those of -a and
+    column k into column s - 1 - k (up to three pixels, since the columns begin at the first pixel), so the mean is its own mirror
+    image, and its left half is all of it: half as many numbers, which have half as much noise. Times sqrt(2), for the same norm.
+    """
+    turned = [(2 * (angles - angles // 2 - 1) - number) % angles for number in range(angles)]
+    order = [0, *(1 + octave * angles + turn for octave in range(scale) for turn in turned)]
+    pairs = scale * (scale - 1) // 2
+    first = 1 + scale * angles
+    order += [first + (each * angles + one) * angles + two for each in range(pairs) for one in turned for two in turned]
+    if pairs > 1:
+        raise ValueError(f"scale must be at most 2 here, got {scale}")
+    colours = features.view(len(features), -1, channels(scale, angles), *features.shape[2:])
+    mean = (colours + colours[:, :, order].flip(-1)) / math.sqrt(2)
+    return mean[..., : features.shape[-1] // 2].reshape(len(features), features.shape[1], features.shape[2], -1)

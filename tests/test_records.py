@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -12,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from dp_accounting import ComposedDpEvent
 
 from honestdp import Run
 from honestdp.accounting import epsilon
-from honestdp.optimizers.rule import BY_NAME
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +27,8 @@ def records() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = before
-    for name in ("records", "scattering"):
+    for name in ("records", "scattering", "centring"):
         sys.modules.pop(name, None)
-    BY_NAME.pop("scaled-horizon")
 
 
 def cells(name: str, way: str, epsilons: tuple[float, ...], seeds: int) -> list[tuple[Any, ...]]:
@@ -80,14 +78,45 @@ def test_a_long_run_keeps_99_percent_of_the_signal_and_trains_with_the_optimizer
     assert records.optimizer_of("untuned, long") == records.optimizer_of("untuned") == "horizon"
 
 
-def test_horizon_at_scale_one_is_horizon(records: ModuleType) -> None:
-    class Layout:
-        total = 20
+def test_ways_are_words_of_the_table_and_others_are_refused(records: ModuleType) -> None:
+    for way in ("untuned", "untuned outlook, long, centred, mirrored", "search, long", "search, mirrored"):
+        assert records.way_of(way) == way
+    for way in (
+        "tuned",
+        "untuned nobody",
+        "search, centred",
+        "untuned, mirrored, long",
+        "untuned, short",
+        "untuned,long",
+    ):
+        with pytest.raises(ValueError, match=r"tuned|search"):
+            records.way_of(way)
 
-    constants = argparse.Namespace(layout=Layout(), noise=torch.tensor([1.0, 2.0]), lot=10.0, steps=50)
-    plain = records.Horizon()._eta(constants)
-    assert torch.equal(records.Scaled(scale=1.0)._eta(constants), plain)
-    assert torch.equal(records.Scaled(scale=torch.tensor([1.0, 2.0]))._eta(constants), plain * torch.tensor([1.0, 2.0]))
+
+def test_a_mean_and_the_training_after_it_meet_the_budget_together(records: ModuleType) -> None:
+    from centring import mean_run
+
+    budget = records.honestdp.Budget(3.0, 1e-5)
+    for way in ("untuned, centred", "untuned, long, centred"):
+        run = records.run_of("cifar10", 3.0, way)
+        together = ComposedDpEvent([mean_run(budget, 50_000).event, run.event])
+        assert 2.98 < epsilon(together, delta=1e-5) <= 3
+        assert epsilon(run.event, delta=1e-5) < 2.98
+        assert run.noise > records.run_of("cifar10", 3.0, way.removesuffix(", centred")).noise
+    several = records.batches(cells("digits", "untuned, centred", (3.0, 2.0), 2))
+    assert [len(batch.cells) for batch in several] == [2, 2], "an epsilon has a mean of its own"
+
+
+def test_the_released_mean_is_the_mean_with_the_noise_that_is_accounted(records: ModuleType) -> None:
+    from centring import mean_run, released_mean
+
+    budget, count = records.honestdp.Budget(3.0, 1e-5), 4000
+    x = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    x = torch.nn.functional.group_norm(x + torch.linspace(0, 2, 64).view(8, 8), 1)
+    error = released_mean(x, budget, records=count, device="cpu", preprocessing="none") - x.mean(0)
+    expected = mean_run(budget, count).noise * 192**0.5 / count  # a record has a norm of at most sqrt(192)
+    assert error.std() == pytest.approx(expected, rel=0.3)
+    assert x.flatten(1).norm(dim=1).max() <= 192**0.5
 
 
 def test_a_stopped_table_goes_on_and_begins_nothing_that_would_end_too_late(

@@ -81,3 +81,23 @@ def test_wavelets_do_not_see_a_plain_image_and_little_is_lost_of_others(scatteri
     assert float((features(one) - features(other)).norm()) < float((one - other).norm())
     moved = features(one.roll(1, 3))[..., 1:-1] - features(one)[..., 1:-1]
     assert float(moved.norm()) < 0.5 * float((one.roll(1, 3) - one).norm())
+
+
+def test_an_image_and_its_mirror_image_have_the_same_mirrored_features(scattering: ModuleType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    image = torch.zeros(2, 3, 32, 32)
+    image[..., 8:22, 9:20] = torch.rand(2, 3, 14, 11, generator=generator)
+    turned = torch.zeros_like(image)
+    turned[..., :29] = image[..., :29].flip(-1)  # the columns of features begin at pixel 0 and end at 28
+    there, back = (scattering.Scattering(32)(each) for each in (image, turned))
+    assert (there - back).abs().max() > 0.05
+    assert scattering.mirrored(there).shape == (2, 243, 8, 4)
+    torch.testing.assert_close(scattering.mirrored(there), scattering.mirrored(back), atol=1e-5, rtol=0)
+
+
+def test_mirrored_features_keep_the_norm_of_an_image_that_is_its_own_mirror_image(scattering: ModuleType) -> None:
+    image = torch.zeros(1, 1, 32, 32)
+    image[..., 8:22, 9:20] = torch.rand(1, 1, 14, 11, generator=torch.Generator().manual_seed(1))
+    image[..., :29] = (image + torch.cat([image[..., :29].flip(-1), image[..., 29:]], -1))[..., :29]
+    features = scattering.Scattering(32)(image)
+    torch.testing.assert_close(scattering.mirrored(features).norm(), features.norm())
