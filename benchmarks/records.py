@@ -16,8 +16,9 @@ long" search`:
   the records to validate, all runs, scores and the choice inside the same epsilon. It needs accountants, OpenDP and cryptography
   besides; where they are not installed it is left out, and that is said.
 - `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon (`centring.py`;
-  of `untuned` alone). `, mirrored`: left and right of an image are taken for the same (`scattering.mirrored`; of
-  linear models on CIFAR-10).
+  of `untuned` alone). `, mirrored`: left and right of an image are taken for the same
+  (`scattering.mirrored`; of linear models on CIFAR-10). `, scaled`: channels are divided by public constants in the place of the
+  group normalisation (`scattering.scaled`; of CIFAR-10).
 
 Test accuracy is of the public test set, after the model has left. Every cell (data, model, way, epsilon, seed) is a line of
 `--out`, by default results/records.jsonl; cells that are there are not made again, so the same command goes on where it was
@@ -52,7 +53,7 @@ from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
-from scattering import Scattering, channels, mirrored, normalised  # noqa: E402
+from scattering import Scattering, channels, mirrored, normalised, scaled  # noqa: E402
 
 DELTA, EPSILONS = 1e-5, (3.0, 2.0, 1.0, 0.5)
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
@@ -67,8 +68,8 @@ PUBLISHED = {  # at epsilon 3, their searches not counted
 CANDIDATES = ("horizon", "outlook")  # what has nothing to tune
 VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
-LONG, CENTRED, MIRRORED = ", long", ", centred", ", mirrored"  # in this order
-PHOTOGRAPHS = ("cifar10",)  # whose mirror images are such photographs, which is public
+LONG, CENTRED, MIRRORED, SCALED = KINDS = ", long", ", centred", ", mirrored", ", scaled"  # in this order
+PHOTOGRAPHS = ("cifar10",)  # whose amplitudes fall as 1/f and whose mirror images are photographs, which is public
 WORDS = "scattering of each image by itself, public"
 Cell = tuple[str, str, str, float, int]
 Found = dict[str, Any]
@@ -83,7 +84,9 @@ def features(images: Any, pixels: int, colours: int, device: str, way: str = "un
         part = part.to(device)
         part = part.float() / 255 if part.dtype == torch.uint8 else part.float()
         made = scatter(part.reshape(-1, colours, pixels, pixels))
-        parts.append(normalised(mirrored(made) if MIRRORED in way else made))
+        made = scaled(made, pixels) if SCALED in way else made
+        made = mirrored(made) if MIRRORED in way else made
+        parts.append(made if SCALED in way else normalised(made))
     return torch.cat(parts)
 
 
@@ -232,7 +235,7 @@ def way_of(text: str) -> str:
     kind, *others = text.split(",")
     asked = [f",{other}" for other in others]
     known = kind == "search" or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
-    if not known or asked != [each for each in (LONG, CENTRED, MIRRORED) if each in asked]:
+    if not known or asked != [each for each in KINDS if each in asked]:
         raise ValueError(text)
     if kind == "search" and CENTRED in asked:
         raise ValueError("a search is not centred: its budget has no part for the mean")
@@ -290,14 +293,14 @@ def loaded(name: str, device: str, way: str = "untuned") -> Sides:
 
 
 def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -> None:
-    held: dict[tuple[str, bool], Sides] = {}  # a GPU holds all of them: 15 GB
+    held: dict[tuple[str, ...], Sides] = {}  # a GPU holds all of them: 20 GB
     for batch in todo:
         wanted = pace(asked.device, lines(asked.out))(batch)
         if time.perf_counter() + wanted > until:
             print(f"not begun, for it would take about {wanted:.0f} s: {batch}", flush=True)
             continue
         try:
-            kind = batch.name, MIRRORED in batch.way
+            kind = batch.name, *(each for each in (MIRRORED, SCALED) if each in batch.way)
             held[kind] = held[kind] if kind in held else loaded(batch.name, asked.device, batch.way)
             found = carry_out(batch, held[kind], asked.device)
         except ImportError as missing:
@@ -369,6 +372,7 @@ def main() -> None:
     if not asked.all_models:
         cells = [cell for cell in cells if cell[1] == "linear" or cell[0] in ("cifar10", "digits")]
     cells = [cell for cell in cells if MIRRORED not in cell[2] or (cell[0] in PHOTOGRAPHS and cell[1] == "linear")]
+    cells = [cell for cell in cells if SCALED not in cell[2] or cell[0] in PHOTOGRAPHS]
     todo = batches([cell for cell in cells if cell not in done])
     if asked.list:
         expected = pace(asked.device, lines(asked.out))

@@ -5,9 +5,9 @@
 All variants are read off the same lots, which no private training may do, so that one pass over the features in bfloat16 serves
 all; each variant by itself has the law of a training with Horizon at this epsilon and delta 1e-5. `--outlook` adds the scale at
 which Horizon's step is Outlook's; `--centred` adds every variant on features less their mean, which is released as in
-`centring.py`, out of the same epsilon. `--mirrored`: see `scattering.py`. `--keep` keeps the features in a folder. `--held-out`
-scores on the last 10,000 training images, which then do not train, and opens no test set. `--louder` multiplies the noise, as a
-search does. Prints accuracy: of the last weights, and of a running average of them.
+`centring.py`, out of the same epsilon. `--mirrored`, `--scaled`: see `scattering.py`. `--keep` keeps the features in a folder.
+`--held-out` scores on the last 10,000 training images, which then do not train, and opens no test set. `--louder` multiplies the
+noise, as a search does. Prints accuracy: of the last weights, and of a running average of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 from centring import mean_run, run_after
 from honestdp.boundary.query import HALF_RANGE
 from honestdp.optimizers import outlook
-from records import DATA, DELTA, MIRRORED, features, honestdp
+from records import DATA, DELTA, MIRRORED, SCALED, features, honestdp
 
 Side = tuple[Tensor, Tensor]
 HELD_OUT = 10_000
@@ -47,7 +47,7 @@ class Variant:
 def sides(name: str, keep: Path | None, way: str) -> list[Side]:
     found, (_, pixels, colours) = [], DATA[name]
     for side in ("train", "test"):
-        path = None if keep is None else keep / f"{name}{'.mirrored' if way else ''}.{side}.pt"
+        path = None if keep is None else keep / f"{name}{way.replace(', ', '.')}.{side}.pt"
         if path is None or not path.exists():
             images, labels = getattr(honestdp.load_dataset(name), side)
             parts = [
@@ -174,17 +174,19 @@ def main() -> None:
         "--held-out", action="store_true", help="score on the last 10,000 training images, not on test ones"
     )
     parser.add_argument("--mirrored", action="store_true", help="left and right are taken for the same")
+    parser.add_argument("--scaled", action="store_true", help="channels are divided by public constants")
     parser.add_argument("--louder", type=float, default=1.0, help="so many times the noise")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the features: 560 MB of MNIST, 1.9 GB of CIFAR-10")
     asked = parser.parse_args()
-    train, scored = sides(asked.data, asked.keep, MIRRORED if asked.mirrored else "")
+    train, scored = sides(asked.data, asked.keep, MIRRORED * asked.mirrored + SCALED * asked.scaled)
     if asked.held_out:
         edge = len(train[0]) - HELD_OUT
         train, scored = (train[0][:edge], train[1][:edge]), (train[0][edge:], train[1][edge:])
     sketch = Sketch(train, asked)
     sketch.train()
-    where = f"{asked.data}{', mirrored' * asked.mirrored}{', held out' * asked.held_out}, epsilon {asked.epsilon:g}"
+    way = MIRRORED * asked.mirrored + SCALED * asked.scaled
+    where = f"{asked.data}{way}{', held out' * asked.held_out}, epsilon {asked.epsilon:g}"
     where += f", {asked.lot:g} x {asked.steps}" + (f", noise x {asked.louder:g}" if asked.louder != 1 else "")
     for variant, last, averaged in sketch.accuracies(scored):
         print(f"{where}, {variant}: {last:.2f} %, averaged {averaged:.2f} %", flush=True)

@@ -127,13 +127,39 @@ def mirrored(features: Tensor, scale: int = 2, angles: int = 8) -> Tensor:
     column k into column s - 1 - k (up to three pixels, since the columns begin at the first pixel), so the mean is its own mirror
     image, and its left half is all of it: half as many numbers, which have half as much noise. Times sqrt(2), for the same norm.
     """
+    if scale != 2:
+        raise ValueError(f"scale must be 2 here, got {scale}")
     turned = [(2 * (angles - angles // 2 - 1) - number) % angles for number in range(angles)]
-    order = [0, *(1 + octave * angles + turn for octave in range(scale) for turn in turned)]
-    pairs = scale * (scale - 1) // 2
-    first = 1 + scale * angles
-    order += [first + (each * angles + one) * angles + two for each in range(pairs) for one in turned for two in turned]
-    if pairs > 1:
-        raise ValueError(f"scale must be at most 2 here, got {scale}")
+    first, second = 1 + angles, 1 + 2 * angles
+    order = [0, *(1 + turn for turn in turned), *(first + turn for turn in turned)]
+    order += [second + one * angles + two for one in turned for two in turned]
     colours = features.view(len(features), -1, channels(scale, angles), *features.shape[2:])
     mean = (colours + colours[:, :, order].flip(-1)) / math.sqrt(2)
     return mean[..., : features.shape[-1] // 2].reshape(len(features), features.shape[1], features.shape[2], -1)
+
+
+def clouds(pixels: int, count: int = 400) -> Tensor:
+    """Made-up grey images `[count, 1, p, p]` whose amplitudes fall as 1/f, as those of photographs do: mean .5, deviation .25."""
+    wide = 2 * pixels
+    along = torch.fft.fftfreq(wide)
+    frequency = (along[:, None].square() + along.square()).sqrt()
+    gain = torch.where(frequency > 0, 1 / frequency, 0.0)
+    drawn = torch.randn(count, wide, wide, generator=torch.Generator().manual_seed(0))
+    part = torch.fft.ifft2(torch.fft.fft2(drawn) * gain).real[:, :pixels, :pixels]
+    part = part - part.mean((1, 2), keepdim=True)
+    return (0.5 + 0.25 * part / part.std((1, 2), keepdim=True)).clamp(0, 1)[:, None]
+
+
+@lru_cache
+def public_scale(pixels: int) -> tuple[Tensor, Tensor]:
+    """The mean and the deviation of each channel over `clouds`: constants in which no data set is."""
+    with torch.no_grad():
+        found = torch.cat([Scattering(pixels)(part) for part in clouds(pixels).split(50)])
+    return found.mean((0, 2, 3)), found.std((0, 2, 3))
+
+
+def scaled(features: Tensor, pixels: int) -> Tensor:
+    """Each channel less its mean on made-up images of 1/f, over its deviation there: public, in the place of `normalised`."""
+    mean, spread = (each.to(features).view(-1, 1, 1) for each in public_scale(pixels))
+    shape = features.shape
+    return ((features.view(len(features), -1, len(mean), *shape[2:]) - mean) / spread).view(shape)

@@ -79,7 +79,7 @@ def test_a_long_run_keeps_99_percent_of_the_signal_and_trains_with_the_optimizer
 
 
 def test_ways_are_words_of_the_table_and_others_are_refused(records: ModuleType) -> None:
-    for way in ("untuned", "untuned outlook, long, centred, mirrored", "search, long", "search, mirrored"):
+    for way in ("untuned", "untuned outlook, long, centred, mirrored", "search, long", "search, mirrored, scaled"):
         assert records.way_of(way) == way
     for way in (
         "tuned",

@@ -101,3 +101,13 @@ def test_mirrored_features_keep_the_norm_of_an_image_that_is_its_own_mirror_imag
     image[..., :29] = (image + torch.cat([image[..., :29].flip(-1), image[..., 29:]], -1))[..., :29]
     features = scattering.Scattering(32)(image)
     torch.testing.assert_close(scattering.mirrored(features).norm(), features.norm())
+
+
+def test_scaled_features_are_standard_on_made_up_images_and_hang_on_no_data(scattering: ModuleType) -> None:
+    pixels = 16
+    features = scattering.Scattering(pixels)(scattering.clouds(pixels))
+    scaled = scattering.scaled(features, pixels)
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(81), atol=1e-3, rtol=0)
+    torch.testing.assert_close(scaled.std((0, 2, 3)), torch.ones(81), atol=1e-3, rtol=0)
+    three = scattering.scaled(features[:5].repeat(1, 3, 1, 1), pixels)
+    torch.testing.assert_close(three, scaled[:5].repeat(1, 3, 1, 1))
