@@ -4,7 +4,8 @@ Group-normalised features have a large mean that all images share, a half of the
 class, and takes its part of every clipped gradient. Normalised in groups, a record of d numbers has a norm of at most sqrt(d),
 whatever the image, so that the sum over N records with noise sigma sqrt(d) in every number is one Gaussian of multiplier sigma.
 Its error is d sigma / N in all, against a norm of about sqrt(d): hundredths where N is 50,000. sigma is so large that the mean
-takes PART of mu^2, the training the rest: 1 % of the training's signal. Both are composed by the accountant.
+takes PART of mu^2, the training the rest: 1 % of the training's signal. Both are composed by the accountant. Features that are
+not normalised image by image are clipped to REACH sqrt(d) in their mean, with as much more noise.
 
 The mean is made by honestdp's own training: one step on all records, of a linear model without labels, whose gradient is the
 record itself.
@@ -21,6 +22,7 @@ import honestdp
 from honestdp.planner.shapes import mu_of
 
 PART = 0.02
+REACH = 3.0  # deviations of the made-up images that such features are scaled by
 
 
 def mean_run(budget: honestdp.Budget, records: int) -> honestdp.Run:
@@ -45,12 +47,14 @@ def run_after(budget: honestdp.Budget, *, records: int, lot: float, steps: int) 
     return honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
 
 
-def released_mean(x: Tensor, budget: honestdp.Budget, *, records: int, device: str, preprocessing: str) -> Tensor:
-    """The mean of `x`, `[records, ...]`, with noise: all that leaves."""
+def released_mean(
+    x: Tensor, budget: honestdp.Budget, *, records: int, device: str, preprocessing: str, reach: float = 1.0
+) -> Tensor:
+    """The mean of `x`, `[records, ...]`, clipped to norms of `reach` sqrt(d), with noise: all that leaves."""
     wide = x[0].numel()
     model = nn.Sequential(nn.Flatten(), nn.Linear(wide, 1, bias=False))
     nn.init.zeros_(model[1].weight)
-    rule = honestdp.optimizers.SGD(lr=1.0, clip=math.sqrt(wide))
+    rule = honestdp.optimizers.SGD(lr=1.0, clip=reach * math.sqrt(wide))
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": preprocessing}
     (result,) = honestdp.train_population(model, x, run=mean_run(budget, records), optimizers=[rule], **how)
     weight: Tensor = result.model[1].weight.detach()

@@ -48,7 +48,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 import honestdp  # noqa: E402
-from centring import released_mean, run_after  # noqa: E402
+from centring import REACH, released_mean, run_after  # noqa: E402
 from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
@@ -247,7 +247,8 @@ def centred(sides: Sides, batch: Batch, device: str) -> Sides:
     are what meets the epsilon, and each of them is the only one of its user."""
     (x, y), (tested, labels) = sides
     budget = honestdp.Budget(batch.cells[0][3], DELTA)
-    mean = released_mean(x, budget, records=DATA[batch.name][0], device=device, preprocessing=WORDS)
+    reach = REACH if SCALED in batch.way else 1.0
+    mean = released_mean(x, budget, records=DATA[batch.name][0], device=device, preprocessing=WORDS, reach=reach)
     return (x - mean, y), (tested - mean, labels)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from centring import mean_run, run_after
+from centring import REACH, mean_run, run_after
 from honestdp.boundary.query import HALF_RANGE
 from honestdp.optimizers import outlook
 from records import DATA, DELTA, MIRRORED, SCALED, features, honestdp
@@ -63,10 +63,13 @@ def sides(name: str, keep: Path | None, way: str) -> list[Side]:
     return found
 
 
-def noisy_mean(x: Tensor, budget: honestdp.Budget, generator: torch.Generator) -> Tensor:
+def noisy_mean(x: Tensor, budget: honestdp.Budget, generator: torch.Generator, reach: float) -> Tensor:
     """As `centring.released_mean` makes it."""
-    total = torch.stack([part.float().sum(0) for part in x.split(2000)]).sum(0)
-    noise = mean_run(budget, len(x)).noise * math.sqrt(x.shape[1])
+    bound = reach * math.sqrt(x.shape[1])
+    total = torch.zeros(x.shape[1])
+    for part in x.split(2000):
+        total += part.float().renorm(2, 0, bound).sum(0)
+    noise = mean_run(budget, len(x)).noise * bound
     return (total + noise * torch.randn(total.shape, generator=generator)) / len(x)
 
 
@@ -97,8 +100,9 @@ class Sketch:
         ways = [False, True] if asked.centred else [False]
         runs = {False: honestdp.least_noise(budget, **shape)}
         means, norms = {False: torch.zeros(wide)}, {}
+        reach = REACH if asked.scaled else 1.0
         if asked.centred:
-            runs[True], means[True] = run_after(budget, **shape), noisy_mean(self.x, budget, self.generator)
+            runs[True], means[True] = run_after(budget, **shape), noisy_mean(self.x, budget, self.generator, reach)
         runs = {way: replace(run, noise=asked.louder * run.noise) for way, run in runs.items()}
         self.variants: list[Variant] = []
         for way in ways:

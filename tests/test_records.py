@@ -113,9 +113,10 @@ def test_the_released_mean_is_the_mean_with_the_noise_that_is_accounted(records:
     budget, count = records.honestdp.Budget(3.0, 1e-5), 4000
     x = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     x = torch.nn.functional.group_norm(x + torch.linspace(0, 2, 64).view(8, 8), 1)
-    error = released_mean(x, budget, records=count, device="cpu", preprocessing="none") - x.mean(0)
-    expected = mean_run(budget, count).noise * 192**0.5 / count  # a record has a norm of at most sqrt(192)
-    assert error.std() == pytest.approx(expected, rel=0.3)
+    for reach in (1.0, 3.0):
+        mean = released_mean(x, budget, records=count, device="cpu", preprocessing="none", reach=reach)
+        expected = reach * mean_run(budget, count).noise * 192**0.5 / count  # a record has a norm of at most sqrt(192)
+        assert (mean - x.mean(0)).std() == pytest.approx(expected, rel=0.3)
     assert x.flatten(1).norm(dim=1).max() <= 192**0.5
 
 
