@@ -13,7 +13,10 @@ net() { # shellcheck disable=SC2046
 for step in ${*:-check tune net-32-64 net-551322 net-resnet20 one models-0 models-100 whole}; do
     echo "== $step"
     case $step in
-    check) py benchmarks/convolution_kernels.py cuda ;;
+    check)
+        for share in 0 1 2 3 4 5 6 7; do py benchmarks/convolution_kernels.py cuda --share $share/8 & done
+        wait
+        ;;
     tune) py benchmarks/convolution_kernels.py cuda --tune R1 B2 A2 R3 B4 R2 B3 A1 B1 --json "$out/tiles.json" ;;
     net-*) net "${step#net-}" 40 ;;
     one) net resnet20 8 ;;
