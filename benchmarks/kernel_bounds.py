@@ -32,13 +32,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT), str(ROOT / "benchmarks")]
 
 CHANNELS, ROWS = (1, 2, 3, 5, 8, 16, 17, 32, 48), (1, 3, 8, 16, 20, 32, 33)
-KERNELS = {
-    "fused": ("_gather", "_outer", "_weigh", "_differs", "_noisy"),
-    "convolution": ("_forward", "_unpool", "_back"),
-    "gradients": ("_square_norms", "_weighted_sum", "_sum_rows"),
-    "normalisation": ("_forward", "_back"),
-}
-"""Every kernel of the engine."""
 _COLUMNS = 300
 """Of a convolution, at most: the interpreter takes a millisecond for each product of two tiles."""
 
@@ -92,8 +85,11 @@ def convolutions(dice: random.Random, module: Any) -> None:
         drawn = torch.randint(0, shape.pool**2, (runs * lot, *shape.pooled, shape.rows), generator=maker)
         chosen = drawn.to(torch.uint8).permute(0, 3, 1, 2)
     if hasattr(module, "forward"):
-        module.forward(x, weight, shift, shape, relu=dice.random() < 0.5, counts=counts)
+        how = {"relu": dice.random() < 0.5, "first": dice.random() < 0.3}
+        module.forward(x, weight, shift, shape, counts=counts, **how)
         module.back(grad, chosen, weight, shape, x=x if dice.random() < 0.5 else None, counts=counts)
+    if hasattr(module, "unpool"):
+        module.channels_last(grad, grad if dice.random() < 0.5 else None, counts=counts)
         if chosen is not None:
             module.unpool(grad, chosen, shape, counts=counts)
     if not hasattr(module, "square_norms"):
@@ -104,6 +100,21 @@ def convolutions(dice: random.Random, module: Any) -> None:
         if kept is not None:
             module.sum_rows(kept, weights, shape, **kind)
     module.weighted_sum(x, grad, chosen, weights, shape, **kind)
+
+
+def taps(dice: random.Random, module: Any) -> None:
+    """Gradients of a convolution that are made by its nine taps. module: honestdp.kernels.gradients."""
+    from honestdp.kernels.taps import takes
+    from honestdp.kernels.tiles import BY_TAPS
+
+    shape, runs, lot = shape_of(dice), dice.randint(1, 2), dice.choice((1, 2))
+    while not takes(shape):
+        shape = shape_of(dice)
+    x = lying(torch.randn(runs * lot, shape.channels, shape.height, shape.width), dice)
+    grad = lying(torch.randn(runs * lot, shape.rows, shape.out_height, shape.out_width), dice)
+    counts = torch.randint(0, lot + 1, (runs,)).int() if dice.random() < 0.5 else None
+    how = {"runs": runs, "bias": dice.random() < 0.7, "keep": True, "counts": counts}
+    module.square_norms(x, grad, None, shape, tiles=(16, 32, 16, 4, 1, BY_TAPS, 1), **how)
 
 
 def norms(dice: random.Random, module: Any) -> None:
@@ -129,6 +140,7 @@ def passes(dice: random.Random, module: Any) -> None:
     module.gather(numbers, labels, index, 1.0)
     left, right = torch.randn(runs, lot, rows), torch.randn(runs, lot, width)
     module.weigh(left, torch.rand(runs, lot))
+    module.widened(left, torch.rand(runs, lot).round())
     for shift in (False, True):
         module.outer_square_norms(left, right, right_is_norms=False, shift=shift)
         module.outer_square_norms(left, right.norm(dim=2), right_is_norms=True, shift=shift)
@@ -149,8 +161,10 @@ def far(module: Any, fused: Any) -> None:
     chosen = torch.empty(4 * runs * lot, *shape.pooled, 16, dtype=torch.uint8).permute(0, 3, 1, 2)
     assert min(x.numel(), flat.numel()) > 2**31
     weight, shift = torch.empty(4 * runs, 16, 16, 3, 3), torch.empty(4 * runs, 16)
-    module.forward(x, weight, shift, shape)
+    for first in (False, True):
+        module.forward(x, weight, shift, shape, first=first)
     module.unpool(grad, chosen, shape)
+    module.channels_last(torch.empty(x.shape), None)
     module.back(flat, None, weight, spread)
     module.back(grad, chosen, weight, shape, x=x)
     for keep in (False, True):
@@ -162,6 +176,7 @@ def far(module: Any, fused: Any) -> None:
     assert kept.numel() > 2**31
     module.sum_rows(kept, weights, spread._replace(rows=16 * 22), bias=True, dtype=torch.float32)
     fused.weigh(kept, weights)
+    fused.widened(kept[:6], weights[:6])
     records = torch.empty(700_000, 3072, dtype=torch.uint8)
     last = torch.tensor([0, len(records) - 1])
     fused.gather(records, torch.empty(len(records), dtype=torch.int64), last, 1.0)
@@ -225,11 +240,11 @@ def main(words: list[str] | None = None) -> int:
         return 2
     from tests.kernels.guarded import OutsideError, guarded
 
-    from honestdp.kernels import convolution, fused, normalisation
+    from honestdp.kernels import convolution, fused, gradients, normalisation
 
     jobs: list[tuple[str, Callable[[], None], bool]] = []
     for number in range(asked.first, asked.first + asked.many):
-        for what, module in ((convolutions, convolution), (norms, normalisation), (passes, fused)):
+        for what, module in ((convolutions, convolution), (taps, gradients), (norms, normalisation), (passes, fused)):
             jobs.append((f"{what.__name__} {number}", lambda w=what, m=module, n=number: w(random.Random(n), m), False))
     jobs += [(f"{one.name} {one}", lambda one=one: trained(one), False) for one in _settings(asked.suite)]
     jobs += [("far", lambda: far(convolution, fused), True)] if asked.far else []

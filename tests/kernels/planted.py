@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
@@ -30,7 +31,14 @@ FAULTS = (
     ("convolution", "inside, known = example < lot, n < R", "inside, known = example <= lot, n < R"),
     ("convolution", "inside, known = example < lot, n < C", "inside, known = example < lot, n <= C"),
     ("convolution", "(y < OH * POOL) & (z < OW * POOL)", "(z < OW * POOL)"),
-    ("convolution", "inside & (y < OH) & (z < OW)", "inside & (z < OW)"),
+    ("slopes", "inside & (y < OH) & (z < OW)", "inside & (z < OW)"),
+    ("slopes", "inside = (r < R)[:, None] & (p < P)[None, :]", "inside = (r < R)[:, None]"),
+    (
+        "slopes",
+        "tl.load(counts + example // lot, mask=inside, other=0)",
+        "tl.load(counts + example, mask=inside, other=0)",
+    ),
+    ("fused", "mask=column < known, other=0.0", "mask=column <= known, other=0.0"),
     ("convolution", "(pools < lot * (OH * OW))[:, None] & known[None, :]", "known[None, :]"),
     ("convolution", "mask=(k < K)[:, None] & known[None, :]", "mask=known[None, :]"),
     ("gradients", "wanted = inside[:, None] & (o < R)[None, :]", "wanted = inside[:, None]"),
@@ -38,6 +46,8 @@ FAULTS = (
     ("gradients", "mask=one < lot, other=0.0", "mask=one <= lot, other=0.0"),
     ("gradients", "known = column < width", "known = column <= width"),
     ("gradients", "summed, mask=o < R)", "summed, mask=o <= R)"),
+    ("taps", "(y >= 0) & (y < H) & (z >= 0)", "(y >= 0) & (z >= 0)"),
+    ("taps", "wanted = inside[:, None] & (o < R)[None, :]", "wanted = (o < R)[None, :]"),
     ("normalisation", "inside = p < P", "inside = p <= P"),
 )
 """Module, what is in it, and what is put in its place."""
@@ -60,12 +70,14 @@ def changed(name: str, before: str, after: str, folder: Path) -> ModuleType:
 
 def as_seen(name: str, module: Any) -> str | None:
     """What guarded memory says of it, or None."""
-    from kernel_bounds import convolutions, norms, passes
+    from kernel_bounds import convolutions, norms, passes, taps
     from tests.kernels.guarded import OutsideError, guarded
 
     if name in _OWN:  # and not those of other modules that it hands on
         module = SimpleNamespace(**{each: getattr(module, each) for each in _OWN[name]})
-    work = {"fused": passes, "normalisation": norms}.get(name, convolutions)
+    work = {"fused": passes, "normalisation": norms, "taps": taps}.get(name, convolutions)
+    if name == "taps":
+        module = with_taps(module)
     for number in TRIES:
         try:
             with guarded():
@@ -75,7 +87,22 @@ def as_seen(name: str, module: Any) -> str | None:
     return None
 
 
-_OWN = {"convolution": ("forward", "back", "unpool"), "gradients": ("square_norms", "sum_rows", "weighted_sum")}
+def with_taps(module: ModuleType) -> SimpleNamespace:
+    """What of honestdp.kernels.gradients calls these taps, with them in their place."""
+    from honestdp.kernels import gradients
+
+    def square_norms(*args: Any, **named: Any) -> Any:
+        with mock.patch.object(gradients, "square_norms_by_taps", module.square_norms_by_taps):
+            return gradients.square_norms(*args, **named)
+
+    return SimpleNamespace(square_norms=square_norms)
+
+
+_OWN = {
+    "convolution": ("forward", "back"),
+    "slopes": ("unpool", "channels_last"),
+    "gradients": ("square_norms", "sum_rows", "weighted_sum"),
+}
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from torch import Tensor
 from honestdp.kernels import Shape
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
 from honestdp.kernels.slopes import channels_last, unpool
-from honestdp.kernels.tiles import precision, product_tiles, settings
+from honestdp.kernels.tiles import launched_tiles, precision, settings
 
 __all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
 
@@ -237,7 +237,7 @@ def forward(
     last = (examples, height, width, shape.rows)
     out = torch.empty((examples, shape.rows, height, width) if first else last, dtype=torch.float32, device=x.device)
     chosen = torch.empty(last, dtype=torch.uint8, device=x.device) if shape.pool > 1 else None
-    m, n, k, warps, stages = tiles or product_tiles(shape, back=False)
+    m, n, k, warps, stages = tiles or launched_tiles(shape, back=False)
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
         x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
@@ -266,7 +266,7 @@ def back(
     runs, examples = len(weight), len(grad)
     packed = weight.permute(0, 3, 4, 1, 2).contiguous()
     out = torch.empty(examples, shape.height, shape.width, shape.channels, dtype=torch.float32, device=grad.device)
-    m, n, k, warps, stages = tiles or product_tiles(shape, back=True)
+    m, n, k, warps, stages = tiles or launched_tiles(shape, back=True)
     grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
     _back[grid](
         grad, grad if chosen is None else chosen, packed, out, out if x is None else x,

@@ -86,6 +86,18 @@ def product_tiles(shape: Shape, *, back: bool) -> Tiles:
     return 128, n, 16, 4, 4
 
 
+def launched_tiles(shape: Shape, *, back: bool) -> Tiles:
+    """Those tiles, but of two warps where a factor of the product comes out of registers: with all digits, which are three
+    products of parts of it, and on the way back through a pool, which is picked.
+
+    From four warps on Triton makes such a product of Hopper's asynchronous instructions (wgmma), and the assembler that it
+    brings along, up to that of CUDA 13.2, may give their registers to others while they are still read: wrong numbers, seldom.
+    """
+    m, n, k, warps, stages = product_tiles(shape, back=back)
+    picked = precision() == "tf32x3" or (back and shape.pool > 1)
+    return (64, n, k, 2, stages) if picked else (m, n, k, warps, stages)
+
+
 BY_TAPS = 2
 """In the place of "the other way round": a gradient that is kept is made by honestdp.kernels.taps; columns are then channels."""
 

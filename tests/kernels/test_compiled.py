@@ -1,0 +1,85 @@
+"""What Triton's compiler makes of the kernels of convolutions for a Hopper GPU, which takes no GPU to see."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton", reason="TRITON IS NOT INSTALLED: nothing compiles kernels here")
+if os.environ.get("TRITON_INTERPRET"):
+    pytest.skip("kernels are made for the interpreter here", allow_module_level=True)
+
+from honestdp.kernels import Shape, convolution  # noqa: E402
+from honestdp.kernels.tiles import launched_tiles, product_tiles, settings  # noqa: E402
+
+POOLED = Shape(8, 14, 14, 16, 14, 14, (3, 3), (1, 1), (1, 1), (1, 1), 2)
+STRIDED = Shape(8, 15, 15, 16, 6, 6, (4, 4), (2, 2), (0, 0), (1, 1), 1)
+LOT = 185
+
+
+def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool) -> str:
+    """A kernel as PTX for sm_90, with its arguments as a population's are: channels last, pointers that 16 divides."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    m, n, k, warps, stages = tiles
+    read = shape.rows if back else shape.channels
+    x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
+    numbers = [LOT, *grad, *x] if back else [LOT, *x]
+    kernel: Any = convolution._back if back else convolution._forward
+    given: dict[str, Any] = dict(zip(kernel.arg_names[6:], [*numbers, *settings(shape)], strict=False))
+    given |= {"BIAS": True, "RELU": False, "PRECISION": precision, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
+    given |= {"AHEAD": convolution._ahead(stages, read, k, shape), "COUNTED": True, "FIRST": False}
+    signature, constants, attributes = {}, {}, {}
+    for place, parameter in enumerate(kernel.params):
+        name = parameter.name
+        if name not in given:
+            kind = "i32" if name == "counts" else "u8" if name == "chosen" and shape.pool > 1 else "fp32"
+            signature[name], attributes[place,] = f"*{kind}", [["tt.divisibility", 16]]
+        elif parameter.is_constexpr or given[name] == 1:
+            signature[name], constants[place,] = "constexpr", given[name]
+        else:
+            signature[name] = "i32"
+            if given[name] % 16 == 0:
+                attributes[place,] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constants, attributes)
+    options = {"num_warps": warps, "num_stages": max(1, stages)}
+    made: str = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    return made
+
+
+def _strides(channels: int, height: int, width: int) -> tuple[int, int, int, int]:
+    return channels * height * width, 1, width * channels, channels
+
+
+def fed_by_registers(ptx: str) -> int:
+    """How many of Hopper's asynchronous products take their first factor out of registers."""
+    return len(re.findall(r"wgmma\.mma_async\S+ \{[^}]*\}, \{", ptx))
+
+
+@pytest.mark.parametrize(
+    ("shape", "precision", "back"),
+    [(STRIDED, "tf32x3", False), (POOLED, "tf32", True)],
+    ids=["with all digits", "back through a pool"],
+)
+def test_no_asynchronous_product_is_fed_by_registers(
+    shape: Shape, precision: str, back: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The assembler may give those to others while they are read. With the tiles as they were measured there were such."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "tf32x3" else "high")
+    try:
+        tiles, measured = launched_tiles(shape, back=back), product_tiles(shape, back=back)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    made = assembly(shape, tiles, precision, back=back)
+    assert fed_by_registers(made) == 0
+    assert "mma.sync" in made
+    assert fed_by_registers(assembly(shape, measured, precision, back=back)) > 0
