@@ -25,9 +25,15 @@ PART = 0.02
 REACH = 3.0  # deviations of the made-up images that such features are scaled by
 
 
-def mean_run(budget: honestdp.Budget, records: int) -> honestdp.Run:
-    """Of the mean: all records, one step, to two digits of the noise, upwards."""
-    noise = 1 / (math.sqrt(PART) * mu_of(budget))
+def split(budget: honestdp.Budget) -> tuple[honestdp.Budget, honestdp.Budget]:
+    """For the mean and for a search after it, whose cost is known as (epsilon, delta) alone: both add up to the budget."""
+    epsilon, delta = 0.02 * budget.epsilon, 0.1 * budget.delta
+    return honestdp.Budget(epsilon, delta), honestdp.Budget(budget.epsilon - epsilon, budget.delta - delta)
+
+
+def mean_run(budget: honestdp.Budget, records: int, part: float = PART) -> honestdp.Run:
+    """Of the mean: all records, one step, to two digits of the noise, upwards. part: of mu^2 that it takes, 1 for all."""
+    noise = 1 / (math.sqrt(part) * mu_of(budget))
     digit = 10.0 ** (math.floor(math.log10(noise)) - 1)
     return honestdp.Run(records=records, lot=records, steps=1, noise=round(math.ceil(noise / digit) * digit, 6))
 
@@ -47,15 +53,13 @@ def run_after(budget: honestdp.Budget, *, records: int, lot: float, steps: int) 
     return honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
 
 
-def released_mean(
-    x: Tensor, budget: honestdp.Budget, *, records: int, device: str, preprocessing: str, reach: float = 1.0
-) -> Tensor:
+def released_mean(x: Tensor, run: honestdp.Run, *, device: str, preprocessing: str, reach: float = 1.0) -> Tensor:
     """The mean of `x`, `[records, ...]`, clipped to norms of `reach` sqrt(d), with noise: all that leaves."""
     wide = x[0].numel()
     model = nn.Sequential(nn.Flatten(), nn.Linear(wide, 1, bias=False))
     nn.init.zeros_(model[1].weight)
     rule = honestdp.optimizers.SGD(lr=1.0, clip=reach * math.sqrt(wide))
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": preprocessing}
-    (result,) = honestdp.train_population(model, x, run=mean_run(budget, records), optimizers=[rule], **how)
+    (result,) = honestdp.train_population(model, x, run=run, optimizers=[rule], **how)
     weight: Tensor = result.model[1].weight.detach()
     return weight.view(x.shape[1:]).to(x.device)

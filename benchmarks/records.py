@@ -15,8 +15,8 @@ long" search`:
 - `search`: `honestdp.tune` over the rules that have nothing to tune, Horizon and Outlook, the same lot and steps, a twentieth of
   the records to validate, all runs, scores and the choice inside the same epsilon. It needs accountants, OpenDP and cryptography
   besides; where they are not installed it is left out, and that is said.
-- `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon (`centring.py`;
-  of `untuned` alone). `, mirrored`: left and right of an image are taken for the same
+- `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon
+  (`centring.py`). `, mirrored`: left and right of an image are taken for the same
   (`scattering.mirrored`; of linear models on CIFAR-10). `, scaled`: channels are divided by public constants in the place of the
   group normalisation (`scattering.scaled`; of CIFAR-10).
 
@@ -48,7 +48,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 import honestdp  # noqa: E402
-from centring import REACH, released_mean, run_after  # noqa: E402
+from centring import REACH, mean_run, released_mean, run_after, split  # noqa: E402
 from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
@@ -220,6 +220,7 @@ def untuned(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: B
 
 def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
     budget, model = honestdp.Budget(batch.cells[0][3], DELTA), seeded(make, batch.cells[0][4])
+    budget = split(budget)[1] if CENTRED in batch.way else budget
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
     how |= {"selection": "envelope", "max_runs": RUNS, "validation": VALIDATION, "lot": batch.lot, "steps": batch.steps}
     return [honestdp.tune(model, data, budget=budget, optimizer=CANDIDATES, **how)]
@@ -237,8 +238,6 @@ def way_of(text: str) -> str:
     known = kind == "search" or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
     if not known or asked != [each for each in KINDS if each in asked]:
         raise ValueError(text)
-    if kind == "search" and CENTRED in asked:
-        raise ValueError("a search is not centred: its budget has no part for the mean")
     return text
 
 
@@ -247,8 +246,11 @@ def centred(sides: Sides, batch: Batch, device: str) -> Sides:
     are what meets the epsilon, and each of them is the only one of its user."""
     (x, y), (tested, labels) = sides
     budget = honestdp.Budget(batch.cells[0][3], DELTA)
+    run = mean_run(budget, DATA[batch.name][0])
+    if batch.way.startswith("search"):
+        run = mean_run(split(budget)[0], DATA[batch.name][0], part=1.0)
     reach = REACH if SCALED in batch.way else 1.0
-    mean = released_mean(x, budget, records=DATA[batch.name][0], device=device, preprocessing=WORDS, reach=reach)
+    mean = released_mean(x, run, device=device, preprocessing=WORDS, reach=reach)
     return (x - mean, y), (tested - mean, labels)
 
 

@@ -79,12 +79,16 @@ def test_a_long_run_keeps_99_percent_of_the_signal_and_trains_with_the_optimizer
 
 
 def test_ways_are_words_of_the_table_and_others_are_refused(records: ModuleType) -> None:
-    for way in ("untuned", "untuned outlook, long, centred, mirrored", "search, long", "search, mirrored, scaled"):
+    for way in (
+        "untuned",
+        "untuned outlook, long, centred, mirrored",
+        "search, long",
+        "search, centred, mirrored, scaled",
+    ):
         assert records.way_of(way) == way
     for way in (
         "tuned",
         "untuned nobody",
-        "search, centred",
         "untuned, mirrored, long",
         "untuned, short",
         "untuned,long",
@@ -107,6 +111,28 @@ def test_a_mean_and_the_training_after_it_meet_the_budget_together(records: Modu
     assert [len(batch.cells) for batch in several] == [2, 2], "an epsilon has a mean of its own"
 
 
+def test_a_mean_and_the_search_after_it_add_up_to_the_budget(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def released_mean(x: torch.Tensor, run: Run, **_: Any) -> torch.Tensor:
+        given["mean"] = run
+        return x[0]
+
+    monkeypatch.setattr(records, "released_mean", released_mean)
+    monkeypatch.setattr(records.honestdp, "tune", lambda *_, **named: given.update(named))
+    side = (torch.zeros(2, 1, 2, 2), torch.zeros(2))
+    for spent in records.EPSILONS:
+        (batch,) = records.batches(cells("cifar10", "search, centred", (spent,), 1))
+        records.centred((side, side), batch, "cpu")
+        records.search(lambda: torch.nn.Linear(2, 2), side, batch, "cpu")
+        left = given["budget"]
+        assert 1e-5 - left.delta > 0
+        assert epsilon(given["mean"].event, delta=1e-5 - left.delta) + left.epsilon <= spent * (1 + 1e-9)
+        assert left.epsilon > 0.97 * spent
+
+
 def test_the_released_mean_is_the_mean_with_the_noise_that_is_accounted(records: ModuleType) -> None:
     from centring import mean_run, released_mean
 
@@ -114,7 +140,7 @@ def test_the_released_mean_is_the_mean_with_the_noise_that_is_accounted(records:
     x = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     x = torch.nn.functional.group_norm(x + torch.linspace(0, 2, 64).view(8, 8), 1)
     for reach in (1.0, 3.0):
-        mean = released_mean(x, budget, records=count, device="cpu", preprocessing="none", reach=reach)
+        mean = released_mean(x, mean_run(budget, count), device="cpu", preprocessing="none", reach=reach)
         expected = reach * mean_run(budget, count).noise * 192**0.5 / count  # a record has a norm of at most sqrt(192)
         assert (mean - x.mean(0)).std() == pytest.approx(expected, rel=0.3)
     assert x.flatten(1).norm(dim=1).max() <= 192**0.5
