@@ -60,8 +60,8 @@ def notes_of(quick: bool) -> list[str]:
     if quick:
         notes.append(
             "Quick version: images of 8 by 8 and a network of one hidden layer, fewer rounds, shorter grids. As in full size, "
-            "ADADP is below tuned SGD and loses more as the clients' data become less alike, and depends little on its first step "
-            "size. Its step sizes do not run away in so few rounds. Whether a claim holds is for the full size."
+            "ADADP is below tuned SGD and loses more as the clients' data become less alike, and depends little on its first "
+            "step size. Its step sizes do not run away in so few rounds. Whether a claim holds is for the full size."
         )
     return notes
 
