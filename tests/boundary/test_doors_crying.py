@@ -63,6 +63,7 @@ RULES: list[rules.Rule] = [
     rules.ADADP(clip=1.0),
     rules.Horizon(),
     rules.Outlook(),
+    rules.Echo(),
 ]
 
 
@@ -316,6 +317,7 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
             "bytes_per_run",
             "compare",
             "decoding",
+            "echo",
             "fingerprint",
             "mechanism",
             "ranks",

@@ -31,6 +31,7 @@ RULES = [
     rules.Horizon(),
     rules.Horizon(average=True),
     rules.Outlook(),
+    rules.Echo(),
 ]
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -207,20 +209,10 @@ def horizon(s: Slow, members: list[int], noise: list[Tensor], *, average: bool) 
 def outlook(s: Slow, members: list[int], noise: list[Tensor]) -> None:
     """For dense layers, one after the other: each step is set by the norm of what enters the layer."""
     layers = [m for m in s.model.modules() if isinstance(m, nn.Linear)]
-    half, lot, inputs = 3.453125, s.lot, layers[0].in_features
+    lot, inputs = s.lot, layers[0].in_features
     if s.t == 0:
         s.memory["squares"] = [(m.weight.square().mean().item(), m.bias.square().mean().item()) for m in layers]
-        s.memory["sum"] = 0.0
-    nu = 7.124 * s.sigma
-    logs = [math.log1p(float(s.x[i].square().sum())) / 2 - half for i in members if bool(torch.isfinite(s.x[i]).all())]
-    total = sum(round(min(half, max(-half, value)) * 2**16) / 2**16 for value in logs)
-    s.memory["sum"] += (total + nu * half * float(noise[1])) / lot + half
-    s.memory["m"] = 0.9 * s.memory.get("m", 0) + 0.1 * s.flat(members, 1.0, noise[0], (s.sigma**-2 - nu**-2) ** -0.5)
-    m_hat = s.memory["m"] / (1 - 0.9 ** (s.t + 1))
-    precision = 1 / (half**2 * ((nu / lot) ** 2 + 1 / lot))
-    guess = math.log(math.sqrt(1 + 0.35**2 * inputs))
-    log_n = (guess + precision * s.memory["sum"]) / (1 + precision * (s.t + 1))
-    log_n = min(max(log_n, 0.0), 2 * half)
+    m_hat, log_n = _sized(s, members, noise, inputs)
     eta = math.exp(0.4 * log_n) / len(layers) / math.hypot(s.sigma * math.sqrt(s.steps) / (1.5 * lot), 1 / 150)
     square, parts = (math.exp(2 * log_n) - 1) / inputs, []
     for number, (layer, (weights, biases)) in enumerate(zip(layers, s.memory["squares"], strict=True)):
@@ -230,3 +222,38 @@ def outlook(s: Slow, members: list[int], noise: list[Tensor]) -> None:
         parts.append(torch.full((layer.weight.numel() + layer.bias.numel(),), eta / n, dtype=torch.float64))
         square = min(max(fan_in * weights, 0.1), 4.0) * square + biases
     s.theta = s.theta - math.sqrt(1 - s.t / s.steps) * torch.cat(parts) * m_hat
+
+
+def _sized(s: Slow, members: list[int], noise: list[Tensor], inputs: int) -> tuple[Tensor, float]:
+    """The momentum of a gradient that shares its noise with a release of the inputs' size, and what is known of ln n."""
+    half, lot, nu = 3.453125, s.lot, 7.124 * s.sigma
+    logs = [math.log1p(float(s.x[i].square().sum())) / 2 - half for i in members if bool(torch.isfinite(s.x[i]).all())]
+    total = sum(round(min(half, max(-half, value)) * 2**16) / 2**16 for value in logs)
+    s.memory["sum"] = s.memory.get("sum", 0.0) + (total + nu * half * float(noise[1])) / lot + half
+    s.memory["m"] = 0.9 * s.memory.get("m", 0) + 0.1 * s.flat(members, 1.0, noise[0], (s.sigma**-2 - nu**-2) ** -0.5)
+    precision = 1 / (half**2 * ((nu / lot) ** 2 + 1 / lot))
+    guess = math.log(math.sqrt(1 + 0.35**2 * inputs))
+    log_n = (guess + precision * s.memory["sum"]) / (1 + precision * (s.t + 1))
+    return s.memory["m"] / (1 - 0.9 ** (s.t + 1)), min(max(log_n, 0.0), 2 * half)
+
+
+def echo(s: Slow, members: list[int], noise: list[Tensor]) -> None:
+    """For dense layers of which no more than the shapes are known: noise of deviation exp(ln s) moves an output by one."""
+    fans = [m.in_features for m in s.model.modules() if isinstance(m, nn.Linear)]
+    m_hat, log_n = _sized(s, members, noise, fans[0])
+    grid, found = [0.35, 1.0, 2.0, 3.5, 5.0, 6.9], []
+    for log_norm in grid:
+        moves = []
+        for power in range(-9, 2):
+            moved, square = 0.0, (math.exp(2 * log_norm) - 1) / fans[0]
+            for fan_in in fans:
+                moved, square = 4.0**power * (1 + fan_in * (square + moved)) + moved / 3, square / 3
+            moves.append((math.log(math.sqrt(moved)), power * math.log(2)))
+        if moves[0][0] >= 0:
+            found.append(moves[0][1] - moves[0][0])
+            continue
+        (low, below), (high, above) = next(pair for pair in pairwise(moves) if pair[0][0] < 0 <= pair[1][0])
+        found.append(below + (above - below) * -low / (high - low))
+    log_s = float(np.interp(log_n, grid, found))
+    eta = math.sqrt(2) * math.exp(log_s) / math.hypot(s.sigma * math.sqrt(s.steps) / s.lot, 1 / 50)
+    s.theta = s.theta - math.sqrt(1 - s.t / s.steps) * eta * m_hat

@@ -61,6 +61,7 @@ CASES = {
         {},
     ),
     "outlook": (rules.Outlook, slow.outlook, [{}, {}], {}),
+    "echo": (rules.Echo, slow.echo, [{}, {}], {}),
     "horizon": (rules.Horizon, slow.horizon, [{}, {}], {"average": False}),
     "horizon averaged": (rules.Horizon, slow.horizon, [{}, {}], {"average": True}),
 }
@@ -128,7 +129,7 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
         draws = [normals.normal(tuple(population.params.shape))]
         if population._rule.query(population.state, constants).extra == "direction":
             draws.append(normals.normal(tuple(population.params.shape)))
-        if make in (rules.Quantile, rules.Outlook):
+        if make in (rules.Quantile, rules.Outlook, rules.Echo):
             draws.append(normals.normal((2, 1))[:, 0])
         for run, one in enumerate(plain):
             members = lots.indices[step, run, : int(lots.counts[step, run])].tolist()

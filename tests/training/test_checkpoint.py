@@ -41,6 +41,7 @@ EVERY_RULE = [
     rules.Quantile(lr=0.1),
     rules.Horizon(average=True),
     rules.Outlook(),
+    rules.Echo(),
 ]
 
 

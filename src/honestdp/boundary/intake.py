@@ -27,6 +27,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.boundary.slices import check_alike, mark_of, share_of
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
+from honestdp.gradients.echo import echoes
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout, layout_of
 from honestdp.gradients.outputs import check_output
@@ -92,6 +93,11 @@ class Intake:
         size = max(part.element_size() for part in inputs.leaves(x))
         passing = 2 * run.lot * self.question.rows * (inputs.numbers(x) + self.layout.total**0.5) * size
         return int(10 * self.layout.total * size + 3 * passing) + 1
+
+    def echo(self, initial: Tensor) -> Tensor:
+        """How far noise moves the outputs of models of these weights `[runs, d]`, on made-up inputs: no record is read."""
+        x, _ = self._records.blank(self.question.model)
+        return echoes(self.question.model, self.layout, initial, x)
 
     def rehearsal(self, constants: Constants) -> Mechanism:
         """A mechanism over made-up records, for timing."""

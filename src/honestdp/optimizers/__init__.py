@@ -1,4 +1,4 @@
-"""The papers' optimizers as pure rules over releases, two of our own, and the base of a user's own (FixedClip).
+"""The papers' optimizers as pure rules over releases, three of our own, and the base of a user's own (FixedClip).
 
 Each has a name, by which `train`, `tune` and the command line know it, and a grid, which `tune` searches where it gets no space.
 
@@ -13,6 +13,7 @@ from honestdp.optimizers.adadp import ADADP
 from honestdp.optimizers.adam import Adam
 from honestdp.optimizers.adam_oso import AdamOSO
 from honestdp.optimizers.adam_wosm import AdamWOSM
+from honestdp.optimizers.echo import Echo
 from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.momentum import Momentum
 from honestdp.optimizers.oso import OSO
@@ -22,6 +23,6 @@ from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
 __all__ = [
-    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "FixedClip", "Horizon", "Momentum", "Outlook",
+    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "Echo", "FixedClip", "Horizon", "Momentum", "Outlook",
     "Quantile", "Rule", "State",
 ]  # fmt: skip

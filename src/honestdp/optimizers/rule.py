@@ -63,6 +63,8 @@ class Rule(ABC):
     """The values that a search tries where it is given no space."""
     own_pace: ClassVar[bool] = False
     """True for a rule that sets its own step size; a schedule on top of it would be ignored, so it is refused."""
+    by_echo: ClassVar[bool] = False
+    """True for a rule that goes by `Constants.echo`, which takes a moment to measure."""
     asks: ClassVar[str] = ""
     """What its steps release beside a gradient, for the statement."""
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic
 from typing import Any
 
@@ -211,7 +211,13 @@ class Job:
         first = self.runs[0]
         sigma = [self.runs[i].noise for i in chunk]
         noise = torch.tensor(sigma, dtype=self.intake.dtype, device=self.initial.device)
-        return Constants(first.records, first.lot, first.steps, noise, self.intake.layout, self.factors)
+        echo = self._echo[torch.tensor(chunk)] if any(self.rules[i].by_echo for i in chunk) else None
+        return Constants(first.records, first.lot, first.steps, noise, self.intake.layout, self.factors, echo)
+
+    @cached_property
+    def _echo(self) -> Tensor:
+        """`[runs, ...]`: what noise in the initial weights does to the outputs."""
+        return self.intake.echo(self.initial)
 
     def _rule(self, chunk: list[int]) -> Rule:
         rules = [self.rules[i] for i in chunk]

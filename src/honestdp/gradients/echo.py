@@ -1,0 +1,130 @@
+"""How far noise in all weights of a model moves its outputs, heard on made-up inputs.
+
+Nothing of a record is in it: the weights are those before the first step, which are public, the inputs are drawn from a fixed
+seed in the shapes that records have, and so is the noise. A rule sets its step by the table (`optimizers.echo`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from honestdp.gradients import inputs
+from honestdp.gradients.inputs import NUMBER, Inputs
+from honestdp.gradients.layout import Layout
+
+SHAKES = tuple(2.0**power for power in range(-9, 2))
+"""Deviations of the noise in every weight."""
+LOG_NORMS = (0.35, 1.0, 2.0, 3.5, 5.0, 6.9)
+"""ln sqrt(1 + |x|^2) of the made-up records x; of tokens only the first is tried, since they have no size."""
+_EXAMPLES, _DRAWS = 8, 8
+_NOISE_SEED, _INPUT_SEED = 18, 19
+"""Two: noise that repeats the inputs would lie in their direction."""
+
+
+@torch.no_grad()
+def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs) -> Tensor:
+    """`[runs, norms, shakes]`: the root mean square by which noise of that deviation moves an output of the model.
+
+    rows: initial weights `[runs, width]`. blank: made-up records, for their shapes. Runs with the same weights are heard
+    once. Where the model does not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
+    """
+    heard: dict[bytes, Tensor] = {}
+    tables = []
+    for row in rows:
+        key = row.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        if key not in heard:
+            heard[key] = _heard(model, layout, row, blank)
+        tables.append(heard[key])
+    return torch.stack(tables).to(rows)
+
+
+def chain(layout: Layout) -> Tensor:
+    """`[norms, shakes]` of a model of which the shapes alone are known: as if its layers came one after the other, with weights
+    as torch draws them, of mean square 1 / (3 fan-in). Noise adds up and is passed on by the noise in the layers behind it.
+    """
+    matrix = [False] * len(layout.fan_in)
+    for shape, layer in zip(layout.shapes, layout.layers, strict=True):
+        matrix[layer] |= len(shape) > 1
+    log_norms, noise = (torch.tensor(each, dtype=torch.float64) for each in (LOG_NORMS, SHAKES))
+    log_norms, noise = log_norms[:, None], noise.square()
+    square = torch.expm1(2 * log_norms) / layout.entering if layout.entering else torch.ones_like(log_norms)
+    moved = torch.zeros(len(LOG_NORMS), len(SHAKES), dtype=torch.float64)
+    for fan_in, mixes in zip(layout.fan_in, matrix, strict=True):
+        if not mixes:  # normalised
+            square, moved = torch.ones_like(square), moved.clamp(max=1)
+        elif fan_in == 1:  # a row that is looked up
+            square, moved = torch.ones_like(square), noise.expand_as(moved)
+        else:
+            moved = noise * (1 + fan_in * (square + moved)) + moved / 3
+            square = square / 3
+    return moved.clamp(min=noise).sqrt()
+
+
+def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> Tensor:
+    still = copy.deepcopy(model).eval()
+    norms = LOG_NORMS[:1] if inputs.entering(blank) == 0 else LOG_NORMS
+    x = inputs.joined([made_up(still, blank, log_norm) for log_norm in norms])
+    try:
+        before = _outputs(still, layout, row, x)
+        table = torch.zeros(len(norms), len(SHAKES), dtype=torch.float64)
+        for noise in _noises(layout, row):
+            for place, shake in enumerate(SHAKES):
+                moved = _outputs(still, layout, row + shake * noise, x) - before
+                table[:, place] += _squares(moved, len(norms)) / _DRAWS
+    except Exception:  # the model's own, of inputs that no record may have
+        return chain(layout)
+    whole = bool(table.isfinite().all()) and bool((table[:, -1] > 0).all())
+    return table.sqrt().expand(len(LOG_NORMS), -1) if whole else chain(layout)
+
+
+def _squares(moved: Tensor, norms: int) -> Tensor:
+    """Of each norm the mean square of a move. What moves the outputs of all classes alike changes no answer."""
+    classes = moved.shape[-1]
+    if classes > 1:
+        moved = (moved - moved.mean(-1, keepdim=True)) * math.sqrt(classes / (classes - 1))
+    return moved.square().reshape(norms, -1).mean(1).cpu()
+
+
+def _outputs(model: nn.Module, layout: Layout, row: Tensor, x: Inputs) -> Tensor:
+    """`[.., outputs]`, in float64."""
+    found = inputs.call_with(model, {name: value[0] for name, value in layout.views(row[None]).items()}, x)
+    if not isinstance(found, Tensor):
+        raise TypeError("outputs that are not one tensor")
+    return found.double() if found.dim() > 1 else found.double()[:, None]
+
+
+def _noises(layout: Layout, row: Tensor) -> Iterator[Tensor]:
+    """Normal numbers in the place of every weight; drawn on the CPU, so that they are the same everywhere."""
+    drawn = torch.Generator().manual_seed(_NOISE_SEED)
+    for _ in range(_DRAWS):
+        noise = layout.columns([1.0] * len(layout.shapes))
+        noise[noise > 0] = torch.randn(layout.total, generator=drawn).double()
+        yield noise.to(row)
+
+
+def made_up(model: nn.Module, blank: Inputs, log_norm: float) -> Inputs:
+    """Records of this size in the shapes of `blank`: quantities as normal numbers around half of their mean square, as pictures
+    and counts have; tokens of all words that every table of the model has, but for the first, which often is none.
+    """
+    drawn = torch.Generator().manual_seed(_INPUT_SEED)
+    tables = [part.num_embeddings for part in model.modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
+    size = math.sqrt(math.expm1(2 * log_norm) / max(1, inputs.entering(blank)) / 2)
+    plain = inputs.blank(model, blank, _EXAMPLES)
+
+    def drawn_like(leaf: Tensor, role: str) -> Tensor:
+        if leaf.is_floating_point():
+            return (size * (1 + torch.randn(leaf.shape, generator=drawn))).to(leaf)
+        if role != NUMBER or not tables or min(tables) < 2:
+            return leaf
+        return torch.randint(1, min(tables), leaf.shape, generator=drawn).to(leaf)
+
+    parts = [
+        drawn_like(leaf, role) for leaf, role in zip(inputs.leaves(plain), inputs.roles(model, blank), strict=True)
+    ]
+    made: Inputs = inputs.like(blank, parts)
+    return made

@@ -1,0 +1,100 @@
+"""Echo: nothing to tune; one step size, set by how far the noise of the whole run moves the model's outputs.
+
+Noise is the same in all directions of the weights, so while a model is nearly linear in them no layer needs a step of its own:
+signal sum(eta_l G_l^2) at noise sum(eta_l^2 G_l^2) is largest where all eta_l are equal. What is left is one number. Steps of
+size eta with decay leave noise of deviation s = eta sigma sqrt(T/2) / L in every weight at the end. It may move an output by 1,
+in root mean square, and that gives s:
+
+    eta = sqrt(2) s / sqrt((sigma sqrt(T) / L)^2 + 1/50^2)
+
+with clip 1, momentum 0.9 with bias correction and the decay h(t) = sqrt(1 - t/T), as in Horizon. 1 is what matters between
+classes: it multiplies the odds by e. How far noise moves an output is measured, at the initial weights and on made-up inputs
+(`gradients.echo`), so that whatever lies between a weight and the outputs is in it: depth, width, pools, normalisation, skips,
+attention, and that noise in one matrix is passed on by noise in the next. It depends on n, the size of the records, which is
+released as by Outlook.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from honestdp.boundary.query import HALF_RANGE, Constants, Release
+from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain
+from honestdp.optimizers.outlook import BETA, Outlook, _ahead, _known
+from honestdp.optimizers.rule import State, bias_correction
+
+TARGET = 1.0
+FLOOR = 1 / 50
+
+
+@dataclass(frozen=True)
+class Echo(Outlook, name="echo"):
+    """Nothing to tune: the step size follows from the steps, the noise, the lot, and how far noise in the weights moves what the
+    model answers, which is measured on made-up inputs as large as the records are. That every step releases beside the gradient,
+    out of the same noise. Take it for convolutions, residual networks and transformers. It sets its own pace and takes no
+    schedule.
+
+    weight_decay: see `Rule`.
+
+    >>> import honestdp
+    >>> honestdp.optimizers.Echo()
+    Echo()
+    """
+
+    by_echo = True
+    asks = (
+        "echo: beside its gradient every step releases the mean logarithm of the norms of its lot's inputs, clipped to "
+        f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost; "
+        "of tokens it asks nothing"
+    )
+
+    def memory(self, params: Tensor, constants: Constants) -> State:
+        echo = constants.echo
+        if echo is None:
+            echo = chain(constants.layout).to(params).expand(len(params), -1, -1)
+        return {"first": torch.zeros_like(params), "size": torch.zeros_like(params[:, 0]), "allowed": allowed(echo)}
+
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        first = BETA * state["first"] + (1 - BETA) * release.gradient
+        step = state["step"] + 1
+        size = state["size"] if release.norm is None else state["size"] + release.norm
+        memory = {"first": first, "size": size, "allowed": state["allowed"]}
+        eta = self._eta(size, step, state["allowed"], constants) * _ahead(state, constants)
+        return params - eta * first / bias_correction(BETA, step, params), memory
+
+    def pace(self, state: State, constants: Constants) -> Tensor:
+        return self._eta(state["size"], state["step"], state["allowed"], constants) * _ahead(state, constants)
+
+    def _eta(self, size: Tensor, count: Tensor, logs: Tensor, constants: Constants) -> Tensor:
+        """eta, a column, after so many releases of the size that add up to `size`."""
+        deviation = _between(_known(size, count, constants), logs).exp()
+        unit = constants.noise * (math.sqrt(max(1, constants.steps)) / constants.lot)
+        return (math.sqrt(2) * deviation / (unit.square() + FLOOR**2).sqrt())[:, None]
+
+
+def allowed(echo: Tensor) -> Tensor:
+    """ln s, `[runs, norms]`: the deviation that moves an output by TARGET, by straight lines between the logarithms of SHAKES and
+    of what they do. It grows with them, but for draws: so does what is taken. Below the least it is in proportion.
+    """
+    moves = echo.clamp(min=torch.finfo(echo.dtype).tiny).log().cummax(2).values
+    shakes = [math.log(shake) for shake in SHAKES]
+    found = shakes[0] + (math.log(TARGET) - moves[..., 0]).clamp(max=0)
+    for number in range(len(shakes) - 1):
+        low, high = moves[..., number], moves[..., number + 1]
+        part = ((math.log(TARGET) - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
+        found = found + (shakes[number + 1] - shakes[number]) * part
+    return found
+
+
+def _between(log_norm: Tensor, logs: Tensor) -> Tensor:
+    """ln s at this ln n, `[runs]`, by straight lines between LOG_NORMS and level beyond them."""
+    found = logs[:, 0]
+    for number in range(len(LOG_NORMS) - 1):
+        low, high = LOG_NORMS[number], LOG_NORMS[number + 1]
+        part = ((log_norm - low) / (high - low)).clamp(0, 1)
+        found = found + part * (logs[:, number + 1] - logs[:, number])
+    return found

@@ -1,0 +1,176 @@
+"""Echo: its step lets noise move an output by one, whatever the model; what it measures is of no record; what it asks is said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import honestdp
+from honestdp import optimizers as rules
+from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain, echoes, made_up
+from honestdp.gradients.layout import Layout, layout_of, stack
+from honestdp.optimizers.echo import allowed
+from tests.tiny_search import clouds, linear
+from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
+
+RUN = honestdp.Run(records=400, lot=40, steps=3, noise=1.0)
+
+
+def measured(model: nn.Module, blank: Tensor) -> Tensor:
+    """ln s for each of LOG_NORMS."""
+    layout, rows = laid_out(model, blank)
+    return allowed(echoes(model, layout, rows, blank))[0]
+
+
+def laid_out(model: nn.Module, blank: Tensor, align: int = 1) -> tuple[Layout, Tensor]:
+    entering = blank[0].numel() if blank.is_floating_point() else 0
+    layout = replace(layout_of(model), entering=entering, align=align)
+    return layout, stack([model], layout, CPU)
+
+
+def seeded(make: type[nn.Module] | object, *parts: object) -> nn.Module:
+    torch.manual_seed(0)
+    made: nn.Module = make(*parts)  # type: ignore[operator]
+    return made
+
+
+def test_what_is_asked_beside_the_gradient_is_stated_and_costs_no_more_than_the_steps() -> None:
+    stated = {
+        name: honestdp.train(linear(), clouds(), run=RUN, optimizer=name, delta=1e-5) for name in ("echo", "horizon")
+    }
+    said = "echo: beside its gradient every step releases the mean logarithm of the norms of its lot's inputs"
+    assert any(said in note for note in stated["echo"].statement.notes)
+    assert stated["echo"].epsilon == stated["horizon"].epsilon
+
+
+def test_noise_of_the_step_that_is_taken_moves_an_output_by_one() -> None:
+    """By hand: 200 noises of that deviation in a network that the rule knows nothing of but its outputs."""
+    model = seeded(nn.Sequential, nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 4))
+    blank = torch.zeros(2, 30)
+    for log_norm in (1.0, 3.5):
+        deviation = measured(model, blank)[LOG_NORMS.index(log_norm)].exp()
+        x = torch.randn(100, 30)
+        x = x / x.norm(dim=1, keepdim=True) * math.sqrt(math.expm1(2 * log_norm))
+        squares = []
+        for _ in range(200):
+            noisy = {name: p + deviation * torch.randn_like(p) for name, p in model.named_parameters()}
+            moved = torch.func.functional_call(model, noisy, (x,)) - model(x)
+            squares.append(moved.var(1).mean().item())
+        assert math.sqrt(sum(squares) / 200) == pytest.approx(1, rel=0.35)
+
+
+def test_of_one_linear_layer_the_step_is_one_over_the_norm() -> None:
+    found = measured(seeded(nn.Linear, 200, 10), torch.zeros(2, 200)).exp()
+    wanted = torch.tensor(LOG_NORMS).neg().exp()
+    torch.testing.assert_close(found, wanted, rtol=0.25, atol=0)
+    layout = replace(layout_of(nn.Linear(200, 10)), entering=200)
+    torch.testing.assert_close(allowed(chain(layout)[None])[0].exp(), wanted.double(), rtol=1e-3, atol=0)
+
+
+def test_depth_makes_steps_smaller_and_a_normalisation_forgets_how_large_records_are() -> None:
+    def deep(count: int) -> nn.Module:
+        return nn.Sequential(*(part for _ in range(count) for part in (nn.Linear(50, 50), nn.ReLU())), nn.Linear(50, 5))
+
+    shallow, deeper = (measured(seeded(deep, count), torch.zeros(2, 50)) for count in (1, 5))
+    assert (deeper[:2] < shallow[:2]).all()  # of large records a deep network of torch's weights passes little on
+    normed = seeded(nn.Sequential, nn.Linear(50, 20), nn.LayerNorm(20), nn.ReLU(), nn.Linear(20, 5))
+    found = measured(normed, torch.zeros(2, 50))
+    assert found[1:].max() - found[1:].min() < math.log(1.5)
+    assert shallow[1] - shallow[-1] > math.log(50)
+
+
+def test_the_table_is_of_the_model_and_of_shapes_and_of_no_record() -> None:
+    x, y = toy_data()
+    model = toy_model()
+    tables = [
+        intake.echo(stack([model], intake.layout, CPU))
+        for intake in (intake_of(model, (x, y)), intake_of(model, (1e3 * x + 7, y.flip(0))))
+    ]
+    assert torch.equal(*tables)
+
+
+def test_a_layout_with_gaps_hears_the_same() -> None:
+    model, blank = toy_model(), torch.zeros(2, 5, dtype=torch.float64)
+    plain, gapped = (echoes(model, *laid_out(model, blank, align), blank) for align in (1, 4))
+    torch.testing.assert_close(gapped, plain)
+
+
+def test_runs_of_a_population_are_heard_each_by_its_own_weights() -> None:
+    models = [toy_model(seed=1), toy_model(seed=2), toy_model(seed=1)]
+    for value in models[1].parameters():
+        value.data *= 5
+    intake = intake_of(models[0], toy_data())
+    heard = intake.echo(stack(models, intake.layout, CPU))
+    assert torch.equal(heard[0], heard[2])
+    assert (allowed(heard)[1] < allowed(heard)[0])[:2].all()
+
+
+def test_all_weights_move_by_one_step_size() -> None:
+    model = toy_model()
+    intake = intake_of(model, toy_data())
+    constants = constants_of(intake, records=60, lot=20.0, steps=100, noise=[2.0])
+    start = stack([model], intake.layout, CPU)
+    constants = replace(constants, echo=intake.echo(start))
+    rule = rules.Echo()
+    state = rule.init(start, constants)
+    size = torch.tensor([3.5e6], dtype=torch.float64)  # a million releases that said 3.5
+    eta = rule._eta(size, torch.tensor([10**6]), state["allowed"], constants)
+    assert eta.shape == (1, 1)
+    wanted = math.sqrt(2) * state["allowed"][0, LOG_NORMS.index(3.5)].exp().item() / math.hypot(2.0 * 10 / 20, 1 / 50)
+    assert eta.item() == pytest.approx(wanted, rel=1e-3)
+
+
+def test_training_goes_by_the_measured_table_and_not_by_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+    kept = rules.Echo.memory
+
+    def memory(self: rules.Echo, params: Tensor, constants: honestdp.boundary.query.Constants) -> rules.State:
+        seen.extend([] if constants.echo is None else [constants.echo])
+        return kept(self, params, constants)
+
+    monkeypatch.setattr(rules.Echo, "memory", memory)
+    honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["echo", "echo"], noise_seed=1)
+    assert seen[-1].shape == (2, len(LOG_NORMS), len(SHAKES))
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.table(x).mean(1))  # type: ignore[no-any-return]
+
+
+def test_tokens_are_words_that_the_model_knows_and_nothing_is_asked_of_them() -> None:
+    x = made_up(Words(), torch.zeros(2, 5, dtype=torch.int64), 1.0)
+    assert isinstance(x, Tensor)
+    assert x.min() >= 1
+    assert x.max() <= 6
+    assert len(x.unique()) > 3
+    data = torch.randint(0, 7, (60, 5)), torch.randint(0, 3, (60,))
+    run = honestdp.Run(records=60, lot=20, steps=3, noise=2.0)
+    moved = honestdp.train(Words(), data, run=run, optimizer="echo", delta=1e-3).model
+    assert all(value.isfinite().all() for value in moved.parameters())
+
+
+def test_a_model_that_takes_no_made_up_inputs_is_a_chain_of_its_layers() -> None:
+    class Picky(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * (math.nan if bool(x.any()) else 1.0)
+
+    model, blank = Picky(5, 3), torch.zeros(2, 5)
+    layout, rows = laid_out(model, blank)
+    torch.testing.assert_close(echoes(model, layout, rows, blank)[0], chain(layout).float())
+
+
+def test_a_table_of_any_numbers_gives_steps_that_are_finite() -> None:
+    shape = (1, len(LOG_NORMS), len(SHAKES))
+    for table in (torch.zeros(shape), torch.full(shape, 1e30), torch.rand(shape), torch.full(shape, 1.0)):
+        found = allowed(table)
+        assert found.isfinite().all()
+        assert (found <= math.log(SHAKES[-1]) + 1e-6).all()
