@@ -77,6 +77,16 @@ CHAINS = {
         *(nn.Conv2d(1, 3, (3, 2), stride=(1, 2), padding=(1, 2), bias=False), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(3, 2, 2), nn.ReLU(), nn.Conv2d(2, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)),
     ),
+    "transposed": lambda: nn.Sequential(
+        *(
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1),
+            nn.ReLU(),
+        ),
+        *(nn.ConvTranspose2d(3, 2, (2, 3), stride=2, output_padding=1, bias=False), nn.Tanh()),
+        *(nn.ConvTranspose2d(2, 1, 3, dilation=2), nn.Flatten(), nn.Linear(756, 3)),
+    ),
     "groups": lambda: nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.Flatten(), nn.Linear(64, 3)
     ),
@@ -99,6 +109,15 @@ def test_a_chain_of_convolutions_and_pools_gives_the_gradients_of_plain_autograd
     assert_agrees(result, model, loss, params, x, y)
 
 
+def test_every_transposed_convolution_of_a_chain_goes_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    model = CHAINS["transposed"]()
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 1, 12, 12), torch.randint(0, 3, (2, 3))
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    assert sum(isinstance(form, Convolved) for form in result.forms.values()) == 4
+
+
 def test_pools_of_squares_are_taken_along_by_the_convolution_before_them() -> None:
     def taken(model: nn.Module) -> list[bool]:
         chain = ruled_layers(model, frozenset(name for name, _ in model.named_parameters())).chain
@@ -107,6 +126,7 @@ def test_pools_of_squares_are_taken_along_by_the_convolution_before_them() -> No
 
     assert [taken(CHAINS[name]()) for name in CHAINS] == [
         [True, True], [False, True], [False, True], [False, False], [False, False], [False], [True], [True, False, False],
+        [False] * 4,
         [True, False],
     ]  # fmt: skip
 
@@ -228,6 +248,9 @@ PADDED = {
     ),
     "flattened behind a convolution": lambda: nn.Sequential(
         *(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3))
+    ),
+    "transposed": lambda: nn.Sequential(
+        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.ConvTranspose2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
     ),
     "flattened at once": lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.Conv2d(3, 2, 5), nn.Flatten(), nn.Linear(72, 3)),
     "by autograd": _Residual,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from honestdp.gradients.forms import Params
-from honestdp.gradients.layers.convolution import Convolution, Geometry, convolved, padded_before
+from honestdp.gradients.layers.convolution import Convolution, Geometry, convolved, mirrored, padded_before
 from honestdp.gradients.layers.implicit import Implicit
 from honestdp.gradients.ruled import Call, Part, Ruled
 from honestdp.gradients.rules import Gradients
@@ -106,6 +106,8 @@ class Convolve:
         how = geometry.implicit(x, own["weight"], pool=1 if self.pool is None else self.pool.side or 1)
         if how is not None:
             return self._implicit(how, own, x)
+        if self.pool is None and (how := geometry.mirrored(x, own["weight"])) is not None:
+            return self._mirrored(how, own, x)
         x, out, call = self._one_after_the_other(geometry, own, x, runs)
 
         def back(grad: Tensor) -> Tensor:
@@ -179,3 +181,18 @@ class Convolve:
         ):  # the gradient comes with its channels first: one pass for that and the ReLU
             return out, Ran(back, call, lambda grad: how.channels_last(grad, out if self.relu else None))
         return out, Ran(back, call, self._at_call(out, spread))
+
+    def _mirrored(self, how: Implicit, own: Params, x: Tensor) -> tuple[Tensor, Ran]:
+        """A transposed convolution: `how`'s way back, and on the way back that convolution itself."""
+        weight, bias, wanted = own["weight"], own.get("bias"), frozenset(self.ruled.trainable)
+        out = how.back(x, None, weight)
+        if bias is not None:
+            out.view(len(weight), -1, *out.shape[1:]).add_(bias[:, None, :, None, None])
+        out = out.relu_() if self.relu else out
+
+        def back(grad: Tensor) -> Tensor:
+            found = how.forward(grad, weight, None)[0]
+            return _relu_back(found, x, 0) if self.after_relu else found
+
+        call = Part(self.ruled, lambda grad: mirrored(how, x, grad, own, wanted), (x,), (x._version,))
+        return out, Ran(back, call, self._at_call(out, None))

@@ -28,6 +28,7 @@ _ROOM = {"cuda": 1 << 29, "cpu": 1 << 24}
 _TRIED = 32
 _NEAR = 0.02
 """By which outputs may be off torch's, as a share of their size: TensorFloat-32 has three digits."""
+_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 _PLAIN = (nn.ReLU, nn.Flatten, nn.MaxPool2d)
 Views = dict[str, Tensor]
 
@@ -48,18 +49,18 @@ def links_of(model: nn.Module) -> list[Link] | None:
     found: list[Link] = []
     for name, layer in model.named_children():
         last = found[-1] if found else None
-        after = last is not None and type(last.layer) is nn.Conv2d and last.pool == 1
+        after = last is not None and type(last.layer) in _CONVOLUTIONS and last.pool == 1
         if after and last is not None and type(layer) is nn.ReLU:
             found[-1] = last._replace(relu=True)
         elif (
             after and last is not None and _is_plain_pool(layer)
         ):  # the largest of rising values is the value of the largest
             found[-1] = last._replace(pool=2)
-        elif type(layer) in (nn.Conv2d, nn.Linear, *_PLAIN):
+        elif type(layer) in (*_CONVOLUTIONS, nn.Linear, *_PLAIN):
             found.append(Link(name, layer))
         else:
             return None
-    return found if any(type(link.layer) is nn.Conv2d for link in found) else None
+    return found if any(type(link.layer) in _CONVOLUTIONS for link in found) else None
 
 
 def _is_plain_pool(layer: nn.Module) -> bool:
@@ -74,18 +75,31 @@ def by_kernels(links: list[Link], views: Views, x: Tensor) -> Tensor | None:
     runs = len(next(iter(views.values())))
     shown = x.expand(runs, *x.shape).flatten(0, 1)
     for link in links:
-        if isinstance(link.layer, nn.Conv2d):
-            weight, bias = views[f"{link.name}.weight"], views.get(f"{link.name}.bias")
-            how = Geometry.of(link.layer).implicit(shown, weight, pool=link.pool)
-            if how is None:
+        if isinstance(link.layer, nn.Conv2d | nn.ConvTranspose2d):
+            made = _convolved(link, Geometry.of(link.layer), views, shown)
+            if made is None:
                 return None
-            shown = how.forward(shown, weight, bias, relu=link.relu)[0]
+            shown = made
         elif isinstance(link.layer, nn.Linear):
             own = {name: views[f"{link.name}.{name}"] for name in ("weight", "bias") if f"{link.name}.{name}" in views}
             shown = linear(own, shown, runs=runs)
         else:
             shown = link.layer(shown)
     return shown.view(runs, len(x), *shown.shape[1:])
+
+
+def _convolved(link: Link, geometry: Geometry, views: Views, x: Tensor) -> Tensor | None:
+    weight, bias = views[f"{link.name}.weight"], views.get(f"{link.name}.bias")
+    if not geometry.transposed:
+        how = geometry.implicit(x, weight, pool=link.pool)
+        return None if how is None else how.forward(x, weight, bias, relu=link.relu)[0]
+    how = geometry.mirrored(x, weight)
+    if how is None:
+        return None
+    out = how.back(x, None, weight)
+    if bias is not None:
+        out = out.view(len(weight), -1, *out.shape[1:]).add_(bias[:, None, :, None, None]).flatten(0, 1)
+    return out.relu_() if link.relu else out
 
 
 class Exam:

@@ -173,8 +173,8 @@ FASHION = Task(
     autoencoder,
     "3x3 convolutions of stride 2 and padding 1, 1-8-16-32-64 (28-14-7-4-2 pixels), and transposed ones 64-32-16-8-1 back, ReLU, "
     "the last layer plain",
-    3.5e-4,
-    1e-3,
+    1.5e-4,
+    5e-4,
     error=True,
 )
 UNSTRIDED = replace(
@@ -184,8 +184,8 @@ UNSTRIDED = replace(
     flops=1.24e8,
     make=unstrided_autoencoder,
     words="the same with stride 1 and no padding (28-26-24-22-20 pixels and back): the second try",
-    price=4e-3,
-    look=2e-2,
+    price=2.5e-3,
+    look=1.5e-2,
 )
 AG_NEWS = Task(
     "ag-news",

@@ -210,7 +210,7 @@ def together(task: Task, place: torch.device) -> int:
     if not task.image:
         return WORDS_TOGETHER[place.type]
     most = TOGETHER[place.type]
-    return max(1, most // 40) if task.flops > LARGE else most
+    return max(1, most // 5) if task.flops > LARGE else most
 
 
 def with_room(work: Callable[[int], Arrays], most: int) -> Arrays:

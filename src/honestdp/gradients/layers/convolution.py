@@ -64,6 +64,21 @@ class Geometry:
             return None
         return Implicit.of(x, weight, (self.kernel, self.stride, self.padding, self.dilation), pool=pool)
 
+    def mirrored(self, x: Tensor, weight: Tensor) -> Implicit | None:
+        """How kernels take the convolution whose way back this transposed one is: from its output `[examples, rows, ...]` to its
+        input x `[examples, channels, ...]`, with weight `[runs, channels, rows, *kernel]`.
+        """
+        if len(self.kernel) != 2 or not self.transposed or self.groups > 1 or x.dim() != 4:
+            return None
+        each = zip(x.shape[2:], self.kernel, self.stride, self.padding, self.dilation, self.output_padding, strict=True)
+        sizes = [(size - 1) * by - 2 * pad + step * (k - 1) + 1 + more for size, k, by, pad, step, more in each]
+        if min(sizes) < 1:
+            return None
+        like = x.new_empty(1).expand(len(x), weight.shape[2], *sizes)
+        found = Implicit.of(like, weight, (self.kernel, self.stride, self.padding, self.dilation))
+        same = found is not None and (found.shape.out_height, found.shape.out_width) == tuple(x.shape[2:])
+        return found if same else None
+
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
         """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
         return torch.convolution(x, weight, bias, *self._settings, self.groups * times)
@@ -161,6 +176,16 @@ def convolved(
     weight, shift = params["weight"], "bias" in wanted
     form = Convolved(how, x, grad, chosen, len(weight), tuple(weight.shape[1:]), shift)
     return {("weight", "bias") if shift else "weight": form}
+
+
+def mirrored(how: Implicit, x: Tensor, grad: Tensor, params: Params, wanted: Wanted) -> Gradients:
+    """The gradients of a transposed convolution of x `[examples, ...]`, where `grad` `[runs, lot, ...]` is that of its output.
+
+    Of the weight it is that of the convolution which takes `grad` for its input and `x` for the gradient of its output.
+    """
+    weight = params["weight"]
+    form = Convolved(how, grad.flatten(0, 1), x, None, len(weight), tuple(weight.shape[1:]), shift=False)
+    return {"weight": form, "bias": grad.flatten(3).sum(3)} if "bias" in wanted else {"weight": form}
 
 
 def _grouping_is_slow(values: Tensor) -> bool:
