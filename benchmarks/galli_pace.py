@@ -42,6 +42,8 @@ def measured(task: setting.Task, runs: int, place: torch.device, blocks: int) ->
     began = now(place)
     intake, exam = training.taken_in(task, place)
     before = torch.cuda.memory_allocated(place) if place.type == "cuda" else 0
+    if place.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(place)
     starts = stack([seeded(task.make, seed % 5) for seed in range(runs)], intake.layout, place)
     rules = [training.rule_of(setting.ONLINE, (0.3162,))] * runs
     noises = np.full(runs, 1.5)
