@@ -163,6 +163,29 @@ def test_no_client_pays_for_a_round_that_another_refuses(how: str, tmp_path: Any
     assert (payer.made, other.made, ledger.balance("clinic").charges) == (rounds, rounds, rounds)
 
 
+@pytest.mark.parametrize("how", ["a budget of its own", "no budget", "one budget for both", "no noise"])
+def test_no_client_pays_for_a_round_that_the_ledger_of_another_refuses(how: str, tmp_path: Any) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    one = honestdp.epsilon(client(0).run, delta=1e-4)
+    ledger.set_budget("clinic", honestdp.Budget(1.05 * one if how == "one budget for both" else 100.0, 1e-4))
+    if how == "a budget of its own":
+        ledger.set_budget("other", honestdp.Budget(0.01, 1e-4))
+    dataset = "clinic" if how in ("one budget for both", "no noise") else "other"
+    noise = 0.0 if how == "no noise" else 1.0
+    each = [client(0, ledger=ledger, dataset="clinic"), client(1, noise=noise, ledger=ledger, dataset=dataset)]
+    with pytest.raises(honestdp.errors.HonestdpError):
+        Federation(each).round(start())
+    assert [each[0].made, each[1].made, ledger.balance("clinic").charges] == [0, 0, 0]
+
+
+def test_clients_of_one_dataset_pay_each_for_its_own_round(tmp_path: Any) -> None:
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clinic", honestdp.Budget(100.0, 1e-4))
+    each = [client(place, ledger=ledger, dataset="clinic") for place in range(2)]
+    Federation(each).round(start())
+    assert [one.balance.charges for one in each if one.balance is not None] == [1, 2]
+
+
 def test_what_labels_are_is_no_word_of_a_round_that_fails() -> None:
     x, y = records_of(1)
     y = y.copy()

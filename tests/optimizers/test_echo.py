@@ -168,6 +168,42 @@ def test_a_model_that_takes_no_made_up_inputs_is_a_chain_of_its_layers() -> None
     torch.testing.assert_close(echoes(model, layout, rows, blank)[0], chain(layout).float())
 
 
+class Drawing(nn.Linear):
+    """What it draws it draws in eval() mode too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 100 * torch.randn(len(x), self.out_features)
+
+
+def test_what_a_model_draws_is_the_same_in_every_copy_of_a_run_and_no_part_of_what_noise_does() -> None:
+    """Else two copies of a search would take other steps with the same noise, whose difference is that of two bare sums."""
+    torch.manual_seed(0)
+    model, blank = Drawing(5, 3), torch.zeros(2, 5)
+    plain = nn.Linear(5, 3)
+    plain.load_state_dict(model.state_dict())
+    layout, rows = laid_out(model, blank)
+    tables = []
+    for seed, given in ((1, rows), (2, torch.cat([2 * rows, rows]))):  # the second time behind another run's
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        tables.append(echoes(model, layout, given, blank)[-1])
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(*tables)
+    torch.testing.assert_close(tables[0], echoes(plain, layout, rows, blank)[0], rtol=1e-2, atol=1e-4)
+
+
+def test_a_lack_of_memory_gives_no_other_table() -> None:
+    """What is free differs between two copies of a search, whose results have to be one."""
+
+    class Hungry(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            raise torch.OutOfMemoryError
+
+    model, blank = Hungry(5, 3), torch.zeros(2, 5)
+    with pytest.raises(torch.OutOfMemoryError):
+        echoes(model, *laid_out(model, blank), blank)
+
+
 def test_a_table_of_any_numbers_gives_steps_that_are_finite() -> None:
     shape = (1, len(LOG_NORMS), len(SHAKES))
     for table in (torch.zeros(shape), torch.full(shape, 1e30), torch.rand(shape), torch.full(shape, 1.0)):

@@ -26,6 +26,7 @@ from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.federated.books import Bill, bill_of, books_of
 from honestdp.federated.promise import epsilon_of, in_a_line, promise
 from honestdp.federated.rounds import Member, Rounds
 from honestdp.federated.sent import Weights, row_of
@@ -118,7 +119,7 @@ class AdaptiveClient:
         self.layout = layout_of(self.model)
         self._preprocessing = prepared(preprocessing)
         self._fixed = None if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed))
-        self._account = _books(ledger, dataset, note, noise_seed)
+        self._books = books_of(ledger, dataset, note, noise_seed)
         private = PrivateData(data)
         if private.unit.person:
             raise InvalidArgument("data", "people of several rows", "single rows: a client's record is a row")
@@ -234,10 +235,14 @@ class AdaptiveClient:
         if self.made == 0:
             self._try()
 
+    def bill(self) -> Bill | None:
+        """What a round costs, and whose books pay; None where none do."""
+        return None if self._books is None else bill_of(self._books, self.run, self.member.data.unit.person)
+
     def charge_round(self) -> Seed:
         """The rest of `begin_round`, for whoever has checked the round of several clients before any of them pays."""
-        if self._account is not None:
-            self.balance = self._account(self.run, self.made + 1, self.member.data.unit.person)
+        if (bill := self.bill()) is not None:
+            self.balance = bill.pay(self.made + 1)
         self.made += 1
         return Seed.fresh() if self._fixed is None else self._fixed.child("round", self.made)
 
@@ -290,24 +295,3 @@ def _check_whole_iterations(rule: Rule, run: Run) -> None:
     if isinstance(rule, ADADP) and run.steps % 2:
         wanted = "even for ADADP: an iteration takes two steps, and a round ends between iterations"
         raise InvalidArgument("run.steps", run.steps, wanted)
-
-
-def _books(ledger: Any, dataset: Any, note: Any, noise_seed: int | None) -> Any:
-    """(run, number of the round) -> balance, which charges a round; None where nothing is to be charged."""
-    if ledger is None and dataset is None and not note:
-        return None
-    import uuid
-
-    from honestdp.ledger.paying import Account, books_of  # here: the engine alone needs torch and numpy only
-    from honestdp.ledger.spending import Spending
-    from honestdp.selection import Compose
-
-    books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
-    assert books is not None
-
-    def charge(run: Run, number: int, person: str) -> Balance:
-        account = Account.of(books, uuid.uuid4().hex)
-        spending = Spending(Compose(candidates=1), ((run, 1),), unit=person)
-        return account.charge(spending, what=f"honestdp federated client, round {number}", read=False)
-
-    return charge

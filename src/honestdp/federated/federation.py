@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from honestdp import checks
 from honestdp.boundary.rounds import check_beside
 from honestdp.checks import InvalidArgument
+from honestdp.federated.books import check_bills
 from honestdp.federated.client import AdaptiveClient, failed
 from honestdp.federated.rounds import Rounds
 from honestdp.federated.sent import Weights
@@ -78,6 +79,7 @@ class Federation:
             client.check_round()
         for places in self._places:
             check_beside([self.clients[place].member.data for place in places])
+        check_bills([bill for client in self.clients if (bill := client.bill()) is not None])
         seeds = [client.charge_round() for client in self.clients]
         for places in self._places:
             try:

@@ -22,8 +22,8 @@ SHAKES = tuple(2.0**power for power in range(-9, 2))
 LOG_NORMS = (0.35, 1.0, 2.0, 3.5, 5.0, 6.9)
 """ln sqrt(1 + |x|^2) of the made-up records x; of tokens only the first is tried, since they have no size."""
 _EXAMPLES, _DRAWS = 8, 8
-_NOISE_SEED, _INPUT_SEED = 18, 19
-"""Two: noise that repeats the inputs would lie in their direction."""
+_NOISE_SEED, _INPUT_SEED, _MODEL_SEED = 18, 19, 20
+"""Several: noise that repeats the inputs would lie in their direction."""
 
 
 @torch.no_grad()
@@ -32,14 +32,18 @@ def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs) -> Ten
 
     rows: initial weights `[runs, width]`. blank: made-up records, for their shapes. Runs with the same weights are heard
     once. Where the model does not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
+
+    What a model draws in eval() mode is drawn from a fixed seed too, the same with and without noise. Were the table another in
+    each copy of a search, the same lots and noise would come to other weights, and whoever has both could subtract the noise.
     """
     heard: dict[bytes, Tensor] = {}
     tables = []
-    for row in rows:
-        key = row.cpu().contiguous().view(torch.uint8).numpy().tobytes()
-        if key not in heard:
-            heard[key] = _heard(model, layout, row, blank)
-        tables.append(heard[key])
+    with torch.random.fork_rng(devices=[rows.device] if rows.is_cuda else []):
+        for row in rows:
+            key = row.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+            if key not in heard:
+                heard[key] = _heard(model, layout, row, blank)
+            tables.append(heard[key])
     return torch.stack(tables).to(rows)
 
 
@@ -76,6 +80,8 @@ def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> Tens
             for place, shake in enumerate(SHAKES):
                 moved = _outputs(still, layout, row + shake * noise, x) - before
                 table[:, place] += _squares(moved, len(norms)) / _DRAWS
+    except (MemoryError, torch.OutOfMemoryError):  # how much is free is another thing in each copy of a search
+        raise
     except Exception:  # the model's own, of inputs that no record may have
         return chain(layout)
     whole = bool(table.isfinite().all()) and bool((table[:, -1] > 0).all())
@@ -92,6 +98,9 @@ def _squares(moved: Tensor, norms: int) -> Tensor:
 
 def _outputs(model: nn.Module, layout: Layout, row: Tensor, x: Inputs) -> Tensor:
     """`[.., outputs]`, in float64."""
+    torch.default_generator.manual_seed(_MODEL_SEED)
+    if row.is_cuda:
+        torch.cuda.default_generators[row.device.index].manual_seed(_MODEL_SEED)
     found = inputs.call_with(model, {name: value[0] for name, value in layout.views(row[None]).items()}, x)
     if not isinstance(found, Tensor):
         raise TypeError("outputs that are not one tensor")

@@ -123,6 +123,11 @@ class Ledger:
             )
         raise AssertionError
 
+    def check(self, dataset: str, spendings: Sequence[Spending]) -> None:
+        """The error that refuses these charges together, if they would be refused now. Nothing is charged."""
+        account = self._read(dataset)[1]
+        _quote(account, self._budget_of(account), *spendings)
+
     @until_it_fits
     def resume(self, dataset: str, *, key: str, token: str, after: str) -> None:
         """Notes durably, before it returns, that the search charged under this key goes on, or raises.
@@ -294,16 +299,17 @@ def _check_remembered(account: Account, budget: Budget) -> None:
         )
 
 
-def _quote(account: Account, budget: Budget, spending: Spending) -> tuple[float, float]:
+def _quote(account: Account, budget: Budget, *spendings: Spending) -> tuple[float, float]:
     """Epsilon before the charge and after it, or the error that refuses it."""
-    account.check_unit(spending)
+    for spending in spendings:
+        account.check_unit(spending)
     spent = account.spendings()
     before = counted_epsilon(spent, delta=budget.delta)
-    after = counted_epsilon(spent + Counter([spending]), delta=budget.delta)
+    after = counted_epsilon(spent + Counter(spendings), delta=budget.delta)
     if math.isinf(after):
         raise errors.NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
     if not after <= budget.epsilon:
-        alone = spending.epsilon(delta=budget.delta)
+        alone = counted_epsilon(Counter(spendings), delta=budget.delta)
         raise errors.BudgetExceeded(
             f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {budget.delta:g} and has spent "
             f"{rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
