@@ -3,8 +3,9 @@
     python -m honestdp_papers.run_device mohapatra2022/figure4 --out results/papers --device cuda
 
 The files go to OUT/mohapatra2022/parts. `honestdp papers run mohapatra2022/figure4 --out OUT`, on a machine with everything
-installed, finds them there and makes the figure. Run again to go on where it stopped; a part that cannot be made is one line and
-exit code 2, and the others are made. Exit code 1: the GPU was lost to the process, and the same again goes on; 3: time was up.
+installed, finds them there and makes the figure. Run again to go on where it stopped; parts that cannot be made are one line for
+each reason and exit code 2, and the others are made. Exit code 1: the GPU was lost to the process, and the same
+again goes on; 3: time was up.
 """
 
 from __future__ import annotations
@@ -80,15 +81,17 @@ def _made(chosen: argparse.Namespace) -> int:
         print(f"{whole:.0f} s{f' and {flops:.1e} FLOP' if flops else ''} on a large GPU in all, roughly")
         return 0
     check_device(chosen.device)
-    failed: list[str] = []
+    failed: dict[str, str] = {}
 
     def refused(name: str, error: Exception) -> None:
         if is_lost(error):
             raise error
-        failed.append(name)
-        if not isinstance(error, HonestdpError | OSError):  # a fault of ours: where it is
-            traceback.print_exception(error)
-        print(f"run_device: {name} cannot be made: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        why = " ".join(str(error).split())
+        if why not in failed.values():  # what many parts lack is told once
+            if not isinstance(error, HonestdpError | OSError):  # a fault of ours: where it is
+                traceback.print_exception(error)
+            print(f"run_device: error: {name} cannot be made: {why}", file=sys.stderr, flush=True)
+        failed[name] = why
 
     finished = make_all(
         list(parts.values()),
