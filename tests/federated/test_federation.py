@@ -104,6 +104,13 @@ def test_clients_with_other_sizes_form_a_population_of_their_own() -> None:
     assert other.epsilon > client(0).epsilon
 
 
+@pytest.mark.parametrize("way", ["secure", "strict"])
+def test_no_client_is_trained_the_way_of_another_that_promised_less(way: str) -> None:
+    """Noise of a cryptographic generator, and examples each under a map of their own, are what a client has promised."""
+    each = [client(0), client(1, **{way: True}), client(2)]
+    assert Federation(each)._places == [[0, 2], [1]]
+
+
 def test_clients_that_do_not_belong_together_are_refused() -> None:
     other = honestdp.federated.AdaptiveClient(
         torch.nn.Linear(10, 3), records_of(0), run=client().run, rounds=3, delta=1e-4
@@ -112,17 +119,26 @@ def test_clients_that_do_not_belong_together_are_refused() -> None:
         Federation([client(), other])
 
 
-def with_body(*, seed: int = 0, slope: float = 0.1, evaluated: bool = False) -> Any:
+class Centred(torch.nn.Module):
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.register_buffer("by", torch.tensor(by))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.by
+
+
+def with_body(*, seed: int = 0, slope: float = 0.1, centre: float = 0.0, evaluated: bool = False) -> Any:
     """A client whose model has a frozen body, a buffer and a setting."""
     torch.manual_seed(seed)
     parts = torch.nn.Linear(10, 10).requires_grad_(False), torch.nn.LeakyReLU(slope), torch.nn.Dropout(0.5)
-    body = torch.nn.Sequential(*parts).train(not evaluated)
+    body = torch.nn.Sequential(Centred(centre), *parts).train(not evaluated)
     run = honestdp.Run(records=RECORDS, lot=6, steps=8, noise=1.0)
     model = torch.nn.Sequential(body, torch.nn.Linear(10, 3))
     return honestdp.federated.AdaptiveClient(model, records_of(0), run=run, rounds=1, delta=1e-4)
 
 
-@pytest.mark.parametrize("other", [{"seed": 1}, {"slope": 0.2}, {"evaluated": True}])
+@pytest.mark.parametrize("other", [{"seed": 1}, {"slope": 0.2}, {"centre": 1.0}, {"evaluated": True}])
 def test_a_client_with_another_body_is_not_trained_as_the_first_one_s(other: dict[str, Any]) -> None:
     """One model is trained for all: what of it no server sends has to be one too."""
     Federation([with_body(), with_body()])

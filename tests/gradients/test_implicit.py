@@ -6,6 +6,7 @@ where there is Triton (tests/kernels/test_convolution.py).
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -14,11 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp import kernels
+from honestdp.boundary.noise import noise_source
+from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.seed import Seed
 from honestdp.gradients import Prepared, bookkeeping, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.layers import implicit, normalisation
 from honestdp.gradients.layers.implicit import Convolved
+from honestdp.gradients.layout import layout_of, stack
 from honestdp.gradients.pooled import Convolve
 
 from ..kernels import plain_convolution, plain_normalisation
@@ -35,6 +41,11 @@ def by_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
         monkeypatch.setattr(kernels, "normalisations", lambda device: plain_normalisation)
     return request.param
+
+
+def _with_a_frozen_bias(layer: Any) -> nn.Module:
+    layer.bias.requires_grad_(False)
+    return layer  # type: ignore[no-any-return]
 
 
 CHAINS = {
@@ -87,6 +98,10 @@ CHAINS = {
         *(nn.ConvTranspose2d(3, 2, (2, 3), stride=2, output_padding=1, bias=False), nn.Tanh()),
         *(nn.ConvTranspose2d(2, 1, 3, dilation=2), nn.Flatten(), nn.Linear(756, 3)),
     ),
+    "biases that stay as they are": lambda: nn.Sequential(
+        *(_with_a_frozen_bias(nn.Conv2d(1, 3, 3)), nn.ReLU(), _with_a_frozen_bias(nn.ConvTranspose2d(3, 2, 3))),
+        *(nn.ReLU(), nn.Flatten(), nn.Linear(288, 3)),
+    ),
     "groups": lambda: nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.Flatten(), nn.Linear(64, 3)
     ),
@@ -126,7 +141,7 @@ def test_pools_of_squares_are_taken_along_by_the_convolution_before_them() -> No
 
     assert [taken(CHAINS[name]()) for name in CHAINS] == [
         [True, True], [False, True], [False, True], [False, False], [False, False], [False], [True], [True, False, False],
-        [False] * 4,
+        [False] * 4, [False, False],
         [True, False],
     ]  # fmt: skip
 
@@ -283,6 +298,41 @@ def test_padding_is_not_multiplied_and_changes_nothing(name: str, monkeypatch: p
     weights = present / (1 + whole.norms)
     for one, other in zip(whole.weighted_sum(weights).values(), part.weighted_sum(weights).values(), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_members_are_of_a_lot_and_of_its_runs_and_of_nothing_else_that_is_convolved() -> None:
+    """Six images may be two lots of three, or one of six: where they are not the lots that were counted, all of them are made."""
+    with implicit.members(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])):
+        counts = implicit._counts(6, 2)
+        assert counts is not None
+        assert counts.tolist() == [2, 1]
+        assert implicit._counts(6, 1) is None
+        assert implicit._counts(12, 2) is None
+        with implicit.members(None):
+            assert implicit._counts(6, 2) is None
+    assert implicit._counts(6, 2) is None
+
+
+def test_no_member_of_a_lot_is_taken_for_padding_by_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is released of lots of two members and of none is the sum of those members, by kernels as without."""
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3))
+    x, y = torch.randn(2, 4, 1, 6, 6), torch.randint(0, 3, (2, 4))
+    present = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    layout = layout_of(model)
+    constants = Constants(100, 4.0, 1, torch.zeros(2), layout, torch.ones(1))
+    params, query = stack([model, model], layout, torch.device("cpu")), Query(clip=torch.ones(2))
+
+    def released() -> Tensor:
+        lot, noise = [Examples(x, y, present)], noise_source(torch.device("cpu"), Seed.fixed(0))
+        how: dict[str, Any] = {"question": Question(copy.deepcopy(model), loss), "constants": constants, "noise": noise}
+        return release(lot, params, query, **how).gradient
+
+    plain = released()
+    monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    x[present == 0] = torch.nan
+    torch.testing.assert_close(released(), plain)
+    assert plain[0].norm() > 0
+    assert not plain[1].any()
 
 
 @pytest.mark.parametrize("fault", ["back", "square_norms", "forward"])

@@ -1,5 +1,6 @@
 """Models, losses and arguments that are refused, and what the error says."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,15 @@ def total(output: Tensor, y: Tensor) -> Tensor:
 
 def ask(model: nn.Module, x: Tensor, loss: object = total) -> object:
     return per_example(model, loss, drawn(model, len(x), torch.float32), x, torch.zeros(x.shape[:2]))
+
+
+def test_a_model_that_draws_by_numpy_is_told_so_and_not_that_it_mixes_examples() -> None:
+    class Drawing(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + float(np.random.default_rng().normal())
+
+    with pytest.raises(RefusedModel, match="What draws by numpy"):
+        ask(Drawing(3, 2), torch.randn(1, 4, 3))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +15,8 @@ from torch import Tensor, nn
 
 import honestdp
 from honestdp import optimizers as rules
+from honestdp.boundary.mechanism import Mechanism
+from honestdp.boundary.query import Constants
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain, echoes, made_up
 from honestdp.gradients.layout import Layout, layout_of, stack
 from honestdp.optimizers.echo import allowed
@@ -32,10 +38,10 @@ def laid_out(model: nn.Module, blank: Tensor, align: int = 1) -> tuple[Layout, T
     return layout, stack([model], layout, CPU)
 
 
-def seeded(make: type[nn.Module] | object, *parts: object) -> nn.Module:
+def seeded(make: Callable[[], nn.Module]) -> nn.Module:
+    """A function, so that no weight is drawn before the seed is set."""
     torch.manual_seed(0)
-    made: nn.Module = make(*parts)  # type: ignore[operator]
-    return made
+    return make()
 
 
 def test_what_is_asked_beside_the_gradient_is_stated_and_costs_no_more_than_the_steps() -> None:
@@ -49,7 +55,7 @@ def test_what_is_asked_beside_the_gradient_is_stated_and_costs_no_more_than_the_
 
 def test_noise_of_the_step_that_is_taken_moves_an_output_by_one() -> None:
     """By hand: 200 noises of that deviation in a network that the rule knows nothing of but its outputs."""
-    model = seeded(nn.Sequential, nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 4))
+    model = seeded(lambda: nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 4)))
     blank = torch.zeros(2, 30)
     for log_norm in (1.0, 3.5):
         deviation = measured(model, blank)[LOG_NORMS.index(log_norm)].exp()
@@ -64,7 +70,7 @@ def test_noise_of_the_step_that_is_taken_moves_an_output_by_one() -> None:
 
 
 def test_of_one_linear_layer_the_step_is_one_over_the_norm() -> None:
-    found = measured(seeded(nn.Linear, 200, 10), torch.zeros(2, 200)).exp()
+    found = measured(seeded(lambda: nn.Linear(200, 10)), torch.zeros(2, 200)).exp()
     wanted = torch.tensor(LOG_NORMS).neg().exp()
     torch.testing.assert_close(found, wanted, rtol=0.25, atol=0)
     layout = replace(layout_of(nn.Linear(200, 10)), entering=200)
@@ -75,9 +81,9 @@ def test_depth_makes_steps_smaller_and_a_normalisation_forgets_how_large_records
     def deep(count: int) -> nn.Module:
         return nn.Sequential(*(part for _ in range(count) for part in (nn.Linear(50, 50), nn.ReLU())), nn.Linear(50, 5))
 
-    shallow, deeper = (measured(seeded(deep, count), torch.zeros(2, 50)) for count in (1, 5))
+    shallow, deeper = (measured(seeded(partial(deep, count)), torch.zeros(2, 50)) for count in (1, 5))
     assert (deeper[:2] < shallow[:2]).all()  # of large records a deep network of torch's weights passes little on
-    normed = seeded(nn.Sequential, nn.Linear(50, 20), nn.LayerNorm(20), nn.ReLU(), nn.Linear(20, 5))
+    normed = seeded(lambda: nn.Sequential(nn.Linear(50, 20), nn.LayerNorm(20), nn.ReLU(), nn.Linear(20, 5)))
     found = measured(normed, torch.zeros(2, 50))
     assert found[1:].max() - found[1:].min() < math.log(1.5)
     assert shallow[1] - shallow[-1] > math.log(50)
@@ -91,6 +97,35 @@ def test_the_table_is_of_the_model_and_of_shapes_and_of_no_record() -> None:
         for intake in (intake_of(model, (x, y)), intake_of(model, (1e3 * x + 7, y.flip(0))))
     ]
     assert torch.equal(*tables)
+
+
+def test_no_record_is_read_for_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    intake = intake_of(toy_model(), toy_data())
+    monkeypatch.setattr(type(intake._records), "fetch", lambda *_: pytest.fail("a record was read"))
+    intake.echo(stack([toy_model()], intake.layout, CPU))
+
+
+def test_dropout_is_off_while_noise_is_heard_and_on_again_when_records_come() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5), nn.Linear(4, 3)).double()
+    intake = intake_of(model, toy_data())
+    rows = stack([model], intake.layout, CPU)
+    heard = intake.echo(rows)
+    assert all(part.training for part in intake.question.model.modules())
+    model[1].p = 0.0
+    assert torch.equal(heard, intake_of(model, toy_data()).echo(rows))
+
+
+def test_what_moves_the_outputs_of_all_classes_alike_counts_for_nothing() -> None:
+    class Shifted(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(5, 3)
+            self.common = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + 1000 * self.common
+
+    shifted, plain = (measured(seeded(make), torch.zeros(2, 5)) for make in (Shifted, lambda: nn.Linear(5, 3)))
+    torch.testing.assert_close(shifted, plain, rtol=0, atol=0.3)
 
 
 def test_a_layout_with_gaps_hears_the_same() -> None:
@@ -117,6 +152,8 @@ def test_all_weights_move_by_one_step_size() -> None:
     constants = replace(constants, echo=intake.echo(start))
     rule = rules.Echo()
     state = rule.init(start, constants)
+    assert constants.echo is not None
+    assert torch.equal(state["allowed"], allowed(constants.echo))  # and not by the chain
     size = torch.tensor([3.5e6], dtype=torch.float64)  # a million releases that said 3.5
     eta = rule._eta(size, torch.tensor([10**6]), state["allowed"], constants)
     assert eta.shape == (1, 1)
@@ -135,6 +172,53 @@ def test_training_goes_by_the_measured_table_and_not_by_the_chain(monkeypatch: p
     monkeypatch.setattr(rules.Echo, "memory", memory)
     honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["echo", "echo"], noise_seed=1)
     assert seen[-1].shape == (2, len(LOG_NORMS), len(SHAKES))
+
+
+def test_runs_go_by_the_weights_they_start_from_in_any_chunk_halved_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the table of other weights a resumed run would take other steps with the same noise."""
+    heard: list[tuple[Tensor, Tensor]] = []
+    kept, eager, made = rules.Echo.memory, Mechanism._eager, [0]
+
+    def memory(self: rules.Echo, params: Tensor, constants: Constants) -> rules.State:
+        if constants.echo is not None:
+            wanted = echoes(toy_model(), constants.layout, params, torch.zeros(2, 5, dtype=torch.float64))
+            heard.append((constants.echo, wanted))
+        return kept(self, params, constants)
+
+    def limited(self: Mechanism, *args: Any) -> Any:
+        made[0] += 1
+        if self._runs > 2:
+            raise torch.OutOfMemoryError
+        if made[0] == 6:
+            raise KeyboardInterrupt
+        return eager(self, *args)
+
+    monkeypatch.setattr(rules.Echo, "memory", memory)
+    monkeypatch.setattr(Mechanism, "_eager", limited)
+
+    def go(first: int) -> None:
+        models = [scaled(1 + number, seed=first + number) for number in range(5)]
+        run = honestdp.Run(records=60, lot=10, steps=3, noise=1.0)
+        optimizers = ["echo", rules.SGD(lr=0.1, clip=1.0), "echo", "echo", "echo"]
+        compute = honestdp.Compute(checkpoint=tmp_path / "kept", workers=0)
+        honestdp.train_population(models, toy_data(), run=run, optimizers=optimizers, noise_seed=1, compute=compute)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(0)
+    go(10)  # in a process that has drawn other ones, of which none is trained
+    assert [len(table) for table, _ in heard] == [4, 2, 2, 2]
+    for table, wanted in heard:
+        assert torch.equal(table, wanted)
+    assert not torch.equal(heard[1][0], heard[2][0])
+
+
+def scaled(by: float, *, seed: int) -> nn.Module:
+    model = toy_model(seed=seed)
+    for value in model.parameters():
+        value.data *= by
+    return model
 
 
 class Words(nn.Module):
