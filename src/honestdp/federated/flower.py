@@ -46,9 +46,8 @@ def client_app(make: Callable[[Context], AdaptiveClient]) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         try:
             client = make(context)
-        except (
-            Exception
-        ) as trouble:  # a user's code, which may have read records: Flower would send its words to the server
+        except Exception as trouble:
+            # A user's code, which may have read records: Flower would send its words to the server.
             return _unanswered(message, trouble)
         return answer(client, message, context)
 

@@ -176,19 +176,15 @@ class Convolve:
 
         call = Part(self.ruled, gradients, (x,), (x._version,))
         back: Back = lambda grad: how.back(grad, chosen, own["weight"], x=before)  # noqa: E731
-        if (
-            self.flat and self.pool is None
-        ):  # the gradient comes with its channels first: one pass for that and the ReLU
+        if self.flat and self.pool is None:
+            # The gradient comes with its channels first: one pass for that and the ReLU.
             return out, Ran(back, call, lambda grad: how.channels_last(grad, out if self.relu else None))
         return out, Ran(back, call, self._at_call(out, spread))
 
     def _mirrored(self, how: Implicit, own: Params, x: Tensor) -> tuple[Tensor, Ran]:
         """A transposed convolution: `how`'s way back, and on the way back that convolution itself."""
-        weight, bias, wanted = own["weight"], own.get("bias"), frozenset(self.ruled.trainable)
-        out = how.back(x, None, weight)
-        if bias is not None:
-            out.view(len(weight), -1, *out.shape[1:]).add_(bias[:, None, :, None, None])
-        out = out.relu_() if self.relu else out
+        weight, wanted = own["weight"], frozenset(self.ruled.trainable)
+        out = how.transposed(x, weight, own.get("bias"), relu=self.relu)
 
         def back(grad: Tensor) -> Tensor:
             found = how.forward(grad, weight, None)[0]

@@ -19,6 +19,7 @@ from torch.func import functional_call
 from honestdp.boundary.intake import Intake
 from honestdp.gradients.layers.convolution import Geometry
 from honestdp.gradients.layers.linear import linear
+from honestdp.gradients.pooled import Pool
 from honestdp.gradients.precision import products
 from honestdp_papers.galli2024.setting import Task
 from honestdp_papers.parts import Array
@@ -52,9 +53,8 @@ def links_of(model: nn.Module) -> list[Link] | None:
         after = last is not None and type(last.layer) in _CONVOLUTIONS and last.pool == 1
         if after and last is not None and type(layer) is nn.ReLU:
             found[-1] = last._replace(relu=True)
-        elif (
-            after and last is not None and _is_plain_pool(layer)
-        ):  # the largest of rising values is the value of the largest
+        elif after and last is not None and _is_plain_pool(layer):
+            # The largest of rising values is the value of the largest.
             found[-1] = last._replace(pool=2)
         elif type(layer) in (*_CONVOLUTIONS, nn.Linear, *_PLAIN):
             found.append(Link(name, layer))
@@ -64,10 +64,8 @@ def links_of(model: nn.Module) -> list[Link] | None:
 
 
 def _is_plain_pool(layer: nn.Module) -> bool:
-    if type(layer) is not nn.MaxPool2d or layer.return_indices or layer.ceil_mode:
-        return False
-    settings = layer.kernel_size, layer.stride, layer.padding, layer.dilation
-    return [(one, one) if isinstance(one, int) else one for one in settings] == [(2, 2), (2, 2), (0, 0), (1, 1)]
+    pool = Pool.of(layer)
+    return pool is not None and pool.side == 2
 
 
 def by_kernels(links: list[Link], views: Views, x: Tensor) -> Tensor | None:
@@ -94,12 +92,7 @@ def _convolved(link: Link, geometry: Geometry, views: Views, x: Tensor) -> Tenso
         how = geometry.implicit(x, weight, pool=link.pool)
         return None if how is None else how.forward(x, weight, bias, relu=link.relu)[0]
     how = geometry.mirrored(x, weight)
-    if how is None:
-        return None
-    out = how.back(x, None, weight)
-    if bias is not None:
-        out = out.view(len(weight), -1, *out.shape[1:]).add_(bias[:, None, :, None, None]).flatten(0, 1)
-    return out.relu_() if link.relu else out
+    return None if how is None else how.transposed(x, weight, bias, relu=link.relu)
 
 
 class Exam:

@@ -102,6 +102,13 @@ class Implicit:
         """The gradient of the input from that of the output; with `x`, the input, of what went into the ReLU that gave it."""
         return self.kernels.back(grad, chosen, weight, self.shape, x=x, counts=self.counts)
 
+    def transposed(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
+        """The transposed convolution whose way back this one is: `back`, a bias `[runs, channels]`, and a ReLU if so said."""
+        out = self.back(x, None, weight)
+        if bias is not None:
+            out.view(len(weight), -1, *out.shape[1:]).add_(bias[:, None, :, None, None])
+        return out.relu_() if relu else out
+
     def spread(self, chosen: Tensor) -> Callable[[Tensor], Tensor]:
         """From the gradient of what the pool gave that of what went into it."""
         return lambda grad: self.kernels.unpool(grad, chosen, self.shape, counts=self.counts)
