@@ -53,6 +53,18 @@ CASES: dict[str, dict[str, Any]] = {
         "bias": False,
         "kept": (16, 16, 32, 1, 1, 2, 1),
     },
+    "four positions at once, a pool": {
+        "size": (16, 8, 9, 16),
+        "kernel": (3, 3),
+        "pool": 2,
+        "products": (64, 64, 16, 4, 0, 2, 2),
+    },
+    "two positions at once, padding": {
+        "size": (16, 6, 7, 16),
+        "kernel": (3, 3),
+        "padding": (1, 1),
+        "products": (64, 32, 32, 4, 2, 1, 2),
+    },
     "padding, channels first": {"size": (16, 7, 7, 8), "kernel": (3, 3), "padding": (1, 1), "last": False},
     "a stride, without bias": {
         "size": (3, 9, 8, 7),
@@ -220,7 +232,24 @@ def product_tries(read: int, made: int) -> list[Tiles]:
     n, k = power(made, 64), min(32, power(read, 64))
     ahead = [(64, k, 4, 0), (128, k, 4, 0), (128, k, 8, 0), (256, k, 8, 0)] if 16 <= read <= 32 else []
     plain = [(128, k, 4, 1), (256, k, 8, 1), (128, 16, 4, 4), (128, k, 4, 2), (256, k, 8, 2), (256, k, 8, 3)]
-    return [(m, n, *rest) for m, *rest in [*ahead, *plain]]
+    small = [(128, k, 4, 3), (64, k, 4, 2), (64, k, 4, 3), (64, k, 2, 2), (64, k, 2, 3), (32, k, 1, 2), (32, k, 1, 3)]
+    several = block_tries(read, made) if read >= 16 else []
+    return [*((m, n, *rest) for m, *rest in [*ahead, *plain, *small]), *several]
+
+
+def block_tries(read: int, made: int) -> list[Tiles]:
+    """Of several positions at once; the last two are the sides of a block."""
+    tries = []
+    for down, right in ((2, 2), (1, 2)):
+        n, k = made * down * right, min(32, read)
+        if n > 128 or n & (n - 1):
+            continue
+        few = [(128, k, 4, 2), (128, k, 4, 3), (64, k, 4, 3), (128, k, 8, 3), (128, 16, 4, 4), (64, k, 2, 2)]
+        few += [(256, k, 8, 2), (256, k, 8, 3)] if n <= 64 else []
+        few += [(128, k, 4, 0), (256, k, 8, 0)] if read == 16 else []
+        few += [(128, 32, 4, 3), (128, 32, 4, 2), (256, 32, 8, 2)] if read == 16 else []
+        tries += [(m, n, kk, w, s, down, right) for m, kk, w, s in few]
+    return list(dict.fromkeys(tries))
 
 
 def gradient_tries(rows: int, columns: int) -> list[Tiles]:
@@ -236,8 +265,20 @@ def gradient_tries(rows: int, columns: int) -> list[Tiles]:
         turns = -(-columns // k)
         tries += [(power(rows, 64), k, p, w, s, f, t) for t in {1, turns if s == 1 else 1}]
     if columns % 144 == 0:  # nine parts of 16 or 32 channels at once
-        each = ((32, 1, 1), (64, 1, 1), (32, 2, 1), (64, 2, 1), (32, 1, 2))
-        tries += [(o, 16, p, w, s, 2, 1) for o in (16, 32)[: 1 if rows <= 16 else 2] for p, w, s in each]
+        each = (
+            (32, 1, 2),
+            (32, 1, 3),
+            (64, 1, 2),
+            (16, 1, 2),
+            (16, 1, 3),
+            (16, 1, 4),
+            (32, 2, 2),
+            (32, 2, 3),
+            (64, 2, 2),
+        )
+        tries += [(o, 16, p, w, s, 2, 1) for o in (16, 32, 64)[: rows.bit_length() - 4] for p, w, s in each]
+        if columns % 288 == 0:
+            tries += [(o, 32, p, 2, s, 2, 1) for o in (16, 32) for p, s in ((32, 2), (32, 3), (16, 3))]
     return list(dict.fromkeys(tries))
 
 

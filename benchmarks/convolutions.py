@@ -177,8 +177,11 @@ def use_tiles(file: Path) -> None:
         channels, height, _, rows, pad, _ = LAYERS[name]
         best, its_tiles = found["times"][0]
         if best < found["now"]:
-            of_kept = what == "norms" and its_tiles[5] == tiles.BY_TAPS
-            tiles.MEASURED["kept" if of_kept else what, channels, rows, height + 2 * pad - 2] = tuple(its_tiles)
+            if what == "norms":
+                what = "kept" if its_tiles[5] == tiles.BY_TAPS else what
+            elif len(its_tiles) == tiles.BY_BLOCKS:
+                what += " by blocks"
+            tiles.MEASURED[what, channels, rows, height + 2 * pad - 2] = tuple(its_tiles)
 
 
 def main() -> None:

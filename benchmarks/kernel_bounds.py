@@ -104,17 +104,37 @@ def convolutions(dice: random.Random, module: Any) -> None:
 
 def taps(dice: random.Random, module: Any) -> None:
     """Gradients of a convolution that are made by its nine taps. module: honestdp.kernels.gradients."""
-    from honestdp.kernels.taps import takes
-    from honestdp.kernels.tiles import BY_TAPS
+    from honestdp.kernels.tiles import BY_TAPS, nine_parts
 
     shape, runs, lot = shape_of(dice), dice.randint(1, 2), dice.choice((1, 2))
-    while not takes(shape):
+    while not nine_parts(shape):
         shape = shape_of(dice)
     x = lying(torch.randn(runs * lot, shape.channels, shape.height, shape.width), dice)
     grad = lying(torch.randn(runs * lot, shape.rows, shape.out_height, shape.out_width), dice)
     counts = torch.randint(0, lot + 1, (runs,)).int() if dice.random() < 0.5 else None
     how = {"runs": runs, "bias": dice.random() < 0.7, "keep": True, "counts": counts}
     module.square_norms(x, grad, None, shape, tiles=(16, 32, 16, 4, 1, BY_TAPS, 1), **how)
+
+
+def several(dice: random.Random, module: Any) -> None:
+    """A convolution of stride 1 and its way back by blocks of positions. module: honestdp.kernels.blocks."""
+    from honestdp.kernels import Shape
+
+    runs, lot, (down, right), pool = dice.randint(1, 2), dice.choice((1, 2)), dice.choice(((2, 2), (1, 2))), 1
+    sides, pad = (dice.randint(4, 9), dice.randint(4, 9)), (dice.randrange(3), dice.randrange(3))
+    if (down, right) == (2, 2) and dice.random() < 0.5:
+        pool = 2
+    out = [side + 2 * each - 2 for side, each in zip(sides, pad, strict=True)]
+    shape = Shape(16, *sides, 16, *out, (3, 3), (1, 1), pad, (1, 1), pool)
+    x, grad = lying(torch.randn(runs * lot, 16, *sides), dice), lying(torch.randn(runs * lot, 16, *out), dice)
+    weight, shift = torch.randn(runs, 16, 16, 3, 3), torch.randn(runs, 16) if dice.random() < 0.7 else None
+    counts = torch.randint(0, lot + 1, (runs,)).int() if dice.random() < 0.5 else None
+    tiles = (16, 16 * down * right, dice.choice((16, 32)), 1, dice.choice((0, 1)), down, right)
+    assert module.takes(shape, tiles, back=False)
+    module.product(x, weight, shift, shape, back=False, relu=dice.random() < 0.5, counts=counts, tiles=tiles)
+    before = x if dice.random() < 0.7 else None
+    bare = shape._replace(pool=1)
+    module.product(grad, weight, None, bare, back=True, before=before, counts=counts, tiles=tiles)
 
 
 def norms(dice: random.Random, module: Any) -> None:
@@ -240,11 +260,12 @@ def main(words: list[str] | None = None) -> int:
         return 2
     from tests.kernels.guarded import OutsideError, guarded
 
-    from honestdp.kernels import convolution, fused, gradients, normalisation
+    from honestdp.kernels import blocks, convolution, fused, gradients, normalisation
 
+    every = {convolutions: convolution, several: blocks, taps: gradients, norms: normalisation, passes: fused}
     jobs: list[tuple[str, Callable[[], None], bool]] = []
     for number in range(asked.first, asked.first + asked.many):
-        for what, module in ((convolutions, convolution), (taps, gradients), (norms, normalisation), (passes, fused)):
+        for what, module in every.items():
             jobs.append((f"{what.__name__} {number}", lambda w=what, m=module, n=number: w(random.Random(n), m), False))
     jobs += [(f"{one.name} {one}", lambda one=one: trained(one), False) for one in _settings(asked.suite)]
     jobs += [("far", lambda: far(convolution, fused), True)] if asked.far else []

@@ -48,6 +48,10 @@ FAULTS = (
     ("gradients", "summed, mask=o < R)", "summed, mask=o <= R)"),
     ("taps", "(y >= 0) & (y < H) & (z >= 0)", "(y >= 0) & (z >= 0)"),
     ("taps", "wanted = inside[:, None] & (o < R)[None, :]", "wanted = (o < R)[None, :]"),
+    ("blocks", "& (top + down < H) &", "&"),
+    ("blocks", "every & (y >= 0) & (y < H)", "every & (y >= 0)"),
+    ("blocks", "    inside = example < lot", "    inside = example <= lot"),
+    ("blocks", "wanted & (row[:, None] < OH - down[None, :])", "wanted"),
     ("normalisation", "inside = p < P", "inside = p <= P"),
 )
 """Module, what is in it, and what is put in its place."""
@@ -70,12 +74,12 @@ def changed(name: str, before: str, after: str, folder: Path) -> ModuleType:
 
 def as_seen(name: str, module: Any) -> str | None:
     """What guarded memory says of it, or None."""
-    from kernel_bounds import convolutions, norms, passes, taps
+    from kernel_bounds import convolutions, norms, passes, several, taps
     from tests.kernels.guarded import OutsideError, guarded
 
     if name in _OWN:  # and not those of other modules that it hands on
         module = SimpleNamespace(**{each: getattr(module, each) for each in _OWN[name]})
-    work = {"fused": passes, "normalisation": norms, "taps": taps}.get(name, convolutions)
+    work = {"fused": passes, "normalisation": norms, "taps": taps, "blocks": several}.get(name, convolutions)
     if name == "taps":
         module = with_taps(module)
     for number in TRIES:

@@ -31,7 +31,9 @@ def launched(source: Path) -> set[str]:
     """The kernels of a module: functions for Triton that no other of them calls."""
     tree = ast.parse(source.read_text())
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
-    jitted = [each for each in functions if "triton.jit" in map(ast.unparse, each.decorator_list)]
+    jitted = [
+        each for each in functions if any(ast.unparse(how).startswith("triton.jit") for how in each.decorator_list)
+    ]
     used = {
         name.id for each in jitted for name in ast.walk(each) if isinstance(name, ast.Name) and name.id != each.name
     }

@@ -17,7 +17,7 @@ from honestdp.kernels import Convolutions, Normalisations, Shape
 
 PRECISIONS = (("highest", 1e-4), ("high", 0.01))
 """As torch names them, and how far off a kernel may then be, as a share of what is right. TensorFloat-32 has three digits."""
-_SHAPE = Shape(16, 6, 6, 8, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1), 2)
+_SHAPE = Shape(16, 6, 6, 16, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1), 2)
 
 Pair = tuple[str, "Tensor | None", Tensor]
 """What was made, as the kernel made it, and as torch did."""
@@ -60,9 +60,9 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
     """A convolution with a pool, and all that is made of it. torch's gradients are of the positions that the kernel chose, once
     these are known to be the largest: of two that differ by a rounding either may be.
     """
-    shape, slopes = _SHAPE, _numbers(device, 2, 8, 2, 2)
+    shape, slopes = _SHAPE, _numbers(device, 2, 16, 2, 2)
     with torch.enable_grad():
-        x, weight, bias = (_numbers(device, *size).requires_grad_() for size in ((2, 16, 6, 6), (8, 16, 3, 3), (8,)))
+        x, weight, bias = (_numbers(device, *size).requires_grad_() for size in ((2, 16, 6, 6), (16, 16, 3, 3), (16,)))
         before = F.conv2d(x, weight / 4, bias)
     values, matrix, shift = x.detach().float(), weight.detach().float()[None] / 4, bias.detach().float()[None]
     counts = _counts(device)
@@ -93,6 +93,12 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
     # The weight that was multiplied is a quarter of the leaf: its gradient is four times the leaf's.
     right = torch.stack([torch.cat([4 * of_weight.flatten(), of_bias]) for of_weight, of_bias in alone])
     yield from _gradients(found, values, grad, kept, right)
+    # Of a gradient that was spread out, as steps have it of many channels: it may be made by other kernels.
+    how: dict[str, Any] = {"runs": 1, "bias": True, "keep": True, "counts": counts}
+    squares, rows = found.square_norms(values, flat, None, shape._replace(pool=1), **how)
+    yield "square_norms without a pool", squares[0].sqrt(), right.norm(dim=1)
+    ordered = torch.cat([4 * alone[0][0].permute(0, 2, 3, 1).flatten(), alone[0][1]])
+    yield "what is kept without a pool", None if rows is None else rows[0, 0], ordered
 
 
 def _counts(device: torch.device) -> Tensor:
@@ -123,8 +129,8 @@ def _gradients(found: Convolutions, x: Tensor, grad: Tensor, chosen: Tensor, rig
                 name = "sum_rows"
                 made, shift = found.sum_rows(kept, weights, _SHAPE, bias=True, dtype=dtype)
             yield "square_norms", squares[0].sqrt(), right.norm(dim=1)
-            yield name, made[0].flatten(), total[:-8]
-            yield f"{name} of a bias", None if shift is None else shift[0], total[-8:]
+            yield name, made[0].flatten(), total[:-16]
+            yield f"{name} of a bias", None if shift is None else shift[0], total[-16:]
 
 
 def _norms(found: Normalisations, device: torch.device) -> Iterator[Pair]:

@@ -16,19 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from honestdp.kernels import Shape
+from honestdp.kernels import Shape, blocks
+from honestdp.kernels.blocks import _larger
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
 from honestdp.kernels.slopes import channels_last, unpool
-from honestdp.kernels.tiles import launched_tiles, precision, settings
+from honestdp.kernels.tiles import block_tiles, launched_tiles, one_position, precision, settings
 
 __all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
-
-
-@triton.jit
-def _larger(one, first, other, second):
-    """The larger of two numbers with its place, the first of equal ones. What is no number is the largest, as torch has it."""
-    taken = (other > one) | (other != other) | ((other == one) & (second < first))
-    return tl.where(taken, other, one), tl.where(taken, second, first)
 
 
 @triton.jit
@@ -69,14 +63,14 @@ def _forward(
     left = ((place % OW) * POOL + part % POOL) * SW - PW
     K: tl.constexpr = C * KH * KW
     start = x + (run * lot + example) * x_n + top * x_h + left * x_w
-    weights = weight + run * K * R + n[None, :]
+    weights = weight + run * K * R + n[None, :] * K
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     if tl.program_id(0) * (BLOCK_M // PARTS) // (OH * OW) < (tl.load(counts + run) if COUNTED else lot):
         if AHEAD:  # read through the first cache, where a number's other looks find it, one product ahead
             c = tl.arange(0, BLOCK_K)
             values = _window(start, top, left, inside, 0, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
             for first in tl.static_range(0, K, BLOCK_K):
-                matrix = tl.load(weights + (first + c)[:, None] * R, mask=known[None, :], other=0.0)
+                matrix = tl.load(weights + (first + c)[:, None], mask=known[None, :], other=0.0)
                 now = values
                 if first + BLOCK_K < K:
                     tap, beyond = (first + BLOCK_K) // C, (first + BLOCK_K) % C + c
@@ -97,7 +91,7 @@ def _forward(
                         seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
                     beside = down * x_h + right * x_w + c * x_c
                     values = tl.load(start[:, None] + beside[None, :], mask=seen, other=0.0)
-                matrix = tl.load(weights + k[:, None] * R, mask=(k < K)[:, None] & known[None, :], other=0.0)
+                matrix = tl.load(weights + k[:, None], mask=(k < K)[:, None] & known[None, :], other=0.0)
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if BIAS:
             acc += tl.load(bias + run * R + n, mask=known, other=0.0)[None, :]
@@ -167,7 +161,7 @@ def _back(
     K: tl.constexpr = R * KH * KW
     start = grad + (run * lot + example) * g_n
     picks = chosen + (run * lot + example) * (OH * OW * R)
-    weights = weight + run * K * C + n[None, :]
+    weights = weight + run * K * C + n[None, :] * K
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     wanted = inside[:, None] & known[None, :]
     if tl.program_id(0) * BLOCK_M // (H * W) < (tl.load(counts + run) if COUNTED else lot):
@@ -177,7 +171,7 @@ def _back(
                 start, picks, row, column, inside[:, None], 0, o[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL
             )  # fmt: skip
             for first in tl.static_range(0, K, BLOCK_K):
-                matrix = tl.load(weights + (first + o)[:, None] * C, mask=known[None, :], other=0.0)
+                matrix = tl.load(weights + (first + o)[:, None], mask=known[None, :], other=0.0)
                 now = values
                 if first + BLOCK_K < K:
                     values = _received(
@@ -198,7 +192,7 @@ def _back(
                         start, picks, row, column, inside[:, None] & (k < K)[None, :], (k // R)[None, :], (k % R)[None, :],
                         g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
                     )  # fmt: skip
-                matrix = tl.load(weights + k[:, None] * C, mask=(k < K)[:, None] & known[None, :], other=0.0)
+                matrix = tl.load(weights + k[:, None], mask=(k < K)[:, None] & known[None, :], other=0.0)
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if RELU:  # what the activation before has put to zero sends nothing back
             before = x + (run * lot + example) * x_n + (place // W) * x_h + (place % W) * x_w
@@ -232,12 +226,15 @@ def forward(
     relu: whether what is below zero becomes zero. first: the channels of the output are to lie first.
     counts: `[runs]` int32, how many examples of each run are wanted; those behind them are zeros, or what they would be.
     """
+    several = tiles or block_tiles(shape, back=False)
+    if not first and blocks.takes(shape, several, back=False):
+        return blocks.product(x, weight, bias, shape, back=False, relu=relu, counts=counts, tiles=several)
     runs, examples, (height, width) = len(weight), len(x), shape.pooled
-    packed = weight.permute(0, 3, 4, 2, 1).contiguous()
+    packed = weight.permute(0, 1, 3, 4, 2).contiguous()
     last = (examples, height, width, shape.rows)
     out = torch.empty((examples, shape.rows, height, width) if first else last, dtype=torch.float32, device=x.device)
     chosen = torch.empty(last, dtype=torch.uint8, device=x.device) if shape.pool > 1 else None
-    m, n, k, warps, stages = tiles or launched_tiles(shape, back=False)
+    m, n, k, warps, stages = one_position(tiles) or launched_tiles(shape, back=False)
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
         x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
@@ -263,10 +260,13 @@ def back(
 
     x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
     """
+    several = tiles or block_tiles(shape, back=True)
+    if chosen is None and blocks.takes(shape, several, back=True):
+        return blocks.product(grad, weight, None, shape, back=True, before=x, counts=counts, tiles=several)[0]
     runs, examples = len(weight), len(grad)
-    packed = weight.permute(0, 3, 4, 1, 2).contiguous()
+    packed = weight.permute(0, 2, 3, 4, 1).contiguous()
     out = torch.empty(examples, shape.height, shape.width, shape.channels, dtype=torch.float32, device=grad.device)
-    m, n, k, warps, stages = tiles or launched_tiles(shape, back=True)
+    m, n, k, warps, stages = one_position(tiles) or launched_tiles(shape, back=True)
     grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
     _back[grid](
         grad, grad if chosen is None else chosen, packed, out, out if x is None else x,

@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from honestdp.kernels import Shape
-from honestdp.kernels.taps import programs, square_norms_by_taps, takes
-from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, precision, settings
+from honestdp.kernels.taps import programs, square_norms_by_taps
+from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, nine_parts, precision, settings
 
 _SHARE = 32
 """Examples of a run that one program makes and adds up."""
@@ -189,7 +189,7 @@ def square_norms(
     counts: `[runs]`, how many examples of each run are wanted; the norms of the others are 0, and what is kept of them anything.
     """
     o, k, p, warps, stages, flip, turns = tiles or (kept_tiles(shape) if keep else gradient_tiles(shape))
-    by_taps = flip == BY_TAPS and keep and takes(shape)
+    by_taps = flip == BY_TAPS and keep and nine_parts(shape)
     each = programs(shape, o, k) if by_taps else triton.cdiv(shape.rows, o) * triton.cdiv(shape.columns, k * turns)
     out = torch.empty(len(x), each, dtype=torch.float32, device=x.device)
     kept = torch.empty(len(x), _width(shape, bias), dtype=torch.float32, device=x.device) if keep else None

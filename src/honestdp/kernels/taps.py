@@ -40,7 +40,7 @@ def _keep(kept, acc, o, c, TAP: tl.constexpr, C: tl.constexpr, R: tl.constexpr):
     return tl.sum(tl.sum(acc * acc, 1), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _nine(
     x, grad, out, kept, counts, lot, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
@@ -105,11 +105,6 @@ def _nine(
                 square += tl.sum(summed * summed, 0)
                 tl.store(own + R * C * 9 + o, summed, mask=o < R)
     tl.store(out + tl.program_id(0), square)
-
-
-def takes(shape: Shape) -> bool:
-    """Whether a convolution is one of 3x3, of channels that fill tiles, and without a pool."""
-    return shape.kernel == (3, 3) and shape.channels % 16 == 0 and shape.pool == 1
 
 
 def programs(shape: Shape, o: int, c: int) -> int:

@@ -45,6 +45,11 @@ MEASURED: dict[tuple[str, int, int, int], Tiles] = {
     ("back", 32, 64, 8): (128, 32, 32, 4, 1),
     ("back", 32, 64, 11): (128, 32, 32, 4, 1),
     ("back", 64, 64, 8): (128, 64, 32, 4, 1),
+    ("kept", 16, 16, 24): (16, 16, 32, 1, 2, 2, 1),
+    ("kept", 16, 16, 32): (16, 16, 32, 1, 2, 2, 1),
+    ("kept", 16, 32, 10): (32, 16, 32, 1, 2, 2, 1),
+    ("kept", 32, 32, 16): (32, 16, 32, 1, 2, 2, 1),
+    ("kept", 32, 64, 8): (32, 16, 32, 1, 2, 2, 1),
     ("norms", 1, 16, 26): (16, 16, 64, 2, 2, 0, 1),
     ("norms", 1, 32, 26): (32, 16, 64, 2, 1, 0, 1),
     ("norms", 16, 16, 24): (16, 32, 64, 2, 2, 0, 1),
@@ -55,7 +60,8 @@ MEASURED: dict[tuple[str, int, int, int], Tiles] = {
     ("norms", 32, 64, 11): (64, 32, 64, 2, 1, 0, 9),
     ("norms", 64, 64, 8): (64, 32, 64, 2, 1, 0, 18),
 }
-"""The best tiles of layers that were measured, by what is done (forward, back, norms), channels, rows and height of the output.
+"""The best tiles of layers that were measured, by what is done, channels, rows and height of the output. What is done: forward,
+back, each of them "by blocks" too, norms, and norms of gradients that are "kept".
 
 All of them have kernels of 3x3. They say how a product is divided up, and nothing of what it is: a layer of another height takes
 those of the nearest. benchmarks/convolutions.py can try others.
@@ -98,13 +104,40 @@ def launched_tiles(shape: Shape, *, back: bool) -> Tiles:
     return (64, n, k, 2, stages) if picked else (m, n, k, warps, stages)
 
 
+BY_BLOCKS = 7
+"""Numbers of the tiles of honestdp.kernels.blocks."""
+
+
+def block_tiles(shape: Shape, *, back: bool) -> Tiles:
+    """Where several positions at once are quicker (honestdp.kernels.blocks): blocks, columns, numbers of a patch, warps, stages
+    of loads, height and width of a block; else nothing. Of TensorFloat-32 alone: with all digits every product is three.
+    """
+    known = None if precision() == "tf32x3" else _measured("back by blocks" if back else "forward by blocks", shape)
+    return known or ()
+
+
+def one_position(tiles: Tiles | None) -> Tiles | None:
+    """These tiles, unless they are those of several positions at once."""
+    return None if tiles is None or len(tiles) == BY_BLOCKS else tiles
+
+
 BY_TAPS = 2
 """In the place of "the other way round": a gradient that is kept is made by honestdp.kernels.taps; columns are then channels."""
 
 
 def kept_tiles(shape: Shape) -> Tiles:
-    """Of a gradient that is kept: its norm and its sum are of the same numbers, however these were made."""
-    return _measured("kept", shape) or gradient_tiles(shape)
+    """Of a gradient that is kept: its norm and its sum are of the same numbers, however these were made.
+
+    With all digits not by taps: nine times three products are long to compile, and want more registers than there are.
+    """
+    if precision() == "tf32x3" or not nine_parts(shape) or shape.rows < 16:
+        return gradient_tiles(shape)
+    return _measured("kept", shape) or (32 if shape.rows > 16 else 16, 16, 32, 1, 2, BY_TAPS, 1)
+
+
+def nine_parts(shape: Shape) -> bool:
+    """Whether a convolution is one of 3x3, of channels that fill tiles, and without a pool: honestdp.kernels.taps takes it."""
+    return shape.kernel == (3, 3) and shape.channels % 16 == 0 and shape.pool == 1
 
 
 def gradient_tiles(shape: Shape) -> Tiles:

@@ -1,0 +1,194 @@
+"""A GPU kernel for convolutions of few channels: several neighbouring positions of the output by one product.
+
+A position of a 3x3 convolution looks at nine places, and its neighbour at six of the same. A product that makes a square of two
+by two positions at once looks at sixteen in place of 36, and has four times as many columns: its matrix holds the weight once for
+each of the four, shifted, with zeros around it. Where numbers are looked at for longer than they are multiplied, that is quicker.
+The way back of a convolution of stride 1 is such a convolution too, of the weight turned round.
+A pool of two by two is the largest of four columns, which one thread holds.
+
+Where an example holds what is no number, its neighbouring positions become such too: they take it times 0. No other example does.
+Layouts and `counts` are as in honestdp.kernels.convolution.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from honestdp.kernels import Shape
+from honestdp.kernels.tiles import BY_BLOCKS, precision
+
+
+@triton.jit
+def _larger(one, first, other, second):
+    """The larger of two numbers with its place, the first of equal ones. What is no number is the largest, as torch has it."""
+    taken = (other > one) | (other != other) | ((other == one) & (second < first))
+    return tl.where(taken, other, one), tl.where(taken, second, first)
+
+
+@triton.jit
+def _patch(
+    start, top, left, inside, first, x_c, x_h, x_w, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    SPAN: tl.constexpr, EDGES: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """What the blocks see of channels through the places of their patch, from number `first` of it on."""
+    if C % BLOCK_K == 0:
+        down, right = (first // C) // SPAN, (first // C) % SPAN
+        seen = inside
+        if EDGES:
+            seen = seen & (top + down >= 0) & (top + down < H) & (left + right >= 0) & (left + right < W)
+        c = first % C + tl.arange(0, BLOCK_K)
+        return tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen[:, None], other=0.0)
+    else:
+        k = first + tl.arange(0, BLOCK_K)
+        downs, rights, cs = (k // C) // SPAN, (k // C) % SPAN, k % C
+        every = inside[:, None]
+        if EDGES:
+            y, z = top[:, None] + downs[None, :], left[:, None] + rights[None, :]
+            every = every & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+        return tl.load(start[:, None] + (downs * x_h + rights * x_w + cs * x_c)[None, :], mask=every, other=0.0)
+
+
+@triton.jit(do_not_specialize=["lot"])
+def _blocks(
+    x, weight, bias, out, chosen, before, counts, lot, x_n, x_c, x_h, x_w, b_n, b_c, b_h, b_w,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr,
+    RELU: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+    AHEAD: tl.constexpr, COUNTED: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    HIGH: tl.constexpr = OH // 2 if POOL == 2 else (OH + DOWN - 1) // DOWN
+    WIDE: tl.constexpr = OW // 2 if POOL == 2 else (OW + RIGHT - 1) // RIGHT
+    # Whether a block may look beyond the input; what a pool drops is not looked at.
+    EDGES: tl.constexpr = (PH + PW > 0) or (POOL == 1 and (OH % DOWN + OW % RIGHT > 0))
+    SPAN: tl.constexpr = RIGHT + 2
+    K: tl.constexpr = (DOWN + 2) * SPAN * C
+    N: tl.constexpr = DOWN * RIGHT * R
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.arange(0, N)
+    r, part = n % R, n // R
+    example, block = m // (HIGH * WIDE), m % (HIGH * WIDE)
+    row, column = (block // WIDE) * DOWN, (block % WIDE) * RIGHT
+    inside = example < lot
+    top, left = row - PH, column - PW
+    start = x + (run * lot + example) * x_n + top * x_h + left * x_w
+    weights = weight + run * K * N + n[None, :] * K
+    acc = tl.zeros([BLOCK_M, N], tl.float32)
+    if tl.program_id(0) * BLOCK_M // (HIGH * WIDE) < (tl.load(counts + run) if COUNTED else lot):
+        if AHEAD:  # read through the first cache, one product ahead
+            values = _patch(start, top, left, inside, 0, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K)
+            for first in tl.static_range(0, K, BLOCK_K):
+                matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
+                now = values
+                if first + BLOCK_K < K:
+                    values = _patch(
+                        start, top, left, inside, first + BLOCK_K, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K
+                    )
+                acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
+        else:
+            for first in range(0, K, BLOCK_K):
+                values = _patch(start, top, left, inside, first, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K)
+                matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
+                acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
+        if BIAS:
+            acc += tl.load(bias + run * R + r)[None, :]
+        if RELU:  # what is no number stays so
+            acc = tl.where(acc <= 0, 0.0, acc)
+    if POOL == 2:
+        parts = tl.reshape(acc, [BLOCK_M, 4, R])
+        places = tl.broadcast_to(tl.arange(0, 4)[None, :, None], [BLOCK_M, 4, R])
+        largest, which = tl.reduce((parts, places), 1, _larger)
+        at = (run * lot * (HIGH * WIDE) + m)[:, None] * R + tl.arange(0, R)[None, :]
+        tl.store(out + at, largest, mask=inside[:, None])
+        tl.store(chosen + at, which.to(tl.uint8), mask=inside[:, None])
+    else:
+        down, right = part // RIGHT, part % RIGHT
+        wanted = inside[:, None] & (n < N)[None, :]
+        if OH % DOWN > 0:
+            wanted = wanted & (row[:, None] < OH - down[None, :])
+        if OW % RIGHT > 0:
+            wanted = wanted & (column[:, None] < OW - right[None, :])
+        if MASKED:  # what the activation before has put to zero sends nothing back
+            corner = before + (run * lot + example) * b_n + row * b_h + column * b_w
+            was = corner[:, None] + (down * b_h + right * b_w + r * b_c)[None, :]
+            acc = tl.where(tl.load(was, mask=wanted, other=1.0) <= 0, 0.0, acc)
+        at = ((run * lot + example) * (OH * OW) + row * OW + column) * R
+        tl.store(out + at[:, None] + ((down * OW + right) * R + r)[None, :], acc, mask=wanted)
+
+
+def takes(shape: Shape, tiles: tuple[int, ...], *, back: bool) -> bool:
+    """Whether these are tiles of blocks, and a convolution of 3x3 and stride 1 fills them.
+
+    It has no pool, or, forward, one of a block's size.
+    """
+    if len(tiles) != BY_BLOCKS:
+        return False
+    _, n, k, _, _, down, right = tiles
+    read, made = (shape.rows, shape.channels) if back else (shape.channels, shape.rows)
+    plain = shape.kernel == (3, 3) and shape.stride == shape.dilation == (1, 1) and max(shape.padding) <= 2
+    pools = shape.pool == 1 or (shape.pool == 2 and (down, right) == (2, 2) and not back)
+    return (
+        plain and pools and made * down * right == n and n & (n - 1) == 0 and ((down + 2) * (right + 2) * read) % k == 0
+    )
+
+
+def _matrix(weight: Tensor, down: int, right: int) -> Tensor:
+    """`[runs, made, 3, 3, read]` for each position of a block: `[runs, down, right, made, down + 2, right + 2, read]`."""
+    runs, made, _, _, read = weight.shape
+    out = weight.new_zeros(runs, down, right, made, down + 2, right + 2, read)
+    for y in range(down):
+        for z in range(right):
+            out[:, y, z, :, y : y + 3, z : z + 3] = weight
+    return out
+
+
+_MOST_WRITTEN_OUT = 16
+"""Products that are written out one after the other: more take the compiler long."""
+
+
+def product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    shape: Shape,
+    *,
+    back: bool,
+    relu: bool = False,
+    before: Tensor | None = None,
+    counts: Tensor | None,
+    tiles: tuple[int, ...],
+) -> tuple[Tensor, Tensor | None]:
+    """As `forward`, or with `back` as `back`, of honestdp.kernels.convolution: x is then the gradient of the output.
+
+    tiles: blocks, columns, numbers of a patch, warps, stages of loads (0: one product ahead), height and width of a block.
+    before: what came out of the ReLU before, for `back`.
+    """
+    m, _, k, warps, stages, down, right = tiles
+    if precision() == "tf32x3":  # as launched_tiles of honestdp.kernels.tiles has it
+        m, warps = 64, 2
+    runs, lot = len(weight), len(x) // len(weight)
+    if back:
+        packed = weight.flip(3, 4).permute(0, 2, 3, 4, 1)
+        sizes = (shape.rows, shape.out_height, shape.out_width, shape.channels, shape.height, shape.width)
+        padding, pool = (2 - shape.padding[0], 2 - shape.padding[1]), 1
+    else:
+        packed = weight.permute(0, 1, 3, 4, 2)
+        sizes = (shape.channels, shape.height, shape.width, shape.rows, shape.out_height, shape.out_width)
+        padding, pool = shape.padding, shape.pool
+    made, (height, width) = sizes[3], (size // pool for size in sizes[4:])
+    out = torch.empty(len(x), height, width, made, dtype=torch.float32, device=x.device)
+    chosen = torch.empty(out.shape, dtype=torch.uint8, device=x.device) if pool > 1 else None
+    blocks = lot * -(-height // (1 if pool > 1 else down)) * -(-width // (1 if pool > 1 else right))
+    numbers = (down + 2) * (right + 2) * sizes[0] // k
+    _blocks[(triton.cdiv(blocks, m), runs)](
+        x, _matrix(packed, down, right), out if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
+        out if before is None else before, out if counts is None else counts, lot, *x.stride(),
+        *((0, 0, 0, 0) if before is None else before.stride()), *sizes, *padding, down, right, pool, BIAS=bias is not None,
+        RELU=relu, MASKED=before is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_K=k,
+        AHEAD=stages == 0 and numbers <= _MOST_WRITTEN_OUT, COUNTED=counts is not None, num_warps=warps,
+        num_stages=max(1, stages),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
