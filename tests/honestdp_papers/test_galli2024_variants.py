@@ -26,7 +26,7 @@ def made(kind: str, values: dict[tuple[str, float], float], *, seeds: int = 5) -
             for epsilon in variants.epsilons_of(kind, MNIST)
         ]
         right = (100 * np.concatenate(rows, axis=1)).astype(np.uint16)
-        if own:
+        if own and rows:
             parts[f"{kind}/mnist/{block_name(block)}"] = {"right": right, "tests": np.array(10000)}
     return parts
 
@@ -70,11 +70,18 @@ def test_momentum_only_adds_a_factor_to_the_derivative_of_the_last_clip() -> Non
 def test_an_ablation_that_is_better_than_the_printed_rule_turns_its_verdict() -> None:
     names = [variant.name for variant in variants.ablations(False)]
     level = {(name, epsilon): 95.0 for name in names for epsilon in (3.0, 9.0)}
-    assert {claim.verdict for claim in ablations.ablations(made("ablations", level), False).claims} == {HOLDS}
+    steady = dict.fromkeys(variants.PACES, (95.0, 95.0))
+    printed = {"right": np.full((5, 28, 24), 9500, np.uint16), "tests": np.array(10000)}
+    others = lines(steady, steady) | {"mnist/k7/seeds0-4/Online": printed}
+    found = ablations.ablations(made("ablations", level) | others, False)
+    assert [claim.verdict for claim in found.claims] == [HOLDS] * 5 + [UNTOLD]  # the clamp is not trained
     level |= {(variants.MOMENTUM, epsilon): 97.0 for epsilon in (3.0, 9.0)}
-    found = ablations.ablations(made("ablations", level), False)
+    found = ablations.ablations(made("ablations", level, seeds=3) | others, False)
     assert by_claim(found, variants.MOMENTUM) == [FAILS]
     assert by_claim(found, variants.FIXED) == [HOLDS]
+    assert {row[-1] for row in found.tables[0].rows} == {"3", "5"}
+    alone = ablations.ablations(made("ablations", level), False)
+    assert {(claim.verdict, claim.found) for claim in alone.claims} == {(UNTOLD, "(not trained)")}
 
 
 def test_a_run_of_a_variant_has_the_noise_of_its_own_number_of_candidates() -> None:
@@ -140,3 +147,22 @@ def test_the_clamp_is_judged_by_how_many_candidates_converge(monkeypatch: pytest
     swapped = {name: {**kept, "error": 0.55 - kept["error"]} for name, kept in parts.items()}
     assert by_claim(ablations.ablations(swapped, False), "held to [0, 1]") == [FAILS]
     assert FASHION.epsilons[0] == 1.0
+
+
+def test_which_rule_of_ours_dominates_is_computed_from_every_comparison() -> None:
+    names = variants.ADAM_OSO, variants.AUTO_WOSM
+    said = ablations.decision({names[0]: [True, True, None], names[1]: [True, True, False]})
+    assert said.startswith("AdamOSO dominates. ")
+    assert "AdamWOSM, automatic is better in 2, worse in 1 and not to be told apart in 0 of 3" in said
+    assert ablations.decision({names[0]: [True, None, None]}).startswith("None of our rules dominates. ")
+    assert "cannot be told" in ablations.decision({names[0]: []})
+    assert ablations.decision({names[0]: [True]}, ["MNIST"]).endswith("Not trained: MNIST.")
+    values = {(variant.name, epsilon): 97.0 for variant in variants.ours(False) for epsilon in MNIST.epsilons}
+    grids = {f"mnist/k7/seeds0-4/{name}": level for name, level in ((ONLINE, 9500), (WOSM, 9600))}
+    kept = {
+        name: {"right": np.full((5, 28, 24), level, np.uint16), "tests": np.array(10000)}
+        for name, level in grids.items()
+    }
+    outcome = ablations.ours(made("ours", values) | kept, False)
+    assert outcome.numbers["conclusions"][0].startswith("AdamOSO and AdamOSO, step size held and AdamWOSM, automatic")
+    assert outcome.notes[0].endswith("Not trained: Fashion-MNIST, AG News (stand-in).")

@@ -178,7 +178,10 @@ def test_how_long_a_part_takes_is_told_by_those_before_it() -> None:
     assert expected(10.0, spent=0.0, done=0.0) > 10.0  # the first compiles
     assert expected(10.0, spent=70.0, done=50.0) == 10.0
     assert expected(10.0, spent=120.0, done=50.0) == 20.0
-    assert expected(10.0, spent=30.0, done=50.0) == 10.0  # quicker parts promise nothing
+    assert expected(10.0, spent=30.0, done=50.0) == 10.0  # a few quicker parts promise nothing
+    assert expected(10.0, spent=80.0, done=100.0) == pytest.approx(6.6)  # many do, but for a tenth
+    assert expected(10.0, spent=117.0, done=100.0) == 10.0
+    assert expected(10.0, spent=30.0, done=100.0) == 5.0
 
 
 def test_a_part_that_is_refused_keeps_no_other_from_being_made(tmp_path: Path) -> None:

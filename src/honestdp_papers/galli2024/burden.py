@@ -187,7 +187,8 @@ def computation(parts: Finished, quick: bool) -> Outcome:
     ]
     notes = [
         "Medians of several blocks of steps. Online's step has a weighted sum and a noise more than FixedThreshold's, and keeps "
-        "two vectors of the size of the weights."
+        "two vectors of the size of the weights. A step is replayed from a graph of all of it; its pieces are begun one by one, "
+        "so that they take more than their share of a step where there are few runs.",
     ]
     if quick:
         notes.append(

@@ -10,7 +10,7 @@ import numpy as np
 
 from honestdp.data.datasets import news
 from honestdp_papers.claims import Claim, Outcome, Table
-from honestdp_papers.galli2024.measures import BEST, READINGS, Scores, decided, lead, plain_scores, scores_of, told
+from honestdp_papers.galli2024.measures import BEST, READINGS, Scores, decided, lead, plain_scores, scores_of, shown
 from honestdp_papers.galli2024.noise import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     DELTA,
@@ -32,11 +32,13 @@ from honestdp_papers.registry import Finished
 COLOURS = {ONLINE: "#1f77b4", WOSM: "#d62728", THRESHOLD: "#b5651d", QUANTILE: "#2a9d8f"}
 Case = tuple[int, float]
 """(granularity, epsilon)."""
+UNTRAINED = "(not trained)"
+"""What is said of a claim that lacks trainings."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One task. cases: every granularity and epsilon at which all methods are there."""
+    """One task. cases: every granularity and epsilon at which a method is there, with those that are."""
 
     task: Task
     cases: dict[Case, dict[str, Scores]]
@@ -47,7 +49,14 @@ class Compared:
         return [case for case in self.cases if case[1] in epsilons]
 
     def leads(self, first: str, second: str, cases: Sequence[Case], reading: str = BEST) -> dict[Case, Measured]:
-        return {case: lead(self.cases[case][first], self.cases[case][second], reading) for case in cases}
+        """Where both are there."""
+        return {
+            case: lead(self.cases[case][first], self.cases[case][second], reading)
+            for case in self.having((first, second), cases)
+        }
+
+    def having(self, methods: Sequence[str], cases: Sequence[Case]) -> list[Case]:
+        return [case for case in cases if all(name in self.cases[case] for name in methods)]
 
     def sure(self, case: Case, methods: Sequence[str], verdict: bool | None) -> bool | None:
         seeds = min(self.cases[case][name].seeds for name in methods)
@@ -56,12 +65,13 @@ class Compared:
     def ahead(
         self, first: str, second: str, cases: Sequence[Case], by: float = 0.0, reading: str = BEST
     ) -> list[bool | None]:
+        """By case; None where it cannot be told, or a method is not trained."""
         leads = self.leads(first, second, cases, reading)
-        return [self.sure(case, (first, second), gap.above(by)) for case, gap in leads.items()]
+        return [self.sure(case, (first, second), leads[case].above(by)) if case in leads else None for case in cases]
 
     def spoken(self, first: str, second: str, cases: Sequence[Case], reading: str = BEST) -> str:
         leads = self.leads(first, second, cases, reading)
-        return ", ".join(f"{gap} (k {k}, epsilon {epsilon:g})" for (k, epsilon), gap in leads.items())
+        return ", ".join(f"{gap} (k {k}, epsilon {epsilon:g})" for (k, epsilon), gap in leads.items()) or UNTRAINED
 
 
 def compared(parts: Finished, task: Task, quick: bool) -> Compared:
@@ -70,25 +80,43 @@ def compared(parts: Finished, task: Task, quick: bool) -> Compared:
         for epsilon in sized(task, quick).epsilons:
             found = {name: scores_of(parts, task, name, k, epsilon, quick) for name in METHODS}
             there = {name: scores for name, scores in found.items() if scores is not None}
-            if len(there) == len(METHODS):
+            if there:
                 cases[k, epsilon] = there
     return Compared(task, cases, plain_scores(parts, task, quick), quick)
 
 
-def notes_of(here: Compared, trained: Sequence[Scores] = (), at: Sequence[int] = ()) -> list[str]:
-    """trained, at: trainings that are shown and their granularities, where these are not the cases."""
-    task = sized(here.task, here.quick)
-    seeds = {s.seeds for s in trained or [s for scores in here.cases.values() for s in scores.values()]}
-    count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{min(seeds, default=0)}"
+def seeds_of(here: Compared, ks: Sequence[int]) -> tuple[str, bool]:
+    """How many seeds every method has at these granularities, in words, and whether some have fewer than others."""
+    counts = {
+        name: {s.seeds for (k, _), scores in here.cases.items() if k in ks for own, s in scores.items() if own == name}
+        for name in METHODS
+    }
+    if len({(*sorted(own),) for own in counts.values()}) == 1:
+        return _counts(counts[ONLINE]), False
+    return ", ".join(f"{name} {_counts(own)}" for name, own in counts.items()), True
+
+
+def _counts(seeds: set[int]) -> str:
+    return f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{min(seeds, default=0)}"
+
+
+def notes_of(here: Compared, ks: Sequence[int] = ()) -> list[str]:
+    """ks: the granularities that are shown, all that are there if left out."""
+    task, at = sized(here.task, here.quick), [*ks] or sorted({k for k, _ in here.cases})
+    seeds, fewer = seeds_of(here, at)
     notes = [
-        f"Seeds that are trained, of the paper's {SEEDS}: {count}. ± is one standard error over them, and in full size nothing "
-        "is decided by one seed. Granularities here: "
-        + (", ".join(sorted({str(k) for k in at or [k for k, _ in here.cases]})) or "none")
-        + ".",
+        f"Seeds that are trained, of the paper's {SEEDS}: {seeds}. ± is one standard error over them; in full size nothing is "
+        "decided by one seed, and the error of two is at least that of single candidates, pooled over the better half of "
+        f"them. Granularities here: {', '.join(map(str, at)) or 'none'}, of the paper's 5, 7 and 9.",
         f"As in the paper the whole test set is looked at every {EVERY} steps, the best look stands for a training and the best "
         f"candidate for a method: no budget covers that. The last iterate beside it is what (epsilon, {DELTA:g}) covers, but for "
         "the choice of the candidate.",
     ]
+    if fewer:
+        notes.append(
+            "The best of many candidates by the mean of fewer seeds looks better than it is: methods with fewer seeds and more "
+            "candidates are favoured a little."
+        )
     if here.task.name.endswith("standin"):
         notes.append(
             f"AG News's training texts were not to be had: this is {news.STANDIN}. It keeps AG News's rate and steps, so that "
@@ -108,12 +136,12 @@ def outcome_of(here: Compared, claims: list[Claim]) -> Outcome:
     for (k, epsilon), scores in here.cases.items():
         for name, own in scores.items():
             tops = [own.top(reading) for reading in READINGS]
-            cells = [f"{told(top.value, task)} ± {top.error:.{4 if task.error else 1}f}" for top in tops]
+            cells = [shown(top, task, own.seeds) for top in tops]
             noise = noise_of(task, epsilon, len(candidates(name, k, here.quick)), here.quick)
             rows.append([str(k), f"{epsilon:g}", name, f"{noise:.2f}", str(own.seeds), *cells])
             numbers.setdefault(f"k{k}, epsilon {epsilon:g}", {})[name] = [top.value for top in tops]
     for name, own in here.plain.items():
-        cells = [told(own.top(reading).value, task) for reading in READINGS]
+        cells = [shown(own.top(reading), task, own.seeds) for reading in READINGS]
         rows.append(["", "no privacy", name, "0", str(own.seeds), *cells])
     header = ["k", "epsilon of the grid", "method", "sigma", "seeds", *READINGS]
     table = Table(f"{task.title}: {task.measure}, of the best candidate of each method", header, rows)
@@ -122,16 +150,23 @@ def outcome_of(here: Compared, claims: list[Claim]) -> Outcome:
 
 def _draw(file: Path, here: Compared) -> None:
     ks = sorted({k for k, _ in here.cases}) or [7]
-    with panels(file, 2, len(ks), size=(3.6 * len(ks) + 1, 6.4)) as axes:
-        for row, reading in zip(axes, READINGS, strict=True):
+    rows, columns = (2, len(ks)) if len(ks) > 1 else (1, 2)
+    with panels(file, rows, columns, size=(3.6 * columns + 1, 3.2 * rows + 0.6)) as axes:
+        for row, reading in zip(axes if rows > 1 else axes.T, READINGS, strict=True):
             for panel, k in zip(row, ks, strict=True):
                 for name in METHODS:
-                    points = [(e, scores[name].top(reading)) for (own, e), scores in here.cases.items() if own == k]
-                    shown = [(e, top) for e, top in points if np.isfinite(top.value)]
+                    points = [
+                        (e, scores[name].top(reading))
+                        for (own, e), scores in here.cases.items()
+                        if own == k and name in scores
+                    ]
+                    drawn = [(e, top) for e, top in points if np.isfinite(top.value)]
+                    if not drawn:
+                        continue
                     panel.errorbar(
-                        [e for e, _ in shown],
-                        [top.value for _, top in shown],
-                        [top.error for _, top in shown],
+                        [e for e, _ in drawn],
+                        [top.value for _, top in drawn],
+                        [top.error for _, top in drawn],
                         fmt="o-",
                         color=COLOURS[name],
                         linewidth=1.3,

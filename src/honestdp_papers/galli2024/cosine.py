@@ -24,7 +24,7 @@ from honestdp.optimizers import OSO
 from honestdp_papers.claims import ERRORS, OURS, Outcome, Table, judged
 from honestdp_papers.curves import Plan, placed, population_of, seeded
 from honestdp_papers.galli2024.setting import MNIST, Task, records_of, sized
-from honestdp_papers.look import named, panels
+from honestdp_papers.look import named, panels, shared_legend
 from honestdp_papers.parts import Array, Arrays, Part, Tell
 from honestdp_papers.registry import Finished
 
@@ -166,7 +166,8 @@ def figure1(parts: Finished, quick: bool) -> Outcome:
             "At every iteration there is a fairly prominent best clip",
             prominent,
             f"its cosine is {min(ratios):.2f} to {max(ratios):.2f} times the larger of those at C = {CLIPS[0]:g} and "
-            f"{CLIPS[-1]:g} (agreeing from {PROMINENT:g} on, by {ERRORS:g} standard errors of the repeats)",
+            f"{CLIPS[-1]:g} (agreeing from {PROMINENT:g} on, by {ERRORS:g} standard errors of the repeats; not told "
+            f"where C = {CLIPS[-1]:g} is best, for the range ends there)",
         ),
         judged(
             "It moves within one optimization",
@@ -226,6 +227,8 @@ def figure1(parts: Finished, quick: bool) -> Outcome:
         "is drawn for each probe. Where every record is clipped, signal and noise are both proportional to C: towards small "
         "clips the cosine does not fall to 0 but to that of unit gradients. The best clip is the largest within a per cent of "
         "the highest cosine.",
+        "The paper says neither which training its figure is of nor at which noise: at another step size, say, gradients are "
+        "of other sizes, and so are their best clips.",
         *(["A small network and fewer records and steps: the shape of the figure, not its numbers."] if quick else []),
     ]
     numbers = {"clips": CLIPS.tolist(), "steps": probe.steps, "cosine": mean.tolist(), "best": told}
@@ -254,7 +257,8 @@ def _judgements(
     for i, of_noise in enumerate(curves):
         for k in range(of_noise.shape[1]):
             ends = np.maximum(of_noise[:, k, 0], of_noise[:, k, -1])
-            prominent.append(_above(of_noise[:, k, best[i, k]] - PROMINENT * ends))
+            beyond = best[i, k] == len(CLIPS) - 1  # the cosine still rises where the range ends
+            prominent.append(None if beyond else _above(of_noise[:, k, best[i, k]] - PROMINENT * ends))
             near.append(bool(abs(math.log(learnt[i, :, k].mean() / CLIPS[best[i, k]])) < math.log(NEAR)))
         logs = np.log(CLIPS)[best_clip(of_noise)]  # [repeats, steps]
         first, last = logs.mean(axis=0).argmin(), logs.mean(axis=0).argmax()
@@ -269,7 +273,7 @@ def _above(values: Array) -> bool | None:
 
 
 def _span(values: Array) -> str:
-    return f"{values.min():.2f} to {values.max():.2f}"
+    return f"{values.min():.2g} to {values.max():.2g}"
 
 
 def _draw(file: Path, curves: Array, probe: Probe) -> None:
@@ -282,4 +286,4 @@ def _draw(file: Path, curves: Array, probe: Probe) -> None:
             one.set_xscale("log")
             one.axhline(0, color="#999999", linewidth=0.8)
             named(one, f"nu = {noise:g}; bands: all repeats", "C", "cosine")
-            one.legend(fontsize=9, frameon=False)
+        shared_legend(axes[0][0], "The cosine of sanitised and true gradients, MNIST", columns=5)

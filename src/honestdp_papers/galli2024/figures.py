@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from honestdp_papers.claims import OURS, Claim, Outcome, judged
-from honestdp_papers.galli2024.comparing import Case, Compared, compared, outcome_of
+from honestdp_papers.galli2024.comparing import UNTRAINED, Case, Compared, compared, outcome_of
 from honestdp_papers.galli2024.measures import BEST, LAST, Scores, lead, unit
 from honestdp_papers.galli2024.setting import (
     FASHION,
@@ -70,13 +70,13 @@ def figure4(parts: Finished, quick: bool) -> Outcome:
     here = compared(parts, FASHION, quick)
     first, above = here.at(FASHION.epsilons[:1]), here.at(FASHION.epsilons[1:])
     constant = constant_error(sized(FASHION, quick))
+    first = here.having((QUANTILE,), first)
     lost = [float(here.cases[case][QUANTILE].read(BEST).min()) for case in first]
     best = [case for name in (WOSM, THRESHOLD, QUANTILE) for case in here.ahead(ONLINE, name, [*here.cases])]
     second = [case for name in (WOSM, THRESHOLD) for case in here.ahead(QUANTILE, name, above)]
-    falls = {case: _falling(scores[WOSM]) for case, scores in here.cases.items()}
-    slow = [
-        here.sure(case, (WOSM, ONLINE), falls[case] > SLOW and _above(scores)) for case, scores in here.cases.items()
-    ]
+    both = here.having((WOSM, ONLINE), [*here.cases])
+    falls = {case: _falling(here.cases[case][WOSM]) for case in both}
+    slow = [here.sure(case, (WOSM, ONLINE), falls[case] > SLOW and _above(here.cases[case])) for case in both]
     claims = [
         judged(
             "Online has the least error at every epsilon (Fashion-MNIST)",
@@ -88,7 +88,7 @@ def figure4(parts: Finished, quick: bool) -> Outcome:
         judged(
             "All trainings of FixedQuantile diverge at epsilon 1 (Fashion-MNIST)",
             [here.sure(case, (QUANTILE,), value >= constant) for case, value in zip(first, lost, strict=True)],
-            f"the least error of all its candidates at any look: {', '.join(f'{value:.4f}' for value in lost)}; a constant image "
+            f"the least error of all its candidates at any look: {_errors(lost)}; a constant image "
             f"has {constant:.4f}, and what is not below it has not converged",
         ),
         judged(
@@ -113,8 +113,8 @@ def figure5(parts: Finished, quick: bool) -> Outcome:
     here = compared(parts, task, quick)
     every = [*here.cases]
     best = [case for name in (ONLINE, THRESHOLD, QUANTILE) for case in here.ahead(WOSM, name, every)]
-    near = []
-    for case in every:
+    near, both = [], here.having((ONLINE, WOSM), every)
+    for case in both:
         own, other = here.cases[case][ONLINE], here.cases[case][WOSM]
         within = lead(other, own, BEST).value <= max(own.deviation(BEST), other.deviation(BEST))
         near.append(here.sure(case, (ONLINE, WOSM), within))
@@ -131,7 +131,7 @@ def figure5(parts: Finished, quick: bool) -> Outcome:
             + ", ".join(
                 f"{here.cases[case][ONLINE].deviation(BEST):.2f} and {here.cases[case][WOSM].deviation(BEST):.2f} "
                 f"(k {case[0]}, epsilon {case[1]:g})"
-                for case in every
+                for case in both
             ),
         ),
         *_last_iterate(here, ((WOSM, ONLINE, None), (ONLINE, THRESHOLD, None), (ONLINE, QUANTILE, None))),
@@ -187,6 +187,10 @@ def _last_iterate(here: Compared, pairs: Sequence[tuple[str, str, list[Case] | N
             )
         )
     return found
+
+
+def _errors(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values) or UNTRAINED
 
 
 def _above(scores: dict[str, Scores]) -> bool:

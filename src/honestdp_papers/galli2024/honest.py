@@ -77,6 +77,7 @@ def less(first: Measured, second: Measured) -> Measured:
 def honest(parts: Finished, quick: bool) -> Outcome:
     cases = [case for case in (case_of(parts, task, quick) for task in honest_tasks()) if case is not None]
     said = [conclusion(case) for case in cases]
+    lacking = [task.title for task in honest_tasks() if task not in [case.task for case in cases]]
     numbers = {
         case.task.title: {
             **{", ".join(way): [cell.mean.value, cell.mean.error] for way, cell in case.cells.items()},
@@ -88,7 +89,7 @@ def honest(parts: Finished, quick: bool) -> Outcome:
         judgements(cases, quick),
         {"accuracies": numbers, "conclusions": said},
         [_table(case) for case in cases],
-        [*said, *_notes(quick)],
+        [*said, *([f"Not trained for all methods yet: {', '.join(lacking)}."] if lacking else []), *_notes(quick)],
         lambda file: _draw(file, cases),
     )
 
@@ -200,8 +201,8 @@ def conclusion(case: Case) -> str:
         None: "Where selection is cheap it cannot be told whether it pays",
     }[still]
     return (
-        f"{case.task.title}, epsilon {EPSILON:g}, delta {DELTA:g}: needing one hyperparameter less {told}. {answer}. The best "
-        f"of all is {way[0]} under {way[1]} with {cell.mean.value:.1f} %."
+        f"{case.task.title} ({case.seeds} seeds), epsilon {EPSILON:g}, delta {DELTA:g}: needing one hyperparameter "
+        f"less {told}. {answer}. The best of all is {way[0]} under {way[1]} with {cell.mean.value:.1f} %."
     )
 
 

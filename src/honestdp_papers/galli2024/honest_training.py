@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from honestdp.boundary.data import PrivateData, coins
-from honestdp.boundary.intake import take_in
+from honestdp.boundary.intake import Intake, take_in
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.run import Run
@@ -180,26 +181,37 @@ def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
     )
 
 
-def trained(
-    task: Task, found: list[Search], seeds: Sequence[int], seed: int, device: str, tell: Tell, most: int
-) -> Arrays:
-    """Right answers of the last weights on each side, and whether these weights are numbers."""
-    place, run, fraction = placed(device), found[0].run, found[0].fraction
+@lru_cache(maxsize=1)
+def taken_in(
+    task: Task, records: int, fraction: float, place: torch.device
+) -> tuple[Intake, dict[str, Exam], int, int]:
+    """The training side on the device with a model that was tried on it, both sides to score, and the sizes of these: the parts
+    of a task share them.
+    """
     (x, y), test = records_of(task).train, records_of(task).test
     held = torch.from_numpy(coins(len(x), fraction=fraction, seed=SPLIT_SEED))
     private = PrivateData((x[~held], y[~held]))
     intake = take_in(
-        task.make(), private, records=run.records, loss=task.loss, device=place, workers=0, by_coin=fraction > 0
+        task.make(), private, records=records, loss=task.loss, device=place, workers=0, by_coin=fraction > 0
     )
     sides = {"validation": (x[held], y[held]), "test": test}
     exams = {name: Exam(task, intake, place, pair) for name, pair in sides.items() if len(pair[0])}
+    return intake, exams, int(held.sum()), len(test[0])
+
+
+def trained(
+    task: Task, found: list[Search], seeds: Sequence[int], seed: int, device: str, tell: Tell, most: int
+) -> Arrays:
+    """Right answers of the last weights on each side, and whether these weights are numbers."""
+    place, run = placed(device), found[0].run
+    intake, exams, held, tests = taken_in(task, run.records, found[0].fraction, place)
     candidates = [candidate.rule() for candidate in found[0].candidates]
     each = len(seeds) * len(candidates)
     starts = stack([seeded(task.make, one) for one in seeds], intake.layout, place)
     starts = starts.repeat_interleave(len(candidates), dim=0)
     rules, noises = candidates * (len(found) * len(seeds)), np.repeat([one.run.noise for one in found], each)
     total = len(rules)
-    kept = {name: np.zeros(total, np.uint16) for name in sides} | {"finite": np.zeros(total, bool)}
+    kept = {name: np.zeros(total, np.uint16) for name in ("validation", "test")} | {"finite": np.zeros(total, bool)}
     side = replace(task, records=run.records)
     chunks = plan_chunks(rules, most)
 
@@ -210,5 +222,5 @@ def trained(
     measures = {name: exam.measured for name, exam in exams.items()}
     train_to_the_end(chunks, begun, measures, kept, steps=run.steps, tell=tell)
     shape = (len(found), len(seeds), len(candidates))
-    sizes = {"held": np.array(int(held.sum())), "tests": np.array(len(test[0]))}
+    sizes = {"held": np.array(held), "tests": np.array(tests)}
     return {name: values.reshape(shape) for name, values in kept.items()} | sizes

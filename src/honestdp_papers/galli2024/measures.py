@@ -2,12 +2,13 @@
 
 As in the paper the best of all looks at the test set stands for a training, and the candidate with the best mean over the seeds
 for a method. Beside it is the last iterate, which is what a budget covers. Whatever seeds are there are used, and their number is
-said; in full size nothing is decided by a single one.
+said; in full size nothing is decided by a single one, and the error of two is not taken from their difference alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +50,7 @@ class Scores:
 
     def top(self, reading: str) -> Measured:
         """That mean and its error."""
-        return jackknifed([self.read(reading)], lambda means: best(means[0], self.error))
+        return spread([self.read(reading)], lambda means: best(means[0], self.error), error=self.error)
 
     def deviation(self, reading: str) -> float:
         """Of the best candidate over the seeds."""
@@ -74,11 +75,43 @@ def behind(scores: Scores, chosen: Sequence[int], reading: str) -> Measured:
     def number(means: Sequence[Array]) -> float:
         return _better(best(means[0][picked], scores.error), best(means[0], scores.error), scores.error)
 
-    return jackknifed([own], number)
+    return spread([own], number, error=scores.error)
 
 
 def _gap(first: Array, second: Array, error: bool) -> Measured:
-    return jackknifed([first, second], lambda means: _better(best(means[0], error), best(means[1], error), error))
+    def number(means: Sequence[Array]) -> float:
+        return _better(best(means[0], error), best(means[1], error), error)
+
+    return spread([first, second], number, error=error)
+
+
+def spread(groups: Sequence[Array], number: Callable[[Sequence[Array]], float], *, error: bool = False) -> Measured:
+    """A number of the means over the seeds of independent groups, each `[seeds, candidates]`, with its error.
+
+    Two seeds that happen to be alike would give the jackknife no error. So an error of two seeds is at least what the number
+    moves by where all candidates move by their own standard error, pooled over the better half of them.
+    """
+    means = [group.mean(axis=0) for group in groups]
+    variance = 0.0
+    for place, group in enumerate(groups):
+
+        def of_one(own: Sequence[Array], place: int = place) -> float:
+            return number([*means[:place], own[0], *means[place + 1 :]])
+
+        moved = jackknifed([group], of_one).error
+        if len(group) == 2 and math.isfinite(moved):
+            shift = _pooled(group, error)
+            moved = max(moved, abs(of_one([means[place] + shift]) - of_one([means[place] - shift])) / 2)
+        variance += moved**2
+    return Measured(float(number(means)), math.sqrt(variance))
+
+
+def _pooled(group: Array, error: bool) -> float:
+    """The standard error of a candidate's mean, pooled over the better half of the candidates that did not diverge."""
+    finite = group[:, np.isfinite(group).all(axis=0)]
+    order = np.argsort(finite.mean(axis=0) if error else -finite.mean(axis=0))
+    better = finite[:, order[: -(-len(order) // 2)]]
+    return math.sqrt(float(better.var(axis=0, ddof=1).mean()) / len(group)) if better.size else 0.0
 
 
 def _better(one: float, other: float, error: bool) -> float:
@@ -134,6 +167,11 @@ def gathered(parts: Finished, names: Sequence[str], first: int, count: int, task
 
 def told(value: float, task: Task) -> str:
     return ("diverged" if not np.isfinite(value) else f"{value:.4f}") if task.error else f"{value:.1f}"
+
+
+def shown(number: Measured, task: Task, seeds: int) -> str:
+    """With its error, where there are seeds to know it by."""
+    return told(number.value, task) + (f" ± {number.error:.{4 if task.error else 1}f}" if seeds > 1 else "")
 
 
 def unit(task: Task) -> str:

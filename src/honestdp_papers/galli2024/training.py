@@ -49,8 +49,8 @@ from honestdp_papers.parts import Array, Arrays, Part, Tell, described
 
 UNCLIPPED = 1e6
 """A clip that no gradient reaches: without noise, plain SGD."""
-PART_RUNS = 400
-"""Runs of a part, at most, but for a single seed's: some minutes of a large GPU."""
+PART_RUNS = 200
+"""Runs of a part, at most, but for a single seed's: one population of a large GPU, so that little is lost where it stops."""
 TOGETHER = {"cuda": 200, "cpu": 12}
 """Runs of a population of images, at most: 0.22 GiB each, and fewer than 2^31 numbers of a layer."""
 WORDS_TOGETHER = {"cuda": 280, "cpu": 84}

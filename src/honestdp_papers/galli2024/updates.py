@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
-from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, told
-from honestdp_papers.galli2024.setting import MNIST, sized
+from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, shown, spread
+from honestdp_papers.galli2024.setting import MNIST, SEEDS, sized
 from honestdp_papers.galli2024.variants import paces, parts_updates, proportional, sign, variant_scores
-from honestdp_papers.measured import Measured, counted, jackknifed
+from honestdp_papers.measured import Measured, counted
 from honestdp_papers.parts import Array
 from honestdp_papers.registry import Finished
 
@@ -29,12 +29,15 @@ def updates(parts: Finished, quick: bool) -> Outcome:
     rows: list[list[str | float]] = []
     for (name, epsilon), own in found.items():
         tops = [own.top(reading) for reading in (BEST, LAST)]
-        rows.append([f"{epsilon:g}", name, *(f"{told(top.value, MNIST)} ± {top.error:.1f}" for top in tops)])
-    table = Table("MNIST: accuracy at the best step size of the grid, %", ["epsilon", "update", BEST, LAST], rows)
+        cells = [shown(top, MNIST, own.seeds) for top in tops]
+        rows.append([f"{epsilon:g}", name, *cells, str(own.seeds)])
+    table = Table(
+        "MNIST: accuracy at the best step size of the grid, %", ["epsilon", "update", BEST, LAST, "seeds"], rows
+    )
     notes = [
-        f"{seeds} seeds. The step size is held at its first value, so that the clip's update alone differs; noises are those of "
-        "Online's grid. The cosine of two noisy gradients is of the order of 1 over the root of the number of weights, "
-        "so that the proportional update hardly moves the clip at the paper's rho_c.",
+        f"{seeds} of {SEEDS} seeds. The step size is held at its first value, so that the clip's update alone differs; "
+        "noises are those of Online's grid. The cosine of two noisy gradients is of the order of 1 over the root of the "
+        "number of weights, so that the proportional update hardly moves the clip at the paper's rho_c.",
     ]
     if quick:
         notes.append("Quick version: a small network, 4000 records, 200 steps, 3 step sizes, two rho_c, one seed.")
@@ -51,7 +54,7 @@ def _robust(found: Found, each: tuple[float, ...], first: float, last: float, se
     gaps = []
     for pace in each:
         groups = [found[name(pace), epsilon].read(BEST) for name in (sign, proportional) for epsilon in (first, last)]
-        gaps.append(jackknifed(groups, lambda m: _lost(m[2], m[3]) - _lost(m[0], m[1])))
+        gaps.append(spread(groups, lambda m: _lost(m[2], m[3]) - _lost(m[0], m[1])))
     cases = [decided(gap.above(0), seeds, quick) for gap in gaps]
     return judged(
         "The sign update is more robust to the noise than the proportional one",
@@ -67,7 +70,7 @@ def _lost(low: Array, high: Array) -> float:
 
 def _level(found: Found, each: tuple[float, ...], epsilon: float, seeds: int, quick: bool) -> Claim:
     gaps = [
-        jackknifed(
+        spread(
             [found[name(pace), epsilon].read(BEST) for name in (sign, proportional)],
             lambda m: float(m[0].max() - m[1].max()),
         )
@@ -88,7 +91,7 @@ def _depends(found: Found, each: tuple[float, ...], epsilons: tuple[float, ...],
     for epsilon in epsilons:
         groups = [found[name(pace), epsilon].read(BEST) for name in (sign, proportional) for pace in each]
         half = len(each)
-        gaps.append(jackknifed(groups, lambda m, half=half: _spread(list(m[half:])) - _spread(list(m[:half]))))  # type: ignore[misc]
+        gaps.append(spread(groups, lambda m, half=half: _spread(list(m[half:])) - _spread(list(m[:half]))))  # type: ignore[misc]
     cases = [decided(gap.above(0), seeds, quick) for gap in gaps]
     return judged(
         "The sign update depends less on rho_c than the proportional one",

@@ -12,14 +12,17 @@ from functools import partial
 
 from honestdp import optimizers
 from honestdp.optimizers.rule import Rule
-from honestdp_papers.galli2024.measures import Scores, gathered
+from honestdp_papers.galli2024.measures import Scores, gathered, scores_of
 from honestdp_papers.galli2024.noise import QUICK_K, noise_of
 from honestdp_papers.galli2024.setting import (
     FASHION,
     MNIST,
+    ONLINE,
+    PACE,
     PRINTED_K,
     QUANTILE,
     UNSTRIDED,
+    WOSM,
     Task,
     candidates,
     quantiles,
@@ -79,15 +82,14 @@ LESS, MORE, HIGH = "nu_q 2 sigma", "nu_q 20 sigma", "C_0 = 1"
 
 
 def ablations(quick: bool) -> list[Variant]:
+    """But Online as printed, which is in figure 3, and its step size held, which is in `updates`: see `ablated`."""
     every = [
-        _by_step_size(PRINTED, quick),
-        _by_step_size(FIXED, quick, rho_r=0.0),
         _by_step_size(MOMENTUM, quick, momentum=0.9),
         _by_step_size(LESS, quick, nu_q=2.0),
         _by_step_size(MORE, quick, nu_q=20.0),
         _by_step_size(HIGH, quick, clip=1.0),
     ]
-    return every[:4] if quick else every
+    return every[:2] if quick else every
 
 
 ADAM_OSO, HELD_OSO, AUTO_WOSM, AUTO_OSO = "AdamOSO", "AdamOSO, step size held", "AdamWOSM, automatic", "OSO, automatic"
@@ -145,6 +147,18 @@ def variant_scores(parts: Finished, kind: str, task: Task, quick: bool) -> dict[
     return found
 
 
+def ablated(parts: Finished, quick: bool) -> dict[tuple[str, float], Scores]:
+    """Online on MNIST as printed, with its step size held, and in the forms of `ablations`, of all seeds that are there."""
+    found, held = dict[tuple[str, float], Scores](), variant_scores(parts, "updates", MNIST, quick)
+    for epsilon in epsilons_of("ablations", sized(MNIST, quick)):
+        printed = scores_of(parts, MNIST, ONLINE, width(quick), epsilon, quick)
+        if printed is not None:
+            found[PRINTED, epsilon] = printed
+        if (sign(PACE), epsilon) in held:
+            found[FIXED, epsilon] = held[sign(PACE), epsilon]
+    return found | variant_scores(parts, "ablations", MNIST, quick)
+
+
 def kind_parts(kind: str, some: Sequence[Task], quick: bool) -> list[Part]:
     return [variant_part(kind, task, seeds, quick) for task in some for seeds in blocks_of(kind, task, quick)]
 
@@ -154,9 +168,11 @@ def parts_updates(quick: bool) -> list[Part]:
 
 
 def parts_ablations(quick: bool) -> list[Part]:
-    found = [*kind_parts("ablations", (MNIST,), quick), *clamped_parts(quick)]
+    """With Online's grid of figure 3 and the updates, whose trainings are compared here too."""
+    found = [*kind_parts("ablations", (MNIST,), quick), *clamped_parts(quick), *parts_updates(quick)]
+    found += method_parts(MNIST, ONLINE, width(quick), quick)
     if not quick:
-        second = [part for name in ("Online", QUANTILE) for part in method_parts(UNSTRIDED, name, PRINTED_K, quick)]
+        second = [part for name in (ONLINE, QUANTILE) for part in method_parts(UNSTRIDED, name, PRINTED_K, quick)]
         found += [Part(**{**vars(part), "optional": True}) for part in second if "/seed0/" in part.name]
     return found
 
@@ -169,10 +185,7 @@ def parts_ours(quick: bool) -> list[Part]:
 def beside(quick: bool) -> list[Part]:
     """The grids that ours are compared with."""
     return [
-        part
-        for task in tasks()
-        for name in ("Online", "AdamWOSM")
-        for part in method_parts(task, name, width(quick), quick)
+        part for task in tasks() for name in (ONLINE, WOSM) for part in method_parts(task, name, width(quick), quick)
     ]
 
 
