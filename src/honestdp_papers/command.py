@@ -141,14 +141,20 @@ def document(
     out: Out = RESULTS,
     page: Annotated[Path | None, typer.Option(help="The file to write; docs/papers/PAPER.md if left out.")] = None,
 ) -> None:
-    """Write the page of a paper from its full-size results."""
+    """Write the page of a paper from its full-size results.
+
+    What they conclude is written into pages of docs/ that have a place for it.
+    """
     from honestdp_papers.document import page as written
     from honestdp_papers.parts import write_whole
+    from honestdp_papers.places import fill
 
     found = paper(name)
     file = page or Path("docs/papers") / f"{name}.md"
     write_whole(file, written(found, out=out, beside=file).encode())
-    typer.echo(str(file))
+    others = fill(Path("docs"), found, out=out) if page is None else []
+    for one in (file, *others):
+        typer.echo(str(one))
 
 
 def _device(device: str | None) -> str:
