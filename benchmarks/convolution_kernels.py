@@ -1,7 +1,8 @@
 """The GPU kernels of convolutions against tensor operations, and the times of their tiles.
 
     python benchmarks/convolution_kernels.py [cuda] [--share 0/8]         # of the cases, every eighth from the first
-    python benchmarks/convolution_kernels.py cuda --tune [A2 R1 norms ...] [--json tiles.json]   # a line as soon as it is known
+    python benchmarks/convolution_kernels.py cuda --tune [A2 R1:norms ...] [--json tiles.json]   # a line as soon as it is known
+    python benchmarks/convolution_kernels.py cuda --compile 0/8 [A2 ...]  # every eighth of its kernels; then --tune A2 compiled
 
 Times are microseconds a run of 40 runs with room for 329 examples each; beside them the TFLOP/s, and the time that the numbers
 which must be read and written take at 4 TB/s. All tiles are compiled first, by as many processes as there are cores.
@@ -226,13 +227,13 @@ Tiles = tuple[int, ...]
 
 
 def product_tries(read: int, made: int) -> list[Tiles]:
-    """Tiles of forward and back: none of the loads ahead, one product ahead (0), two and three."""
+    """Tiles of forward and back: one product ahead (0), none of the loads ahead, two and three; several positions at once."""
     from honestdp.kernels.tiles import power
 
     n, k = power(made, 64), min(32, power(read, 64))
     ahead = [(64, k, 4, 0), (128, k, 4, 0), (128, k, 8, 0), (256, k, 8, 0)] if 16 <= read <= 32 else []
-    plain = [(128, k, 4, 1), (256, k, 8, 1), (128, 16, 4, 4), (128, k, 4, 2), (256, k, 8, 2), (256, k, 8, 3)]
-    small = [(128, k, 4, 3), (64, k, 4, 2), (64, k, 4, 3), (64, k, 2, 2), (64, k, 2, 3), (32, k, 1, 2), (32, k, 1, 3)]
+    plain = [(128, k, 4, 1), (128, k, 4, 2), (128, k, 4, 3), (128, k, 4, 4), (256, k, 8, 3), (128, k, 8, 3)]
+    small = [(64, k, 4, 3), (64, k, 4, 2), (64, k, 2, 3), (32, k, 1, 3)]
     several = block_tries(read, made) if read >= 16 else []
     return [*((m, n, *rest) for m, *rest in [*ahead, *plain, *small]), *several]
 
@@ -244,19 +245,27 @@ def block_tries(read: int, made: int) -> list[Tiles]:
         n, k = made * down * right, min(32, read)
         if n > 128 or n & (n - 1):
             continue
-        few = [(128, k, 4, 2), (128, k, 4, 3), (64, k, 4, 3), (128, k, 8, 3), (128, 16, 4, 4), (64, k, 2, 2)]
-        few += [(256, k, 8, 2), (256, k, 8, 3)] if n <= 64 else []
-        few += [(128, k, 4, 0), (256, k, 8, 0)] if read == 16 else []
-        few += [(128, 32, 4, 3), (128, 32, 4, 2), (256, 32, 8, 2)] if read == 16 else []
+        few = [(64, k, 4, 3), (128, k, 8, 3), (128, k, 8, 2)]
+        few += [(128, k, 4, 2), (128, k, 4, 3), (256, k, 8, 3)] if n <= 64 else []
+        few += [(128, 16, 4, 0), (256, 16, 8, 0), (128, 32, 4, 3)] if read == 16 else []
         tries += [(m, n, kk, w, s, down, right) for m, kk, w, s in few]
     return list(dict.fromkeys(tries))
 
 
 def gradient_tries(rows: int, columns: int) -> list[Tiles]:
-    """Of gradients: a tile of columns a program, or all of them; the last two ways round."""
+    """Of gradients: nine parts of 16 or 32 channels at once, where there are such; else a tile of columns a program, or all of
+    them; the last two ways round.
+    """
     from honestdp.kernels.tiles import power
 
-    tries = []
+    tries: list[Tiles] = []
+    if columns % 144 == 0:
+        each = ((32, 1, 2), (32, 1, 3), (64, 1, 2), (16, 1, 2), (16, 1, 3), (32, 2, 2), (64, 2, 2))
+        most = power(rows, 64)
+        sides = [(o, *rest) for o in {most, max(16, most // 2)} for rest in each]
+        tries = [(o, 16, p, w, s, 2, 1) for o, p, w, s in sides if o <= 32 * w]  # what one warp's registers hold
+        wide = ((32, 2), (32, 3), (16, 3)) if columns % 288 == 0 else ()
+        return tries + [(min(32, most), 32, p, 2, s, 2, 1) for p, s in wide]
     for k, p, w, s, f in (
         (32, 64, 2, 2, 0), (32, 64, 2, 1, 0), (64, 64, 4, 1, 0), (64, 64, 4, 1, 1), (128, 32, 4, 1, 1), (128, 64, 8, 1, 0),
         (256, 32, 4, 1, 1), (256, 32, 8, 1, 0),
@@ -264,21 +273,6 @@ def gradient_tries(rows: int, columns: int) -> list[Tiles]:
         k = power(columns, k)
         turns = -(-columns // k)
         tries += [(power(rows, 64), k, p, w, s, f, t) for t in {1, turns if s == 1 else 1}]
-    if columns % 144 == 0:  # nine parts of 16 or 32 channels at once
-        each = (
-            (32, 1, 2),
-            (32, 1, 3),
-            (64, 1, 2),
-            (16, 1, 2),
-            (16, 1, 3),
-            (16, 1, 4),
-            (32, 2, 2),
-            (32, 2, 3),
-            (64, 2, 2),
-        )
-        tries += [(o, 16, p, w, s, 2, 1) for o in (16, 32, 64)[: rows.bit_length() - 4] for p, w, s in each]
-        if columns % 288 == 0:
-            tries += [(o, 32, p, 2, s, 2, 1) for o in (16, 32) for p, s in ((32, 2), (32, 3), (16, 3))]
     return list(dict.fromkeys(tries))
 
 
@@ -331,14 +325,13 @@ WHAT = ("forward", "back", "norms", "norms-of-pool", "back-of-pool")
 
 
 def _chosen(words: list[str], *, runs: int) -> Iterator[tuple[str, str, Any, list[Tiles], float, float]]:
-    """The jobs of the layers that are named, all where none is; of what is done likewise; "taps": norms by nine parts alone."""
-    names = [word for word in words if word in LAYERS] or list(LAYERS)
-    wanted = ["norms"] if "taps" in words else [word for word in words if word in WHAT] or WHAT
-    for name in names:
+    """The jobs of the layers that are named, all where none is; of what is done likewise, or as R1:norms of one layer."""
+    names = [word for word in words if word.split(":")[0] in LAYERS] or list(LAYERS)
+    wanted = [word for word in words if word in WHAT] or WHAT
+    for name, alone in ((word.split(":")[0], word.split(":")[1:]) for word in names):
         for what, job, tries, flop, size in _jobs(name, runs=runs, lot=LOT):
-            if what in wanted:
-                some = [tiles for tiles in tries if tiles[5:6] == (2,)] if "taps" in words else tries
-                yield name, what, job, some, flop, size
+            if what in (alone or wanted):
+                yield name, what, job, tries, flop, size
 
 
 def _compile(words: list[str], share: int, of: int) -> None:
@@ -356,7 +349,7 @@ def _compile(words: list[str], share: int, of: int) -> None:
 def tune(words: list[str], json_file: str | None) -> None:
     """Microseconds per run of every kernel by its tiles, those in use and the best four, layer by layer."""
     torch.set_float32_matmul_precision("high")
-    of = max(1, (os.cpu_count() or 2) - 1)
+    of = 0 if "compiled" in words else max(1, (os.cpu_count() or 2) - 1)
     began = time.perf_counter()
     command = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "cuda", "--compile"]
     workers = [subprocess.Popen([*command, f"{share}/{of}", *words]) for share in range(of)]
@@ -369,7 +362,9 @@ def tune(words: list[str], json_file: str | None) -> None:
         times = sorted((_clock(job, tiles) / RUNS, tiles) for tiles in tries)
         best = " ".join(f"{t:.1f} {list(tiles)}" for t, tiles in times[:4])
         rate, floor = flop / times[0][0] / 1e6, size / 4e6
-        print(f"{name} {what}: {usual:.1f} now; {best}; {rate:.0f} TFLOP/s, memory {floor:.1f}", flush=True)
+        print(
+            f"{name} {what}: {usual:.1f} now; {best.replace(', ', ' ')}; {rate:.0f} TF, memory {floor:.1f}", flush=True
+        )
         found[f"{name} {what}"] = {"now": usual, "memory": floor, "TFLOP/s": rate, "times": times}
         if json_file is not None:  # as it goes: what is stopped leaves what it has found
             Path(json_file).write_text(json.dumps(found) + "\n")

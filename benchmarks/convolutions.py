@@ -125,7 +125,19 @@ def clock(step: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile: bool) -> dict[str, Any]:
+def wait_for(turn: str) -> None:
+    """Until all processes that share a folder have compiled, and those before this one have been timed; at most 60 s."""
+    folder, place, of = turn.rsplit("/", 2)
+    (Path(folder) / f"ready-{place}").touch()
+    before = [f"ready-{i}" for i in range(int(of))] + [f"timed-{i}" for i in range(int(place))]
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not all((Path(folder) / name).exists() for name in before):
+        time.sleep(0.1)
+
+
+def measure(
+    name: str, runs: int, device: torch.device, rounds: int, *, profile: bool, turn: str | None = None
+) -> dict[str, Any]:
     make, shape, lot = NETS[name]
     maker = torch.Generator().manual_seed(1)
     x = torch.randint(0, 256, (RECORDS, *shape), dtype=torch.uint8, generator=maker).to(device)
@@ -138,6 +150,8 @@ def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile:
     began = time.perf_counter()
     step, steps = ours(make, x, y, lot, runs)
     ready = time.perf_counter() - began
+    if turn is not None:
+        wait_for(turn)
     times = [clock(step, device) / (steps * runs) for _ in range(rounds)]
     one = statistics.median(times)
     row: dict[str, Any] = {
@@ -149,6 +163,9 @@ def measure(name: str, runs: int, device: torch.device, rounds: int, *, profile:
         row["GiB per run"] = (torch.cuda.max_memory_allocated() - before) / 2**30 / runs
         if profile:
             row["kernels"] = top_kernels(step, steps * runs)
+    if turn is not None:
+        folder, place, _ = turn.rsplit("/", 2)
+        (Path(folder) / f"timed-{place}").touch()
     return row
 
 
@@ -196,6 +213,9 @@ def main() -> None:
     )
     parser.add_argument("--profile", action="store_true", help="the kernels of a GPU that take the most time")
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument(
+        "--turn", help="FOLDER/0/3: the first of three processes that compile at once, timed one by one"
+    )
     parser.add_argument("--tiles", type=Path, help="of the kernels, as their tuning has written them")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -212,7 +232,7 @@ def main() -> None:
     for name in chosen.nets:
         for runs in chosen.runs:
             try:
-                row = measure(name, runs, device, chosen.rounds, profile=chosen.profile)
+                row = measure(name, runs, device, chosen.rounds, profile=chosen.profile, turn=chosen.turn)
             except (torch.OutOfMemoryError, RuntimeError) as trouble:
                 print(f"{name}, {runs} runs: {type(trouble).__name__}: {str(trouble)[:200]}", flush=True)
                 continue

@@ -38,7 +38,7 @@ def _window(
     return tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen[:, None], other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _forward(
     x, weight, bias, out, chosen, counts, lot, x_n, x_c, x_h, x_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
@@ -144,7 +144,7 @@ def _received(
     return values
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _back(
     grad, chosen, weight, out, x, counts, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,

@@ -67,7 +67,7 @@ def _gradient(
     return acc, summed
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _square_norms(
     x, grad, chosen, out, kept, counts, lot, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
@@ -108,7 +108,7 @@ def _square_norms(
     tl.store(out + tl.program_id(0), square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot", "splits"])
 def _weighted_sum(
     x, grad, chosen, weights, out, shift, lot, splits, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
@@ -148,7 +148,7 @@ def _weighted_sum(
             tl.store(shift + at, shifts, mask=o < R)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot", "splits"])
 def _sum_rows(
     rows, weights, out, lot, splits, width, WIDE: tl.constexpr, TOGETHER: tl.constexpr, SHARE: tl.constexpr,
     BLOCK: tl.constexpr,

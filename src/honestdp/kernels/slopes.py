@@ -13,7 +13,7 @@ from torch import Tensor
 from honestdp.kernels import Shape
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _unpool(
     grad, chosen, out, counts, lot, numbers, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
@@ -33,7 +33,7 @@ def _unpool(
     tl.store(out + at, tl.where(mine, values, 0.0), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _channels_last(
     grad, after, out, counts, lot, R: tl.constexpr, P: tl.constexpr, RELU: tl.constexpr, COUNTED: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_P: tl.constexpr,
