@@ -1,21 +1,27 @@
 """Random sane models: none may be refused, and none accepted whose gradients are not those of autograd in float64.
 
-    python benchmarks/random_models.py [--device cuda] [--models 200] [--first 0]
+    python benchmarks/random_models.py [--device cuda] [--models 200] [--first 0] [--seconds 500] [--json found.json]
     python benchmarks/random_models.py --stand-in      # on a CPU, with what stands in for the GPU's kernels of convolutions
 
 A model is drawn by its number: dense layers, convolutions of one and two dimensions (strides, padding, dilation, groups), pools,
 norms of one record, activations, ways around, embeddings, attention, LSTM, GRU and RNN. Each is tried with one run and with
-three. What fails is printed with its number, and the exit status is 1. Models that go to the slow engine are counted.
+three. What is refused, or accepted with a wrong gradient, is printed with its number, and the exit status is 1. Models that go
+to the slow engine are counted. Every model is a line of progress on stderr, and with --json what is known of each is written as
+soon as it is: what is cut leaves what was done, and the same command goes on behind it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
+import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -229,11 +235,45 @@ def trouble(number: int, runs: int, device: torch.device) -> tuple[str | None, b
     return None, books
 
 
+def judged(number: int, device: torch.device) -> dict[str, Any]:
+    """What is known of a model: of one run and of three whether it is "right", "refused", "wrong" or an "error", and why."""
+    began, found = time.monotonic(), {}
+    for runs in (1, 3):
+        try:
+            why, books = trouble(number, runs, device)
+            what = "right" if why is None else "refused" if why.startswith("refused") else "wrong"
+        except Exception as error:  # of the engine or of this script: either is to be looked at
+            what, why, books = "error", f"{type(error).__name__}: {error}", False
+        found[str(runs)] = {"is": what, "why": why and why[:300], "books": books}
+    return {"runs": found, "seconds": round(time.monotonic() - began, 2)}
+
+
+def known(file: Path | None, device: str) -> dict[str, Any]:
+    """What an earlier call of this command, on this kind of device, left in its file."""
+    if file is None or not file.exists():
+        return {}
+    kept = json.loads(file.read_text())
+    if kept["device"] != device:
+        sys.exit(f"{file} is of --device {kept['device']}, not of {device}: name another file with --json")
+    return dict(kept["models"])
+
+
+def keep(file: Path | None, device: str, models: dict[str, Any]) -> None:
+    if file is not None:
+        beside = file.with_name(file.name + ".new")
+        beside.write_text(json.dumps({"device": device, "torch": torch.__version__, "models": models}) + "\n")
+        os.replace(beside, file)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="number of the first model")
+    parser.add_argument(
+        "--seconds", type=float, help="begin no model after so many; what is left is said, and made by a next call"
+    )
+    parser.add_argument("--json", type=Path, help="write what is known after every model, and begin with what is there")
     parser.add_argument("--stand-in", action="store_true", help="tensor operations in place of a GPU's kernels")
     chosen = parser.parse_args()
     if chosen.stand_in:
@@ -247,19 +287,26 @@ def main() -> None:
     logging.getLogger("honestdp").setLevel(logging.ERROR)
     logging.getLogger("honestdp.kernels").setLevel(logging.WARNING)  # kernels that are not used are heard
     torch.set_num_threads(1)
-    bad, slow = 0, 0
-    for number in range(chosen.first, chosen.first + chosen.models):
-        for runs in (1, 3):
-            try:
-                wrong, books = trouble(number, runs, torch.device(chosen.device))
-            except Exception as error:  # of the engine or of this script: either is to be looked at
-                wrong, books = f"{type(error).__name__}: {error}", False
-            slow += not books
-            if wrong is not None:
-                bad += 1
-                print(f"model {number}, {runs} runs: {wrong}"[:300], flush=True)
+    began, done = time.monotonic(), known(chosen.json, chosen.device)
+    numbers = range(chosen.first, chosen.first + chosen.models)
+    for number in numbers:
+        if str(number) in done:
+            continue
+        if chosen.seconds is not None and time.monotonic() - began > chosen.seconds:
+            break
+        one = done[str(number)] = judged(number, torch.device(chosen.device))
+        keep(chosen.json, chosen.device, done)
+        said = ", ".join(f"{runs} runs {each['is']}" for runs, each in one["runs"].items())
+        print(f"model {number}: {said}, {one['seconds']} s", file=sys.stderr, flush=True)
+        for runs, each in one["runs"].items():
+            if each["is"] != "right":
+                print(f"model {number}, {runs} runs: {each['why']}", flush=True)
+    made = [done[str(number)] for number in numbers if str(number) in done]
+    each = [one for model in made for one in model["runs"].values()]
+    bad, slow = sum(one["is"] != "right" for one in each), sum(not one["books"] for one in each)
+    left = f", {len(numbers) - len(made)} not yet made" if len(made) < len(numbers) else ""
     print(
-        f"{chosen.models} models from {chosen.first} on, one run and three: {bad} wrong, {slow} without books",
+        f"{len(made)} models from {chosen.first} on, one run and three: {bad} wrong, {slow} without books{left}",
         flush=True,
     )
     sys.exit(bad > 0)

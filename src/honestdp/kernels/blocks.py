@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from honestdp.kernels import Shape
+from honestdp.kernels.hidden import nought
 from honestdp.kernels.tiles import BY_BLOCKS, precision
 
 
@@ -70,8 +71,9 @@ def _blocks(
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.arange(0, N)
     r, part = n % R, n // R
-    example, block = m // (HIGH * WIDE), m % (HIGH * WIDE)
-    row, column = (block // WIDE) * DOWN, (block % WIDE) * RIGHT
+    hidden = nought(lot)
+    example, block = m // (HIGH * WIDE), m % (HIGH * WIDE) + hidden
+    row, column = (block // WIDE) * DOWN, (block % WIDE + hidden) * RIGHT
     inside = example < lot
     top, left = row - PH, column - PW
     start = x + (run * lot + example) * x_n + top * x_h + left * x_w
@@ -90,7 +92,7 @@ def _blocks(
                 acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
         else:
             for first in range(0, K, BLOCK_K):
-                values = _patch(start, top, left, inside, first, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K)
+                values = _patch(start, top, left, inside, first + hidden, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K)
                 matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if BIAS:

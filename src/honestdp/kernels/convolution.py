@@ -19,6 +19,7 @@ from torch import Tensor
 from honestdp.kernels import Shape, blocks
 from honestdp.kernels.blocks import _larger
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
+from honestdp.kernels.hidden import nought
 from honestdp.kernels.slopes import channels_last, unpool
 from honestdp.kernels.tiles import block_tiles, launched_tiles, one_position, precision, settings
 
@@ -57,10 +58,11 @@ def _forward(
     else:  # the positions of a pool one after the other
         part = within % PARTS
         pool = tl.program_id(0) * (BLOCK_M // PARTS) + within // PARTS
-    example, place = pool // (OH * OW), pool % (OH * OW)
+    hidden = nought(lot)
+    example, place = pool // (OH * OW), pool % (OH * OW) + hidden
     inside, known = example < lot, n < R
     top = ((place // OW) * POOL + part // POOL) * SH - PH
-    left = ((place % OW) * POOL + part % POOL) * SW - PW
+    left = ((place % OW + hidden) * POOL + part % POOL) * SW - PW
     K: tl.constexpr = C * KH * KW
     start = x + (run * lot + example) * x_n + top * x_h + left * x_w
     weights = weight + run * K * R + n[None, :] * K
@@ -81,9 +83,10 @@ def _forward(
                 k = first + tl.arange(0, BLOCK_K)
                 if C % BLOCK_K == 0:
                     c = first % C + tl.arange(0, BLOCK_K)
-                    values = _window(start, top, left, inside, first // C, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+                    tap = (first + hidden) // C
+                    values = _window(start, top, left, inside, tap, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
                 else:
-                    tap, c = k // C, k % C
+                    tap, c = (k + hidden) // C, (k + hidden) % C
                     down, right = (tap // KW) * DH, (tap % KW) * DW
                     seen = inside[:, None] & (k < K)[None, :]
                     if PH + PW > 0:
@@ -155,8 +158,9 @@ def _back(
     run = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    example, place = m // (H * W), m % (H * W)
-    row, column = (place // W + PH)[:, None], (place % W + PW)[:, None]
+    hidden = nought(lot)
+    example, place = m // (H * W), m % (H * W) + hidden
+    row, column = (place // W + PH)[:, None], (place % W + hidden + PW)[:, None]
     inside, known = example < lot, n < C
     K: tl.constexpr = R * KH * KW
     start = grad + (run * lot + example) * g_n
@@ -184,13 +188,13 @@ def _back(
                 k = first + tl.arange(0, BLOCK_K)
                 if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
                     values = _received(
-                        start, picks, row, column, inside[:, None], first // R, (first % R + tl.arange(0, BLOCK_K))[None, :],
-                        g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                        start, picks, row, column, inside[:, None], (first + hidden) // R,
+                        (first % R + tl.arange(0, BLOCK_K))[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
                     )  # fmt: skip
                 else:
                     values = _received(
-                        start, picks, row, column, inside[:, None] & (k < K)[None, :], (k // R)[None, :], (k % R)[None, :],
-                        g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                        start, picks, row, column, inside[:, None] & (k < K)[None, :], ((k + hidden) // R)[None, :],
+                        ((k + hidden) % R)[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
                     )  # fmt: skip
                 matrix = tl.load(weights + k[:, None], mask=(k < K)[:, None] & known[None, :], other=0.0)
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from honestdp.kernels import Shape
+from honestdp.kernels.hidden import nought
 from honestdp.kernels.taps import programs, square_norms_by_taps
 from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, nine_parts, precision, settings
 
@@ -24,7 +25,7 @@ _ROWS = 64
 
 @triton.jit
 def _gradient(
-    x, grad, picks, o, k, x_c, x_h, x_w, g_c, g_h, g_w,
+    x, grad, picks, hidden, o, k, x_c, x_h, x_w, g_c, g_h, g_w,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, PRECISION: tl.constexpr,
@@ -32,18 +33,18 @@ def _gradient(
 ):  # fmt: skip
     """A tile of one example's gradient, [BLOCK_O, BLOCK_K] (with FLIP its transpose), and what its bias receives, [BLOCK_O].
 
-    x, grad, picks: of that example.
+    x, grad, picks: of that example. hidden: `nought`.
     """
     K: tl.constexpr = C * KH * KW
     POSITIONS: tl.constexpr = OH * POOL * OW * POOL
-    tap, c = k // C, k % C
+    tap, c = (k + hidden) // C, (k + hidden) % C
     down, right = (tap // KW) * DH - PH, (tap % KW) * DW - PW
     beside = down * x_h + right * x_w + c * x_c
     acc = tl.zeros([BLOCK_K, BLOCK_O] if FLIP else [BLOCK_O, BLOCK_K], tl.float32)
     summed = tl.zeros([BLOCK_O], tl.float32)
     for first in range(0, POSITIONS, BLOCK_P):
         place = first + tl.arange(0, BLOCK_P)
-        row, column = place // (OW * POOL), place % (OW * POOL)
+        row, column = (place + hidden) // (OW * POOL), (place + hidden) % (OW * POOL) + hidden
         inside = place < POSITIONS
         wanted = inside[:, None] & (o < R)[None, :]
         slopes = tl.load(
@@ -90,7 +91,7 @@ def _square_norms(
             first = (tile % DOWN) * TURNS + turn
             k = first * BLOCK_K + tl.arange(0, BLOCK_K)
             acc, summed = _gradient(
-                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
+                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), nought(lot), o, k,
                 x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
                 BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
             )  # fmt: skip
@@ -132,7 +133,7 @@ def _weighted_sum(
         weight = tl.load(weights + example, mask=one < lot, other=0.0)
         if weight != 0:  # what has no weight is not looked at, whatever it holds
             acc, summed = _gradient(
-                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), o, k,
+                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), nought(lot), o, k,
                 x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
                 BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
             )  # fmt: skip

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from honestdp.kernels import Shape
+from honestdp.kernels.hidden import nought
 from honestdp.kernels.tiles import precision, settings
 
 
@@ -54,7 +55,7 @@ def _nine(
     tile = tl.program_id(0) % EACH
     o = (tile // DOWN) * BLOCK_O + tl.arange(0, BLOCK_O)
     c = (tile % DOWN) * BLOCK_C + tl.arange(0, BLOCK_C)
-    square = 0.0
+    square, hidden = 0.0, nought(lot)
     if example % lot < (tl.load(counts + example // lot) if COUNTED else lot):
         mine, received = x + example * x_n, grad + example * g_n
         a0 = tl.zeros([BLOCK_O, BLOCK_C], tl.float32)
@@ -62,7 +63,7 @@ def _nine(
         summed = tl.zeros([BLOCK_O], tl.float32)
         for first in range(0, OH * OW, BLOCK_P):
             place = first + tl.arange(0, BLOCK_P)
-            row, column, inside = place // OW, place % OW, place < OH * OW
+            row, column, inside = (place + hidden) // OW, (place + hidden) % OW + hidden, place < OH * OW
             wanted = inside[:, None] & (o < R)[None, :]
             slopes = tl.load(
                 received + (row * g_h + column * g_w)[:, None] + (o * g_c)[None, :], mask=wanted, other=0.0
