@@ -120,6 +120,13 @@ def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() ->
     assert by_claim(found, "pays, under envelope") == [FAILS]
     assert by_claim(found, "It pays less") == [HOLDS]
     assert by_claim(found, "One run of AdamOSO") == [HOLDS]
+    two = honest.case_of(pools(values, 95.0, seeds=2), MNIST, True)
+    assert two is not None
+    errors = [cell.mean.error for (name, _), cell in two.cells.items() if name == ONLINE]
+    assert min(errors) >= np.sqrt(np.mean(np.square(errors))) / 2 > 0
+    assert "(seeds: 2), epsilon 3" in honest.conclusion(two)
+    lone = {name: kept for name, kept in pools(values, 95.0).items() if name.endswith(ONLINE)}
+    assert "Not trained for all methods yet: MNIST, AG News (stand-in)." in honest.honest(lone, True).notes
     values[THRESHOLD] = dict.fromkeys(SELECTIONS, 70.0)
     values["FixedQuantile"] = dict.fromkeys(SELECTIONS, 60.0)
     found = honest.honest(pools(values, 50.0), True)

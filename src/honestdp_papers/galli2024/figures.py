@@ -190,7 +190,7 @@ def _last_iterate(here: Compared, pairs: Sequence[tuple[str, str, list[Case] | N
 
 
 def _errors(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.4f}" for value in values) or UNTRAINED
+    return ", ".join(f"{value:.4f}" if np.isfinite(value) else "diverged" for value in values) or UNTRAINED
 
 
 def _above(scores: dict[str, Scores]) -> bool:

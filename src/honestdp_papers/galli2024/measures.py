@@ -89,7 +89,7 @@ def spread(groups: Sequence[Array], number: Callable[[Sequence[Array]], float], 
     """A number of the means over the seeds of independent groups, each `[seeds, candidates]`, with its error.
 
     Two seeds that happen to be alike would give the jackknife no error. So an error of two seeds is at least what the number
-    moves by where all candidates move by their own standard error, pooled over the better half of them.
+    moves by where all candidates move by their own standard error, pooled over the best quarter of them.
     """
     means = [group.mean(axis=0) for group in groups]
     variance = 0.0
@@ -107,10 +107,10 @@ def spread(groups: Sequence[Array], number: Callable[[Sequence[Array]], float], 
 
 
 def _pooled(group: Array, error: bool) -> float:
-    """The standard error of a candidate's mean, pooled over the better half of the candidates that did not diverge."""
+    """The standard error of a candidate's mean, pooled over the best quarter of the candidates that did not diverge."""
     finite = group[:, np.isfinite(group).all(axis=0)]
     order = np.argsort(finite.mean(axis=0) if error else -finite.mean(axis=0))
-    better = finite[:, order[: -(-len(order) // 2)]]
+    better = finite[:, order[: -(-len(order) // 4)]]
     return math.sqrt(float(better.var(axis=0, ddof=1).mean()) / len(group)) if better.size else 0.0
 
 
@@ -171,7 +171,8 @@ def told(value: float, task: Task) -> str:
 
 def shown(number: Measured, task: Task, seeds: int) -> str:
     """With its error, where there are seeds to know it by."""
-    return told(number.value, task) + (f" ± {number.error:.{4 if task.error else 1}f}" if seeds > 1 else "")
+    known = seeds > 1 and np.isfinite(number.value)
+    return told(number.value, task) + (f" ± {number.error:.{4 if task.error else 1}f}" if known else "")
 
 
 def unit(task: Task) -> str:

@@ -31,7 +31,8 @@ CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 WORDS = (
     "- **Online**: OSO-DPSGD, the paper's method. **FixedThreshold**: DP-SGD. **FixedQuantile**: the clip follows a quantile of "
-    "the norms (Andrew et al. 2021). **AdamWOSM**: Mohapatra et al. 2022. **NoDP**: without clipping and noise.",
+    "the norms (Andrew et al. 2021). **AdamWOSM**: Mohapatra et al. 2022. **NoDP**: without clipping and noise, by "
+    "SGD; **NoDP-Adam**: by Adam, for which the printed step sizes are more plausible.",
     "- **sigma**, **C**, **rho**, **gamma**: noise multiplier, clip, step size, quantile. **k**: values of a grid's axis.",
     "- **best checkpoint**: the best of all looks at the test set, the paper's number. **last iterate**: what a budget covers.",
     "- **part**: the kept numbers of one population of trainings, with the version of the code that made it "
