@@ -281,8 +281,10 @@ def main() -> None:
         from tests.kernels import plain_convolution, plain_normalisation
 
         from honestdp import kernels
+        from honestdp.kernels.tried import Tried
 
-        kernels.convolutions = lambda device: plain_convolution
+        tried = Tried(plain_convolution)
+        kernels.convolutions = lambda device: tried
         kernels.normalisations = lambda device: plain_normalisation
     logging.getLogger("honestdp").setLevel(logging.ERROR)
     logging.getLogger("honestdp.kernels").setLevel(logging.WARNING)  # kernels that are not used are heard

@@ -16,6 +16,7 @@ import torch
 from honestdp import kernels
 from honestdp.kernels.agreement import disagreements
 from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
+from honestdp.kernels.tried import Tried
 
 from . import plain_convolution, plain_normalisation
 
@@ -95,6 +96,63 @@ def test_kernels_are_tried_with_the_digits_that_steps_have(monkeypatch: pytest.M
     assert wrong
     assert all(line.endswith("(high)") for line in wrong)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+DILATED = kernels.Shape(3, 7, 7, 4, 4, 4, (3, 3), (2, 2), (2, 2), (2, 2))
+POOLED = kernels.Shape(3, 6, 6, 4, 6, 6, (3, 3), (1, 1), (1, 1), (1, 1), 2)
+
+
+def _asked(way: Any, shape: kernels.Shape) -> list[torch.Tensor]:
+    """Of a way to convolve all that a step asks for."""
+    x = torch.randn(4, shape.channels, shape.height, shape.width, generator=torch.Generator().manual_seed(1))
+    weight, bias, counts = (
+        x.new_ones(2, shape.rows, shape.channels, 3, 3),
+        x.new_ones(2, shape.rows),
+        torch.tensor([2, 2]),
+    )
+    out, chosen = way.forward(x, weight, bias, shape, relu=True, first=False, counts=counts)
+    slopes = [] if chosen is None else [way.unpool(out, chosen, shape, counts=counts)]
+    shares = torch.ones(2, 2)
+    how = {"runs": 2, "bias": True, "counts": counts}
+    norms = way.square_norms(x, out, chosen, shape, keep=False, **how)[0]
+    kept = way.square_norms(x, out, chosen, shape, keep=True, **how)[1]
+    sums = [way.weighted_sum(x, out, chosen, shares, shape, bias=True, dtype=torch.float64)]
+    sums += [way.sum_rows(kept, shares, shape, bias=True, dtype=torch.float64)]
+    whole = way.channels_last(out.contiguous(), None, counts=counts)
+    back = [way.back(out, chosen, weight, shape, x=before, counts=counts) for before in (None, x)]
+    return [out, *slopes, norms, kept, *sums[0], *sums[1], whole, *back]
+
+
+@pytest.mark.parametrize("shape", [DILATED, POOLED], ids=["dilated", "pooled"])
+@pytest.mark.parametrize("name", [None, *NAMES])
+def test_a_kernel_that_is_off_at_a_shape_is_not_used_there(
+    name: str | None, shape: kernels.Shape, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where it is right at the shape that was tried first: a compiler makes another kernel of every shape."""
+    made = SimpleNamespace(**{each: getattr(plain_convolution, each) for each in NAMES})
+    if name is not None:
+        right = getattr(made, name)
+
+        def wrong(*args: Any, **how: Any) -> Any:
+            found = right(*args, **how)
+            if name != "channels_last" and shape not in args:
+                return found
+            parts = found if isinstance(found, tuple) else (found,)
+            spoilt = parts[0].clone()
+            spoilt[-1, -1] = spoilt[-1, -1] + 1
+            return (spoilt, *parts[1:]) if isinstance(found, tuple) else spoilt
+
+        setattr(made, name, wrong)
+    assert disagreements("convolution", made, torch.device("cpu")) == [] or name == "channels_last"
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        found = _asked(Tried(made), shape)
+    asked = name is not None and (name != "unpool" or shape is POOLED)
+    assert bool(caplog.messages) == asked
+    assert all(
+        message.startswith(f"{name} of ") and "off from tensor operations" in message for message in caplog.messages
+    )
+    for one, other in zip(found, _asked(plain_convolution, shape), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5, check_stride=False)
 
 
 def test_a_layer_near_a_measured_one_takes_its_tiles() -> None:

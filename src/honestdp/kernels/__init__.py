@@ -151,9 +151,13 @@ class Normalisations(Protocol):
 
 @functools.cache
 def convolutions(device: torch.device) -> Convolutions | None:
-    """The kernels of convolutions, where there are kernels at all, and these compile here and give what torch gives."""
+    """The kernels of convolutions, where there are kernels at all, and these compile here and give what torch gives: at a small
+    shape at once, and at every other before it is used (honestdp.kernels.tried).
+    """
+    from honestdp.kernels.tried import Tried
+
     found: Convolutions | None = _agreeing("convolution", device)
-    return found
+    return None if found is None else Tried(found)
 
 
 @functools.cache

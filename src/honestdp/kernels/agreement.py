@@ -49,7 +49,8 @@ def _off(pair: Pair) -> tuple[str, float]:
     return what, float((made.double() - right).norm() / right.norm())
 
 
-def _numbers(device: torch.device, *sizes: int) -> Tensor:
+def numbers(device: torch.device, *sizes: int) -> Tensor:
+    """Made-up numbers between -1 and 1, the same ones each time."""
     count = torch.Size(sizes).numel()
     # Not equally spaced: no two positions of a pool are as large.
     made = torch.linspace(-1, 1, count, dtype=torch.float64, device=device).mul(7 + count).sin()
@@ -60,9 +61,9 @@ def _convolutions(found: Convolutions, device: torch.device) -> Iterator[Pair]:
     """A convolution with a pool, and all that is made of it. torch's gradients are of the positions that the kernel chose, once
     these are known to be the largest: of two that differ by a rounding either may be.
     """
-    shape, slopes = _SHAPE, _numbers(device, 2, 16, 2, 2)
+    shape, slopes = _SHAPE, numbers(device, 2, 16, 2, 2)
     with torch.enable_grad():
-        x, weight, bias = (_numbers(device, *size).requires_grad_() for size in ((2, 16, 6, 6), (16, 16, 3, 3), (16,)))
+        x, weight, bias = (numbers(device, *size).requires_grad_() for size in ((2, 16, 6, 6), (16, 16, 3, 3), (16,)))
         before = F.conv2d(x, weight / 4, bias)
     values, matrix, shift = x.detach().float(), weight.detach().float()[None] / 4, bias.detach().float()[None]
     counts = _counts(device)
@@ -114,6 +115,11 @@ def _index(chosen: Tensor, shape: Shape) -> Tensor:
     return rows * shape.out_width + torch.arange(width, device=part.device) * side + part % side
 
 
+def picked(before: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
+    """Of an output before its pool the numbers at the chosen positions."""
+    return before.flatten(2).gather(2, _index(chosen, shape).flatten(2)).view(chosen.shape)
+
+
 def _gradients(found: Convolutions, x: Tensor, grad: Tensor, chosen: Tensor, right: Tensor) -> Iterator[Pair]:
     """right: `[examples, numbers]`, the gradients of weight and bias."""
     weights = torch.tensor([[0.5, 2.0]], device=x.device)
@@ -134,12 +140,12 @@ def _gradients(found: Convolutions, x: Tensor, grad: Tensor, chosen: Tensor, rig
 
 
 def _norms(found: Normalisations, device: torch.device) -> Iterator[Pair]:
-    gain, shift = (_numbers(device, 2, 4).roll(i) for i in range(2))
+    gain, shift = (numbers(device, 2, 4).roll(i) for i in range(2))
     with torch.enable_grad():
-        x = (3 * _numbers(device, 4, 4, 3, 5) + 1).requires_grad_()
+        x = (3 * numbers(device, 4, 4, 3, 5) + 1).requires_grad_()
         each = [value.repeat_interleave(2, 0).requires_grad_() for value in (gain, shift)]
         y = F.group_norm(x, 2, eps=1e-5) * each[0][..., None, None] + each[1][..., None, None]
-        slopes = _numbers(device, *y.shape).roll(1)
+        slopes = numbers(device, *y.shape).roll(1)
         right = torch.autograd.grad(y, [x, *each], slopes)
     values, grad = (value.detach().float().contiguous(memory_format=torch.channels_last) for value in (x, slopes))
     out, means, scales = found.forward(values, gain.float(), shift.float(), 2, 1e-5)
