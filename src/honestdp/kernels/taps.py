@@ -63,7 +63,7 @@ def _nine(
         summed = tl.zeros([BLOCK_O], tl.float32)
         for first in range(0, OH * OW, BLOCK_P):
             place = first + tl.arange(0, BLOCK_P)
-            row, column, inside = (place + hidden) // OW, (place + hidden) % OW + hidden, place < OH * OW
+            row, column, inside = place // OW + hidden, place % OW + hidden, place < OH * OW
             wanted = inside[:, None] & (o < R)[None, :]
             slopes = tl.load(
                 received + (row * g_h + column * g_w)[:, None] + (o * g_c)[None, :], mask=wanted, other=0.0
