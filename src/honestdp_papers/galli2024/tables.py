@@ -167,8 +167,8 @@ def _table(parts: Finished, task: Task, quick: bool) -> Outcome:
         extra.append("This is the table that the paper's text means where it cites Table 4 for the autoencoder.")
     if task.name.endswith("standin"):
         extra.append(
-            "The cells ask whether what is printed for AG News is best for the stand-in, and are claims of ours: fewer records "
-            "in a lot leave an average more noise, so that other step sizes and clips are best. None speaks against the paper."
+            "The cells ask whether what is printed for AG News is best for the stand-in, and count as claims of ours: with other "
+            "texts and lots of 41 other step sizes and clips may be best, so that none of them is a verdict on a printed cell."
         )
     if quick:
         extra.append(
