@@ -186,8 +186,9 @@ def product(
     blocks = lot * -(-height // (1 if pool > 1 else down)) * -(-width // (1 if pool > 1 else right))
     numbers = (down + 2) * (right + 2) * sizes[0] // k
     _blocks[(triton.cdiv(blocks, m), runs)](
-        x, _matrix(packed, down, right), out if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
-        out if before is None else before, out if counts is None else counts, lot, *x.stride(),
+        x, _matrix(packed, down, right), out if bias is None else bias.contiguous(), out,
+        out.view(torch.uint8) if chosen is None else chosen, out if before is None else before,
+        out.view(torch.int32) if counts is None else counts, lot, *x.stride(),
         *((0, 0, 0, 0) if before is None else before.stride()), *sizes, *padding, down, right, pool, BIAS=bias is not None,
         RELU=relu, MASKED=before is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_K=k,
         AHEAD=stages == 0 and numbers <= _MOST_WRITTEN_OUT, COUNTED=counts is not None, num_warps=warps,

@@ -241,9 +241,9 @@ def forward(
     m, n, k, warps, stages = one_position(tiles) or launched_tiles(shape, back=False)
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
-        x, packed, packed if bias is None else bias.contiguous(), out, out if chosen is None else chosen,
-        out if counts is None else counts, examples // runs, *x.stride(), *settings(shape), BIAS=bias is not None,
-        RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
+        x, packed, packed if bias is None else bias.contiguous(), out, out.view(torch.uint8) if chosen is None else chosen,
+        out.view(torch.int32) if counts is None else counts, examples // runs, *x.stride(), *settings(shape),
+        BIAS=bias is not None, RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
         AHEAD=_ahead(stages, shape.channels, k, shape), COUNTED=counts is not None, FIRST=first,
         num_warps=warps, num_stages=max(1, stages),
     )  # fmt: skip
@@ -273,8 +273,8 @@ def back(
     m, n, k, warps, stages = one_position(tiles) or launched_tiles(shape, back=True)
     grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
     _back[grid](
-        grad, grad if chosen is None else chosen, packed, out, out if x is None else x,
-        out if counts is None else counts, examples // runs, *grad.stride(),
+        grad, out.view(torch.uint8) if chosen is None else chosen, packed, out, out if x is None else x,
+        out.view(torch.int32) if counts is None else counts, examples // runs, *grad.stride(),
         *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape), RELU=x is not None, PRECISION=precision(),
         BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape), COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, stages),

@@ -199,9 +199,10 @@ def square_norms(
         square_norms_by_taps(x, grad, shape, out, kept, runs=runs, bias=bias, counts=counts, tiles=own)
         return out.sum(1).view(runs, -1), kept.view(runs, -1, kept.shape[1])
     _square_norms[(len(x) * each,)](
-        x, grad, grad if chosen is None else chosen, out, out if kept is None else kept, out if counts is None else counts,
-        len(x) // runs, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k,
-        BLOCK_P=p, FLIP=flip == 1, TURNS=turns, KEEP=keep, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
+        x, grad, out.view(torch.uint8) if chosen is None else chosen, out, out if kept is None else kept,
+        out.view(torch.int32) if counts is None else counts, len(x) // runs, *x.stride(), *grad.stride(), *settings(shape),
+        BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip == 1,
+        TURNS=turns, KEEP=keep, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out.sum(1).view(runs, -1), None if kept is None else kept.view(runs, -1, kept.shape[1])
 
@@ -240,7 +241,7 @@ def weighted_sum(
     out = torch.empty(runs, splits, shape.rows, shape.columns, dtype=dtype, device=x.device)
     shift = torch.empty(runs, splits, shape.rows, dtype=dtype, device=x.device) if bias else out
     _weighted_sum[grid](
-        x, grad, grad if chosen is None else chosen, weights.contiguous(), out, shift,
+        x, grad, out.view(torch.uint8) if chosen is None else chosen, weights.contiguous(), out, shift,
         lot, splits, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias,
         PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip == 1,
         WIDE=_wide(dtype), SHARE=share, num_warps=warps, num_stages=stages,

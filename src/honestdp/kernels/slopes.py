@@ -59,7 +59,7 @@ def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None 
     """
     out = torch.empty(len(grad), shape.out_height, shape.out_width, shape.rows, dtype=torch.float32, device=grad.device)
     sizes = (shape.rows, *shape.pooled, shape.out_height, shape.out_width, shape.pool)
-    wanted, lot = (out, 1) if counts is None else (counts, len(grad) // len(counts))
+    wanted, lot = (out.view(torch.int32), 1) if counts is None else (counts, len(grad) // len(counts))
     _unpool[(triton.cdiv(out.numel(), 1024),)](
         grad, chosen, out, wanted, lot, out.numel(), *grad.stride(), *sizes, COUNTED=counts is not None, BLOCK=1024
     )
@@ -76,7 +76,7 @@ def channels_last(grad: Tensor, after: Tensor | None, *, counts: Tensor | None =
     examples, rows, height, width = grad.shape
     out = torch.empty(examples, height, width, rows, dtype=torch.float32, device=grad.device)
     r, p = (min(64, triton.next_power_of_2(size)) for size in (rows, height * width))
-    wanted, lot = (out, 1) if counts is None else (counts, examples // len(counts))
+    wanted, lot = (out.view(torch.int32), 1) if counts is None else (counts, examples // len(counts))
     _channels_last[(examples, triton.cdiv(rows, r) * triton.cdiv(height * width, p))](
         grad, grad if after is None else after, out, wanted, lot, rows, height * width, RELU=after is not None,
         COUNTED=counts is not None, BLOCK_R=r, BLOCK_P=p,

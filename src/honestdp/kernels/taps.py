@@ -7,6 +7,7 @@ which the first cache holds. The gradients are always kept: the sum is made of t
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -131,7 +132,7 @@ def square_norms_by_taps(
     """
     o, c, p, warps, stages = tiles
     _nine[(len(x) * programs(shape, o, c),)](
-        x, grad, out, kept, out if counts is None else counts, len(x) // runs, *x.stride(), *grad.stride(), *settings(shape),
-        BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_C=c, BLOCK_P=p, COUNTED=counts is not None, num_warps=warps,
-        num_stages=stages,
+        x, grad, out, kept, out.view(torch.int32) if counts is None else counts, len(x) // runs, *x.stride(), *grad.stride(),
+        *settings(shape), BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_C=c, BLOCK_P=p, COUNTED=counts is not None,
+        num_warps=warps, num_stages=stages,
     )  # fmt: skip

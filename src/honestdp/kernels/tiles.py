@@ -26,6 +26,9 @@ def settings(shape: Shape) -> tuple[int, ...]:
     return (*sides, *shape.kernel, *shape.stride, *shape.padding, *shape.dilation, shape.pool)
 
 
+# Kernels take something of the same dtype in the place of what is missing: for every list of dtypes a launcher is compiled, which
+# takes half a second. Lots of every size share a kernel for the same reason (do_not_specialize).
+
 Tiles = tuple[int, ...]
 
 MEASURED: dict[tuple[str, int, int, int], Tiles] = {
