@@ -126,11 +126,11 @@ def clock(step: Callable[[], None], device: torch.device) -> float:
 
 
 def wait_for(turn: str) -> None:
-    """Until all processes that share a folder have compiled, and those before this one have been timed; at most 60 s."""
+    """Until all processes that share a folder have compiled, and those before this one have been timed; at most 20 s."""
     folder, place, of = turn.rsplit("/", 2)
     (Path(folder) / f"ready-{place}").touch()
     before = [f"ready-{i}" for i in range(int(of))] + [f"timed-{i}" for i in range(int(place))]
-    until = time.monotonic() + 60
+    until = time.monotonic() + 20
     while time.monotonic() < until and not all((Path(folder) / name).exists() for name in before):
         time.sleep(0.1)
 
