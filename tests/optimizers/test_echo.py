@@ -17,7 +17,7 @@ import honestdp
 from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Constants
-from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain, echoes, made_up
+from honestdp.gradients.echo import LOG_NORMS, SHAKES, borne, chain, echoes, made_up
 from honestdp.gradients.layout import Layout, layout_of, stack
 from honestdp.optimizers.echo import allowed
 from tests.tiny_search import clouds, linear
@@ -69,12 +69,67 @@ def test_noise_of_the_step_that_is_taken_moves_an_output_by_one() -> None:
         assert math.sqrt(sum(squares) / 200) == pytest.approx(1, rel=0.35)
 
 
-def test_of_one_linear_layer_the_step_is_one_over_the_norm() -> None:
-    found = measured(seeded(lambda: nn.Linear(200, 10)), torch.zeros(2, 200)).exp()
-    wanted = torch.tensor(LOG_NORMS).neg().exp()
-    torch.testing.assert_close(found, wanted, rtol=0.25, atol=0)
-    layout = replace(layout_of(nn.Linear(200, 10)), entering=200)
-    torch.testing.assert_close(allowed(chain(layout)[None])[0].exp(), wanted.double(), rtol=1e-3, atol=0)
+def test_of_one_linear_layer_the_step_goes_as_far_as_half_a_gradient_over_the_norm() -> None:
+    for classes, bears in ((10, math.log(11)), (2, math.log(3)), (1, 1.0)):
+        model = seeded(partial(nn.Linear, 200, classes))
+        found = measured(model, torch.zeros(2, 200)).exp()
+        wanted = bears * torch.tensor(LOG_NORMS).neg().exp()
+        near = 0.25 if classes > 2 else 0.5  # eight draws of noise are few where outputs are
+        torch.testing.assert_close(found, wanted, rtol=near, atol=0)
+        layout = replace(layout_of(model), entering=200)
+        torch.testing.assert_close(allowed(chain(layout)[None])[0].exp(), wanted.double(), rtol=1e-3, atol=0)
+
+
+def test_half_of_a_gradient_is_gone_where_a_class_is_so_far_ahead_as_a_linear_model_may_be_moved() -> None:
+    for classes in (2, 4, 10):
+        first, then = (
+            torch.tensor([ahead] + [0.0] * (classes - 1)).softmax(0)[0] for ahead in (0.0, math.log(classes + 1))
+        )
+        assert (1 - then).item() == pytest.approx((1 - first).item() / 2)
+
+
+def test_a_model_is_linear_by_its_answers_and_not_by_its_layers() -> None:
+    class Halved(nn.Module):
+        """One layer that is trained, between some that are not."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(5, 8).requires_grad_(False), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.body(x).relu()) / 2
+
+    def bends(make: Callable[[], nn.Module]) -> bool:
+        table = echoes(seeded(make), *laid_out(seeded(make), torch.zeros(2, 5)), torch.zeros(2, 5))[0]
+        return not torch.equal(borne(table, 3), table / math.log(4))
+
+    assert not bends(Halved)
+    assert bends(lambda: nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3)))  # linear in records, and not in weights
+    assert bends(lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh()))
+
+
+def test_whole_numbers_that_are_no_tokens_are_not_all_zero() -> None:
+    class Counts(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.float())
+
+    made = made_up(Counts(5, 3), torch.zeros(2, 5, dtype=torch.int64), 1.0)
+    assert isinstance(made, Tensor)
+    assert made.unique().tolist() == [0, 1]
+
+
+def test_runs_that_do_not_go_by_it_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    kept = type(intake_of(toy_model(), toy_data())).echo
+
+    def echo(self: Any, initial: Tensor) -> Tensor:
+        heard.append(len(initial))
+        return kept(self, initial)
+
+    monkeypatch.setattr(type(intake_of(toy_model(), toy_data())), "echo", echo)
+    honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["horizon", "echo", "horizon"], noise_seed=1)
+    honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["horizon"], noise_seed=1)
+    assert heard == [1]
 
 
 def test_depth_makes_steps_smaller_and_a_normalisation_forgets_how_large_records_are() -> None:

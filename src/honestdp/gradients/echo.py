@@ -22,13 +22,16 @@ SHAKES = tuple(2.0**power for power in range(-9, 2))
 LOG_NORMS = (0.35, 1.0, 2.0, 3.5, 5.0, 6.9)
 """ln sqrt(1 + |x|^2) of the made-up records x; of tokens only the first is tried, since they have no size."""
 _EXAMPLES, _DRAWS = 8, 8
+_STRAIGHT = 0.02
+"""How far twice the noise may be from twice the move where a model is linear in its weights: what float32 leaves of it."""
 _NOISE_SEED, _INPUT_SEED, _MODEL_SEED = 18, 19, 20
 """Several: noise that repeats the inputs would lie in their direction."""
 
 
 @torch.no_grad()
 def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs) -> Tensor:
-    """`[runs, norms, shakes]`: the root mean square by which noise of that deviation moves an output of the model.
+    """`[runs, norms, shakes]`: the root mean square by which noise of that deviation moves an output of the model, over what the
+    outputs bear (`borne`).
 
     rows: initial weights `[runs, width]`. blank: made-up records, for their shapes. Runs with the same weights are heard
     once. Where the model does not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
@@ -66,7 +69,20 @@ def chain(layout: Layout) -> Tensor:
         else:
             moved = noise * (1 + fan_in * (square + moved)) + moved / 3
             square = square / 3
-    return moved.clamp(min=noise).sqrt()
+    return borne(moved.clamp(min=noise).sqrt(), layout.shapes[-1][0])
+
+
+def borne(table: Tensor, outputs: int) -> Tensor:
+    """`[norms, shakes]` over what a move may be. It is 1 in a network, where noise bends what the layers behind it are given.
+
+    A model that is linear in its weights has nothing that bends but the loss, which is convex: noise that it is given is
+    unlearned like any other error. Of C classes that are alike at first, half of a record's gradient is gone when its own
+    class is ln(C + 1) ahead. So far the outputs may go: 1.1 for two classes and 2.4 for ten. Linear is what answers twice the
+    noise with twice the move, which the table shows.
+    """
+    moves = table.clamp(min=torch.finfo(table.dtype).tiny).log()
+    bent = (moves.diff(dim=1) - math.log(2)).abs().max()
+    return table / math.log(outputs + 1) if outputs > 1 and bool(bent < _STRAIGHT) else table
 
 
 def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> Tensor:
@@ -85,7 +101,7 @@ def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> Tens
     except Exception:  # the model's own, of inputs that no record may have
         return chain(layout)
     whole = bool(table.isfinite().all()) and bool((table[:, -1] > 0).all())
-    return table.sqrt().expand(len(LOG_NORMS), -1) if whole else chain(layout)
+    return borne(table.sqrt(), before.shape[-1]).expand(len(LOG_NORMS), -1) if whole else chain(layout)
 
 
 def _squares(moved: Tensor, norms: int) -> Tensor:
@@ -118,7 +134,8 @@ def _noises(layout: Layout, row: Tensor) -> Iterator[Tensor]:
 
 def made_up(model: nn.Module, blank: Inputs, log_norm: float) -> Inputs:
     """Records of this size in the shapes of `blank`: quantities as normal numbers around half of their mean square, as pictures
-    and counts have; tokens of all words that every table of the model has, but for the first, which often is none.
+    and counts have; tokens of all words that every table of the model has, but for the first, which often is none; without a
+    table 0 and 1, since of whole numbers that are no tokens nobody knows how large they are.
     """
     drawn = torch.Generator().manual_seed(_INPUT_SEED)
     tables = [part.num_embeddings for part in model.modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
@@ -128,9 +145,10 @@ def made_up(model: nn.Module, blank: Inputs, log_norm: float) -> Inputs:
     def drawn_like(leaf: Tensor, role: str) -> Tensor:
         if leaf.is_floating_point():
             return (size * (1 + torch.randn(leaf.shape, generator=drawn))).to(leaf)
-        if role != NUMBER or not tables or min(tables) < 2:
+        if role != NUMBER or leaf.dtype == torch.bool or (tables and min(tables) < 2):
             return leaf
-        return torch.randint(1, min(tables), leaf.shape, generator=drawn).to(leaf)
+        low, high = (1, min(tables)) if tables else (0, 2)
+        return torch.randint(low, high, leaf.shape, generator=drawn).to(leaf)
 
     parts = [
         drawn_like(leaf, role) for leaf, role in zip(inputs.leaves(plain), inputs.roles(model, blank), strict=True)

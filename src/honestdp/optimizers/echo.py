@@ -8,10 +8,11 @@ in root mean square, and that gives s:
     eta = sqrt(2) s / sqrt((sigma sqrt(T) / L)^2 + 1/50^2)
 
 with clip 1, momentum 0.9 with bias correction and the decay h(t) = sqrt(1 - t/T), as in Horizon. 1 is what matters between
-classes: it multiplies the odds by e. How far noise moves an output is measured, at the initial weights and on made-up inputs
-(`gradients.echo`), so that whatever lies between a weight and the outputs is in it: depth, width, pools, normalisation, skips,
-attention, and that noise in one matrix is passed on by noise in the next. It depends on n, the size of the records, which is
-released as by Outlook.
+classes: it multiplies the odds by e. Where the model is linear in its weights it is ln(C + 1) for C classes, where half of a
+record's gradient is gone: there nothing bends but the loss (`gradients.echo.borne`). How far noise moves an output is measured,
+at the initial weights and on made-up inputs (`gradients.echo`), so that whatever lies between a weight and the outputs is in it:
+depth, width, pools, normalisation, skips, attention, and that noise in one matrix is passed on by noise in the next. It depends
+on n, the size of the records, which is released as by Outlook.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ class Echo(Outlook, name="echo"):
 
 
 def allowed(echo: Tensor) -> Tensor:
-    """ln s, `[runs, norms]`: the deviation that moves an output by TARGET, by straight lines between the logarithms of SHAKES and
-    of what they do. It grows with them, but for draws: so does what is taken. Below the least it is in proportion.
+    """ln s, `[runs, norms]`: the deviation that moves an output by TARGET times what it bears, by straight lines between the
+    logarithms of SHAKES and of what they do. It grows with them, but for draws: so does what is taken. Below the least it is in
+    proportion.
     """
     moves = echo.clamp(min=torch.finfo(echo.dtype).tiny).log().cummax(2).values
     shakes = [math.log(shake) for shake in SHAKES]

@@ -216,8 +216,10 @@ class Job:
 
     @cached_property
     def _echo(self) -> Tensor:
-        """`[runs, ...]`: what noise in the initial weights does to the outputs."""
-        return self.intake.echo(self.initial)
+        """`[runs, ...]`: what noise in the initial weights does to the outputs; zeros for runs that do not go by it."""
+        asks = torch.tensor([rule.by_echo for rule in self.rules], device=self.initial.device)
+        heard = self.intake.echo(self.initial[asks])
+        return heard.new_zeros(len(asks), *heard.shape[1:]).masked_scatter(asks[:, None, None], heard)
 
     def _rule(self, chunk: list[int]) -> Rule:
         rules = [self.rules[i] for i in chunk]
