@@ -1,9 +1,10 @@
 """Kernels of convolutions, each compared with tensor operations at the very shape before it is used there.
 
 A compiler makes another kernel of every shape, precision and layout, and a fault of its may be in one of them alone: an assembler
-lost the padding of one convolution's way back (honestdp.kernels.hidden). So what is asked for the first time is first made of
-small made-up numbers, by the kernel and by tensor operations. Where the two differ, tensor operations do it, here and from then
-on, which is slower and is said loudly. No record is looked at for it, and nothing is drawn.
+lost the padding of one convolution's way back (honestdp.kernels.hidden). So what is asked for the first time is first made of a
+few made-up numbers, by the kernel and by tensor operations in float64. Where the two differ by more than rounding can
+(honestdp.kernels.rounding), tensor operations in float32 do it, here and from then on, which is slower and is said loudly. No
+record is looked at for it, and nothing is drawn.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from honestdp.kernels import Convolutions, Shape, tensors
-from honestdp.kernels.agreement import PRECISIONS, numbers, picked
+from honestdp.kernels import Convolutions, Shape
+from honestdp.kernels.agreement import picked
+from honestdp.kernels.rounding import beyond, numbers, of_squares, share
+from honestdp.kernels.tensors import EXACT, STAND_IN
 from honestdp.logs import logger
 
 _LOT = 3
@@ -75,55 +78,73 @@ class Tried:
         asked = (name, shape, *map(_kind, values), settings, runs > 1, torch.get_float32_matmul_precision())
         if asked not in self._agrees and _waits(values[0].device):
             self._agrees[asked] = self._try(name, values, shape, how, runs=min(runs, 2))
-        way: Any = self._kernels if self._agrees.get(asked, False) else tensors
+        way: Any = self._kernels if self._agrees.get(asked, False) else STAND_IN
         return getattr(way, name)(*values, *shape, **how)
 
     @torch.no_grad()
     def _try(
         self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], *, runs: int
     ) -> bool:
-        """Whether the kernel gives what is right of made-up numbers that lie as these do."""
-        pool = shape[0].pool if shape else 1
-        likes: list[Any] = [
-            None if each is None else _like(name, at, each, runs, pool) for at, each in enumerate(values)
-        ]
-        device, own = values[0].device, dict(how)
-        if "x" in own and own["x"] is not None:
-            own["x"] = _like("back", 0, own["x"], runs, pool)
-        if own.get("counts") is not None:
-            own["counts"] = torch.full((runs,), _LOT, dtype=torch.int32, device=device)
-        if "runs" in own:
-            own["runs"] = runs
-        made, right = (getattr(way, name)(*likes, *shape, **own) for way in (self._kernels, tensors))
-        most = dict(PRECISIONS).get(torch.get_float32_matmul_precision(), PRECISIONS[-1][1])
+        """Whether the kernel gives what is right of made-up numbers that lie as these do: whole ones, then others."""
+        pool, device = shape[0].pool if shape else 1, values[0].device
+        for whole in (True, False):
+            likes = [
+                None if each is None else _like(name, at, each, runs, pool, whole) for at, each in enumerate(values)
+            ]
+            own = dict(how)
+            if own.get("x") is not None:
+                own["x"] = _like(name, len(values), own["x"], runs, pool, whole)
+            if own.get("counts") is not None:
+                own["counts"] = torch.full((runs,), _LOT, dtype=torch.int32, device=device)
+            if "runs" in own:
+                own["runs"] = runs
+            off = self._off(name, likes, shape, own, whole)
+            if off > 0:
+                said = (
+                    "%s of %s (%s) is off from tensor operations by %.1e on %s: these are used there, which is slower"
+                )
+                precision = torch.get_float32_matmul_precision()
+                logger("honestdp.kernels").warning(
+                    said, name, shape[0] if shape else "a layout", precision, off, device
+                )
+                return False
+        return True
+
+    def _off(self, name: str, likes: list[Any], shape: tuple[Any, ...], own: dict[str, Any], whole: bool) -> float:
+        """How far the kernel is off where it is by more than its rounding, as a share of the largest number; else 0."""
+        made, right = (_parts(getattr(way, name)(*likes, *shape, **own)) for way in (self._kernels, EXACT))
+        precision, wide = torch.get_float32_matmul_precision(), own.get("dtype")
+        by = 0.0 if whole else share(name, shape[0] if shape else None, precision, wide)
+        sizes = [None if each is None else each.abs() for each in likes]
+        absolute: list[Any] = [None] * len(right) if by == 0 else _parts(getattr(EXACT, name)(*sizes, *shape, **own))
+        if name == "forward" and right[1] is not None and made[1] is not None:
+            # Which of a pool's positions: one of which the number is the largest, but for the rounding of both.
+            x, weight, bias = likes
+            best = picked(EXACT.forward(x, weight, bias, shape[0]._replace(pool=1))[0], made[1], shape[0])
+            made[1], right[1] = best.relu() if own.get("relu") else best, right[0]
+            absolute[1] = None if by == 0 else 2 * absolute[0]
         off = 0.0
-        if name == "forward" and pool > 1:  # which of a pool's positions: those of which the number is the largest
-            before = tensors.forward(likes[0], likes[1], likes[2], shape[0]._replace(pool=1))[0]
-            best = picked(before, made[1], shape[0])
-            made, right = (made[0], best.relu() if own.get("relu") else best), (right[0], right[0])
-        for one, other in zip(*(each if isinstance(each, tuple) else (each,) for each in (made, right)), strict=True):
+        for at, (one, other, size) in enumerate(zip(made, right, absolute, strict=True)):
             if (one is None) != (other is None) or (one is not None and one.shape != other.shape):
-                off = float("inf")
-            elif one is not None:
-                apart = float((one.double() - other.double()).abs().max() / other.double().abs().max().clamp_min(1e-30))
-                off = max(off, apart) if apart == apart else float("inf")
-        if off > most:
-            said = "%s of %s (%s) is off from tensor operations by %.1e on %s: these are used there, which is slower"
-            precision = torch.get_float32_matmul_precision()
-            logger("honestdp.kernels").warning(said, name, shape[0] if shape else "a layout", precision, off, device)
-        return off <= most
+                return float("inf")
+            if one is not None and other is not None:
+                most = 0.0 if size is None else by * size.double()
+                squares = name == "square_norms" and at == 0
+                off = max(off, beyond(one, other, of_squares(other, size, by) if squares else most))
+        return off
 
 
-def _like(name: str, at: int, value: Tensor, runs: int, pool: int) -> Tensor:
+def _parts(made: Any) -> list[Any]:
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+def _like(name: str, at: int, value: Tensor, runs: int, pool: int, whole: bool) -> Tensor:
     """Made-up numbers of as many runs, of `_LOT` examples each, which lie in memory as `value` does."""
     sums = (name, at) in {("sum_rows", 0), ("sum_rows", 1), ("weighted_sum", 3)}
     parameters = (name, at) in {("forward", 1), ("forward", 2), ("back", 2)}
     size = (runs, _LOT, *value.shape[2:]) if sums else (runs if parameters else runs * _LOT, *value.shape[1:])
-    if value.dtype == torch.uint8:
-        made = torch.arange(torch.Size(size).numel(), device=value.device).mul(7).remainder(pool * pool).view(size)
-    else:
-        made = numbers(value.device, *size).roll(at)
-    made = made.to(value.dtype)
+    made = numbers(value.device, size, at, whole=whole or value.dtype == torch.uint8)
+    made = (made.remainder(pool * pool) if value.dtype == torch.uint8 else made).to(value.dtype)
     if value.dim() != 4 or min(value.stride()) < 1:
         return made.contiguous()
     return torch.empty_strided(size, value.stride(), dtype=value.dtype, device=value.device).copy_(made)
