@@ -69,6 +69,7 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
             continue
         figure = result_file(out, paper.name, item.name, False).with_suffix(".png")
         lines += _section(result, Path(os.path.relpath(figure, beside.parent)).as_posix(), commands)
+    lines += _untrained(found)
     if commands:
         lines += ["", "## How the parts were made", ""]
         lines += [
@@ -180,6 +181,29 @@ def _several(names: Sequence[str], most: int = 6) -> str:
         return ", ".join(f"`{name}`" for name in names)
     beginnings = Counter("/".join(name.split("/")[:2]) for name in names)
     return f"{len(names)} parts, " + ", ".join(f"{count} of `{name}`" for name, count in beginnings.items())
+
+
+def _untrained(found: Found) -> list[str]:
+    """Every part that an item lacks, by their folders."""
+    lacking = {name: None for _, result in found if result for name in result["made"].get("missing", [])}
+    if not lacking:
+        return []
+    folders: dict[str, list[str]] = {}
+    for name in lacking:
+        folder, _, last = name.rpartition("/")
+        folders.setdefault(folder, []).append(last)
+    alike: dict[tuple[str, str], list[str]] = {}
+    for folder, names in folders.items():
+        alike.setdefault((folder.rpartition("/")[0], ", ".join(names)), []).append(f"`{folder}`")
+    return [
+        "",
+        "## What is not trained yet",
+        "",
+        f"{len(lacking)} parts, for want of time on a GPU. What is above is made without them, and says so where it matters; "
+        "`honestdp papers run` without `--kept` trains what is missing.",
+        "",
+        *(f"- {', '.join(places)}: {names}" for (_, names), places in alike.items()),
+    ]
 
 
 def _stale(found: Found) -> list[str]:

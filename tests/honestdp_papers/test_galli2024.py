@@ -19,9 +19,9 @@ from honestdp import accounting, kernels
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.gradients.layout import stack
-from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, SENTENCE, UNTOLD, Outcome
+from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, OURS, SENTENCE, UNTOLD, Outcome
 from honestdp_papers.curves import seeded
-from honestdp_papers.galli2024 import PAPER, exam, figures, measures, setting, tables, training
+from honestdp_papers.galli2024 import PAPER, exam, figures, measures, printed, setting, tables, training
 from honestdp_papers.galli2024.noise import calibrated, noise_of
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
@@ -127,9 +127,9 @@ def first_seed(parts: Finished) -> Finished:
 
 
 def as_printed(task: Task, value: dict[str, float]) -> dict[str, dict[float, tuple[tuple[float, ...], float]]]:
-    printed = tables.PRINTED[tables.key_of(task)]
+    cells = printed.PRINTED[printed.key_of(task)]
     return {
-        method: {epsilon: (printed[method][i] or (0.01, 0.1), value[method]) for i, epsilon in enumerate(task.epsilons)}
+        method: {epsilon: (cells[method][i] or (0.01, 0.1), value[method]) for i, epsilon in enumerate(task.epsilons)}
         for method in setting.METHODS
     }
 
@@ -162,6 +162,23 @@ def test_a_planted_wrong_winner_turns_its_cell_alone() -> None:
     assert FAILS not in [verdict for claim, verdict in found.items() if "Without privacy" not in claim]
 
 
+def test_step_sizes_ten_times_the_printed_ones_are_told_from_the_printed_ones() -> None:
+    def told(factor: float) -> Outcome:
+        best = as_printed(MNIST, MNIST_VALUES)
+        moved = {
+            method: {epsilon: ((factor * first, *rest), value) for epsilon, ((first, *rest), value) in cells.items()}
+            for method, cells in best.items()
+        }
+        return tables.table2(planted(MNIST, moved | {WOSM: best[WOSM]}, others=50.0), False)
+
+    ten, same = told(21.5), told(1.0)
+    words = "Ten times the printed step sizes"
+    assert [verdict for claim, verdict in verdicts(ten, OURS).items() if claim.startswith(words)] == [HOLDS] * 3
+    assert [verdict for claim, verdict in verdicts(same, OURS).items() if claim.startswith(words)] == [FAILS] * 3
+    assert any("by a factor of 22 (Online)" in note for note in ten.notes)
+    assert any("by a factor of 1 (Online)" in note for note in same.notes)
+
+
 def test_a_single_seed_decides_nothing_in_full_size() -> None:
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
     one = first_seed(parts)
@@ -190,7 +207,7 @@ def test_what_no_training_is_there_for_cannot_be_told() -> None:
     assert set(verdicts(figures.figure3(lone, False), SENTENCE).values()) == {UNTOLD}
     table = tables.table2(lone, False)
     assert list(verdicts(table, NUMBERS).values()) == [HOLDS] * 4 + [UNTOLD] * 13
-    assert [claim.found for claim in table.claims].count("(not trained)") == 14
+    assert [claim.found for claim in table.claims].count("(not trained)") == 16
     assert any("Online 5, AdamWOSM 0," in note and "Granularities here: 7, of" in note for note in table.notes)
 
 
@@ -209,10 +226,10 @@ def test_two_seeds_that_happen_to_agree_decide_nothing_that_other_candidates_cas
 
 
 def test_the_misprinted_step_size_means_the_products_around_it() -> None:
-    meant = tables.meant(THRESHOLD, (0.03162, 0.0464), 7)
+    meant = printed.meant(THRESHOLD, (0.03162, 0.0464), 7)
     levels = {round(np.log10(lr * clip), 2) for lr, clip in meant}
     assert levels == {-3.17, -2.5}
-    assert tables.meant(THRESHOLD, (0.003162, 4.64), 7) == tables.meant(THRESHOLD, (0.01467, 1.0), 7)
+    assert printed.meant(THRESHOLD, (0.003162, 4.64), 7) == printed.meant(THRESHOLD, (0.01467, 1.0), 7)
 
 
 def test_figure3_follows_the_numbers() -> None:
@@ -232,6 +249,7 @@ def test_figure3_follows_the_numbers() -> None:
 @pytest.fixture
 def constant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(figures, "grey_error", lambda task: 0.12)
 
 
 @pytest.mark.usefixtures("constant")

@@ -74,14 +74,38 @@ def test_an_ablation_that_is_better_than_the_printed_rule_turns_its_verdict() ->
     printed = {"right": np.full((5, 28, 24), 9500, np.uint16), "tests": np.array(10000)}
     others = lines(steady, steady) | {"mnist/k7/seeds0-4/Online": printed}
     found = ablations.ablations(made("ablations", level) | others, False)
-    assert [claim.verdict for claim in found.claims] == [HOLDS] * 5 + [UNTOLD]  # the clamp is not trained
+    # Neither FixedThreshold with momentum nor AdamWOSM nor the clamp is trained.
+    assert [claim.verdict for claim in found.claims] == [HOLDS] * 6 + [UNTOLD] * 3
     level |= {(variants.MOMENTUM, epsilon): 97.0 for epsilon in (3.0, 9.0)}
     found = ablations.ablations(made("ablations", level, seeds=3) | others, False)
     assert by_claim(found, variants.MOMENTUM) == [FAILS]
     assert by_claim(found, variants.FIXED) == [HOLDS]
     assert {row[-1] for row in found.tables[0].rows} == {"3", "5"}
     alone = ablations.ablations(made("ablations", level), False)
-    assert {(claim.verdict, claim.found) for claim in alone.claims} == {(UNTOLD, "(not trained)")}
+    lacking = [claim for claim in alone.claims if not claim.claim.endswith("step sizes are best: Online (MNIST)")]
+    assert {(claim.verdict, claim.found) for claim in lacking} == {(UNTOLD, "(not trained)")}
+
+
+def test_momentum_is_judged_by_whether_what_is_printed_is_best_with_it() -> None:
+    parts, places = made("ablations", dict.fromkeys(LEVELS, 90.0)), {3.0: 3, 9.0: 4}  # rho 0.3162 and 1.467
+    heavy = made("heavy", dict.fromkeys(((variants.HEAVY, 3.0), (variants.HEAVY, 9.0)), 90.0))
+    for kept in parts.values():
+        for epsilon, place in places.items():
+            kept["right"][:, (0 if epsilon == 3.0 else 7) + place] += 500
+    other = np.full((5, 28, 24), 9480, np.uint16)
+    other[:, 21:] = 9300
+    wosm = {"mnist/k7/seeds0-4/AdamWOSM": {"right": other, "tests": np.array(10000)}}
+    found = ablations.ablations(parts | heavy | wosm, False)
+    assert by_claim(found, "With a momentum of 0.9 the printed") == [HOLDS, HOLDS]  # all of FixedThreshold's are alike
+    assert by_claim(found, "equal at epsilon 3") == [HOLDS]
+    for kept in parts.values():
+        kept["right"][:, [6, 13]] += 800
+    found = ablations.ablations(parts | heavy | wosm, False)
+    assert by_claim(found, "With a momentum of 0.9 the printed") == [FAILS, HOLDS]
+    assert by_claim(found, "equal at epsilon 3") == [FAILS]
+
+
+LEVELS = [(variant.name, epsilon) for variant in variants.ablations(False) for epsilon in (3.0, 9.0)]
 
 
 def test_a_run_of_a_variant_has_the_noise_of_its_own_number_of_candidates() -> None:
@@ -171,5 +195,7 @@ def test_which_rule_of_ours_dominates_is_computed_from_every_comparison() -> Non
         for name, level in grids.items()
     }
     outcome = ablations.ours(made("ours", values) | kept, False)
-    assert outcome.numbers["conclusions"][0].startswith("AdamOSO and AdamOSO, step size held and AdamWOSM, automatic")
+    assert outcome.numbers["conclusions"][0].startswith(
+        "Of what is trained, AdamOSO and AdamOSO with rho_r = 0 and AdamWOSM, automatic"
+    )
     assert outcome.notes[0].endswith("Not trained: Fashion-MNIST, AG News (stand-in).")

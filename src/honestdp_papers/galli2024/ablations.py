@@ -8,6 +8,7 @@ from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.galli2024.comparing import UNTRAINED
 from honestdp_papers.galli2024.figures import LEVEL, constant_error
 from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, lead, scores_of, shown, told, unit
+from honestdp_papers.galli2024.scale import as_in_figure3, with_momentum
 from honestdp_papers.galli2024.setting import (
     FASHION,
     METHODS,
@@ -29,6 +30,7 @@ from honestdp_papers.galli2024.variants import (
     PRINTED,
     ablated,
     clamped_scores,
+    momentous,
     parts_ablations,
     parts_ours,
     variant_scores,
@@ -50,6 +52,11 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
         tops = [own.top(reading) for reading in (BEST, LAST)]
         rows.append([f"{epsilon:g}", name, *(shown(top, MNIST, own.seeds) for top in tops), str(own.seeds)])
     tables = [Table("MNIST: accuracy at the best step size, %", ["epsilon", "Online", BEST, LAST, "seeds"], rows)]
+    if not quick:
+        heavy = momentous(parts, quick)
+        wosm = {epsilon: scores_of(parts, MNIST, WOSM, width(quick), epsilon, quick) for epsilon in MNIST.epsilons}
+        claims += with_momentum(heavy, width(quick))
+        claims.append(as_in_figure3(heavy[ONLINE], {epsilon: one for epsilon, one in wosm.items() if one is not None}))
     claims += _clamped(parts, quick)
     second = _second_try(parts, quick)
     tables += [second] if second.rows else []
@@ -181,7 +188,8 @@ def decision(against: dict[str, list[bool | None]], untrained: Sequence[str] = (
     )
     first = [name for name, cases in compared.items() if not cases.count(False) and 2 * cases.count(True) > len(cases)]
     lacking = f" Not trained: {', '.join(untrained)}." if untrained else ""
-    verdict = f"{' and '.join(first)} dominate{'s' * (len(first) == 1)}" if first else "None of our rules dominates"
+    verdict = f"{' and '.join(first)} dominate{'s' * (len(first) == 1)}" if first else "none of our rules dominates"
+    verdict = f"Of what is trained, {verdict}" if untrained else verdict[0].upper() + verdict[1:]
     return (
         f"{verdict}. To dominate is to be never worse, and in more than half of the tasks and epsilons better, than the better "
         f"one of Online and AdamWOSM at the same budget. By the last iterate {counts}.{lacking}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from honestdp_papers.registry import Finished
 
 LEVEL = {False: 0.5, True: 2.0}
 """Points of accuracy, or per cent of an error, within which two methods are equal; the paper gives no number."""
+PLATEAU = 0.08
+"""By which part an error may be below that of a grey image and be none."""
 SLOW = 2.0
 """Per cent by which an error must still fall over the last quarter of a training that is slow."""
 
@@ -105,7 +108,8 @@ def figure4(parts: Finished, quick: bool) -> Outcome:
         ),
         *_last_iterate(here, ((ONLINE, WOSM, None), (ONLINE, THRESHOLD, None), (ONLINE, QUANTILE, None))),
     ]
-    return outcome_of(here, claims)
+    found = outcome_of(here, claims)
+    return replace(found, notes=[*found.notes, *_plateau(here)])
 
 
 def figure5(parts: Finished, quick: bool) -> Outcome:
@@ -205,7 +209,31 @@ def _falling(scores: Scores) -> float:
     return float(100 * (1 - end / begin)) if np.isfinite(begin) and begin > 0 else float("nan")
 
 
+def _plateau(here: Compared) -> list[str]:
+    """How many trainings end at the error of one grey for all pixels, where another seed of theirs does not."""
+    grey, counts = grey_error(sized(here.task, here.quick)), []
+    for (k, epsilon), scores in here.cases.items():
+        ends = np.concatenate([own.read(LAST).T for own in scores.values()])  # [candidates of all methods, seeds]
+        learning = ends[ends.min(axis=1) < grey / 2]
+        stuck = int((learning > (1 - PLATEAU) * grey).sum())
+        counts.append(f"{stuck} of {learning.size} (k {k}, epsilon {epsilon:g})")
+    if not counts:
+        return []
+    return [
+        f"Trainings linger at the error of one grey for all pixels, {grey:.4f}, before this deep network lets anything through, "
+        "and some never leave it. Of the candidates with which a seed ends below half of that error, so many trainings end "
+        f"less than {100 * PLATEAU:g} per cent below it or above: {', '.join(counts)}. One of them spoils a candidate's mean, so "
+        "that more privacy does not always mean a larger error here. The strides, the initial weights and the plain last layer "
+        "are ours: another network of the same size may have no such plateau."
+    ]
+
+
 def constant_error(task: Task) -> float:
     """The error of the mean training image on the test images."""
     mean = records_of(task).train[0].mean(dim=0)
     return float((records_of(task).test[0] - mean).square().mean())
+
+
+def grey_error(task: Task) -> float:
+    """The error of the mean pixel of the training images on the test images."""
+    return float((records_of(task).test[0] - records_of(task).train[0].mean()).square().mean())

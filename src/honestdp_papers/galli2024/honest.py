@@ -84,6 +84,7 @@ def honest(parts: Finished, quick: bool) -> Outcome:
     cases = [case for case in (case_of(parts, task, quick) for task in honest_tasks()) if case is not None]
     said = [conclusion(case) for case in cases]
     lacking = [task.title for task in honest_tasks() if task not in [case.task for case in cases]]
+    untrained = [f"Not trained for all methods yet: {', '.join(lacking)}."] if lacking else []
     numbers = {
         case.task.title: {
             **{", ".join(way): [cell.mean.value, cell.mean.error] for way, cell in case.cells.items()},
@@ -93,9 +94,9 @@ def honest(parts: Finished, quick: bool) -> Outcome:
     }
     return Outcome(
         judgements(cases, quick),
-        {"accuracies": numbers, "conclusions": said},
+        {"accuracies": numbers, "conclusions": [*said, *untrained] if said else []},
         [_table(case) for case in cases],
-        [*said, *([f"Not trained for all methods yet: {', '.join(lacking)}."] if lacking else []), *_notes(quick)],
+        [*said, *untrained, *_notes(quick)],
         lambda file: _draw(file, cases),
     )
 
@@ -272,4 +273,4 @@ def _draw(file: Path, cases: list[Case]) -> None:
                     )
             panel.set_xticks(range(len(SELECTIONS)), SELECTIONS, rotation=20)
             named(panel, f"{case.task.title}, epsilon {EPSILON:g}", "", "the winner's test accuracy, %")
-        shared_legend(axes[0][0], "One honest budget", columns=3)
+        shared_legend(axes[0][0], "One honest budget", columns=3 if len(cases) > 1 else 2)

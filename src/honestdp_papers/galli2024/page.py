@@ -69,6 +69,8 @@ def settings() -> list[str]:
         "",
         f"- 10 epochs, delta {DELTA:g} (not printed), lots are Poisson samples. Pixels in [0, 1]; the autoencoder's loss is the "
         "squared error, a mean over the pixels; a text is 1 for each of 750 words that it has.",
+        "- Steps are plain SGD's, without momentum, and initial weights are PyTorch's: neither is printed, and the printed step "
+        "sizes speak for momentum ([table2](#table2), [ablations](#ablations)).",
         "- **AG News is a stand-in here**: its 120000 training texts were not to be had. Four topics of 20 Newsgroups take its "
         "place, at AG News's rate and number of steps, so that the noises are AG News's. Where the texts are at hand "
         "(`ag_news/train.csv.gz` in `HONESTDP_DATA`) they are used.",

@@ -8,28 +8,25 @@ product alone: any candidate of the printed product counts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from honestdp_papers.claims import NUMBERS, OURS, Claim, Outcome, Table, judged
 from honestdp_papers.galli2024 import figures
 from honestdp_papers.galli2024.comparing import UNTRAINED, notes_of
 from honestdp_papers.galli2024.comparing import compared as all_methods
 from honestdp_papers.galli2024.figures import LEVEL
-from honestdp_papers.galli2024.measures import BEST, LAST, Scores, behind, decided, plain_scores, scores_of, told, unit
+from honestdp_papers.galli2024.measures import BEST, LAST, behind, decided, plain_scores, scores_of, told, unit
 from honestdp_papers.galli2024.noise import QUICK_K
+from honestdp_papers.galli2024.printed import PLAIN, PRINTED, Cell, key_of, nearest, words_of
+from honestdp_papers.galli2024.scale import scale_note, tenfold
 from honestdp_papers.galli2024.setting import (
     FASHION,
     METHODS,
     MNIST,
     NODP,
     NODP_ADAM,
-    ONLINE,
     PRINTED_K,
-    QUANTILE,
     THRESHOLD,
-    WOSM,
     Task,
-    clips,
     sized,
     step_sizes,
     text_task,
@@ -39,32 +36,7 @@ from honestdp_papers.measured import Measured
 from honestdp_papers.parts import Part
 from honestdp_papers.registry import Finished
 
-Printed = tuple[float, ...]
-PRINTED: dict[str, dict[str, tuple[Printed | None, ...]]] = {
-    "mnist": {
-        ONLINE: ((0.3162,), (1.467,), (1.467,), (1.467,)),
-        THRESHOLD: ((0.01467, 1.0), (0.003162, 4.64), (6.812, 0.010), (6.812, 0.010)),
-        QUANTILE: ((0.003162, 0.5), (0.003162, 0.7), (0.003162, 0.7), (0.003162, 0.7)),
-        WOSM: ((21.54,),) * 4,
-    },
-    "fashion": {
-        ONLINE: ((0.3162,), (1.467,), (1.467,), (1.467,)),
-        THRESHOLD: ((0.0681, 0.010), (1.467, 0.010), (6.812, 0.010), (1.467, 0.0464)),
-        QUANTILE: (None, (0.3162, 0.3), (1.467, 0.1), (1.467, 0.3)),
-        WOSM: ((0.01,), (0.01,), (0.0464,), (0.01,)),
-    },
-    "ag-news": {
-        ONLINE: ((0.06812,),) * 4,
-        THRESHOLD: ((1.467, 0.01), (1.467, 0.010), (1.467, 0.010), (0.03162, 0.0464)),
-        QUANTILE: ((0.003162, 0.5), (0.003162, 0.5), (0.003162, 0.7), (0.003162, 0.7)),
-        WOSM: ((0.01,),) * 4,
-    },
-}
-"""By task and method, a cell for each epsilon; the first number is the step size, or AdamWOSM's clip."""
-PLAIN = {"mnist": 0.003162, "fashion": 0.01467, "ag-news": 0.003162}
 NUMBER = {"mnist": 2, "fashion": 3, "ag-news": 4}
-NEAR = 0.02
-"""By which a printed number may be off a value of the grid, as a part of it: three digits are printed."""
 
 
 def parts2(quick: bool) -> list[Part]:
@@ -91,62 +63,16 @@ def table4(parts: Finished, quick: bool) -> Outcome:
     return _table(parts, text_task(), quick)
 
 
-def key_of(task: Task) -> str:
-    return task.name.removesuffix("-standin")
-
-
-def meant(method: str, printed: Printed, k: int) -> list[Printed]:
-    """The values of the grid that a printed cell can mean, as it is compared.
-
-    Of FixedThreshold every candidate with the printed product; where the product lies between two of the grid, both. Of the
-    others the nearest values.
-    """
-    if method != THRESHOLD:
-        axes = clips(k) if method == WOSM else step_sizes(k)
-        nearest = _nearest(printed[0], axes)
-        return [(value, *printed[1:]) for value in nearest]
-    grid = [(lr, clip) for lr in step_sizes(k) for clip in clips(k)]
-    products = sorted({round(math.log10(lr * clip), 6) for lr, clip in grid})
-    kept = _nearest(printed[0] * printed[1], [10**p for p in products])
-    return [(lr, clip) for lr, clip in grid if any(abs(lr * clip / product - 1) < 1e-3 for product in kept)]
-
-
-def _nearest(value: float, axis: tuple[float, ...] | list[float]) -> list[float]:
-    """The one that is printed, or where none is the two around it."""
-    same = [one for one in axis if abs(one / value - 1) <= NEAR]
-    if same:
-        return same
-    return [*[one for one in axis if one < value][-1:], *[one for one in axis if one > value][:1]]
-
-
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One printed cell and what we have for it."""
-
-    method: str
-    epsilon: float
-    printed: Printed | None
-    scores: Scores
-
-    def chosen(self, k: int) -> list[int]:
-        """The candidates that the cell means."""
-        assert self.printed is not None
-        wanted = meant(self.method, self.printed, k)
-        return [
-            i
-            for i, own in enumerate(self.scores.values)
-            if any(all(abs(a / b - 1) < 1e-3 for a, b in zip(own, one, strict=True)) for one in wanted)
-        ]
-
-
 def _table(parts: Finished, task: Task, quick: bool) -> Outcome:
     k = QUICK_K if quick else PRINTED_K
     cells = cells_of(parts, task, k, quick)
     claims = [*(_judged(cell, task, k, quick) for cell in cells), *_untrained(cells, task, quick)]
     claims += [*_plain(parts, task, k, quick), _product(cells, task, quick)]
+    own_task = not quick and not task.name.endswith("standin")
+    claims += tenfold(cells, task, k) if own_task else []
     rows: list[list[str | float]] = []
     for cell in cells:
-        printed = "diverged" if cell.printed is None else _words(cell.method, cell.printed)
+        printed = "diverged" if cell.printed is None else words_of(cell.method, cell.printed)
         own = [_best(cell, reading) for reading in (BEST, LAST)]
         rows.append([f"{cell.epsilon:g}", cell.method, printed, *own, str(cell.scores.seeds)])
     header = ["epsilon", "method", "printed", "ours, by the best checkpoint", "ours, by the last iterate", "seeds"]
@@ -174,6 +100,8 @@ def _table(parts: Finished, task: Task, quick: bool) -> Outcome:
         extra.append(
             "Quick version: of 3 values of an axis a printed one is mostly missing; the nearest on either side count."
         )
+    if own_task and cells and task.name == MNIST.name:
+        extra.append(scale_note(cells, task, k))
     title = f"Table {NUMBER[key_of(task)]}: the best hyperparameters, {task.title}, k = {k}"
     return Outcome(
         claims,
@@ -187,7 +115,7 @@ def _best(cell: Cell, reading: str) -> str:
     """The candidate that is best, unless all of them diverged."""
     if not math.isfinite(cell.scores.top(reading).value):
         return "diverged"
-    return _words(cell.method, cell.scores.values[cell.scores.winner(reading)])
+    return words_of(cell.method, cell.scores.values[cell.scores.winner(reading)])
 
 
 def cells_of(parts: Finished, task: Task, k: int, quick: bool) -> list[Cell]:
@@ -208,7 +136,7 @@ def _untrained(cells: list[Cell], task: Task, quick: bool) -> list[Claim]:
         for method in METHODS:
             if (method, epsilon) not in there and epsilon in sized(task, quick).epsilons:
                 printed = PRINTED[key_of(task)][method][at]
-                words = "Nothing converges" if printed is None else f"{_words(method, printed)} is best"
+                words = "Nothing converges" if printed is None else f"{words_of(method, printed)} is best"
                 at_ = f"{method} at epsilon {epsilon:g} ({task.title})"
                 found.append(judged(f"{words}: {at_}", [], UNTRAINED, kind=kind_of(task)))
     return found
@@ -231,15 +159,15 @@ def _judged(cell: Cell, task: Task, k: int, quick: bool) -> Claim:
     chosen = cell.chosen(k)
     if not chosen:
         return judged(
-            f"{_words(cell.method, cell.printed)} is best: {at}", [None], "not on this grid", kind=kind_of(task)
+            f"{words_of(cell.method, cell.printed)} is best: {at}", [None], "not on this grid", kind=kind_of(task)
         )
     gap = behind(cell.scores, chosen, BEST)
     verdict = decided(gap.above(-LEVEL[task.error]), cell.scores.seeds, quick)
     what = f"what has its product of {cell.printed[0] * cell.printed[1]:.3g}" if cell.method == THRESHOLD else "it"
     return judged(
-        f"{_words(cell.method, cell.printed)} is best: {at}",
+        f"{words_of(cell.method, cell.printed)} is best: {at}",
         [verdict],
-        f"ours is {_words(cell.method, own)} with {told(top.value, task)}; {what} {_behind(gap, task)} "
+        f"ours is {words_of(cell.method, own)} with {told(top.value, task)}; {what} {_behind(gap, task)} "
         f"(seeds: {cell.scores.seeds})",
         kind=kind_of(task),
     )
@@ -259,7 +187,7 @@ def _plain(parts: Finished, task: Task, k: int, quick: bool) -> list[Claim]:
         words = f"Without privacy the step size {printed:g} is best, by SGD ({task.title})"
         return [judged(words, [], UNTRAINED, kind=kind_of(task))]
     for method, scores in trained.items():
-        chosen = [i for i, (lr,) in enumerate(scores.values) if lr in _nearest(printed, step_sizes(k))]
+        chosen = [i for i, (lr,) in enumerate(scores.values) if lr in nearest(printed, step_sizes(k))]
         gap = behind(scores, chosen, BEST)
         own = scores.values[scores.winner(BEST)][0]
         name = "Adam" if method == NODP_ADAM else "SGD"
@@ -297,12 +225,3 @@ def _product(cells: list[Cell], task: Task, quick: bool) -> Claim:
         f"the worst of them is behind by {', '.join(spread)}" if spread else UNTRAINED,
         kind=OURS,
     )
-
-
-def _words(method: str, values: Printed) -> str:
-    if method == WOSM:
-        return f"C {values[0]:.4g}"
-    rho = f"rho {values[0]:.4g}"
-    if len(values) == 1:
-        return rho
-    return f"{rho}, C {values[1]:.3g}" if method == THRESHOLD else f"{rho}, gamma {values[1]:g}"

@@ -7,7 +7,7 @@ of the epsilons. A variant has the noise of a grid of as many candidates as it h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from honestdp import optimizers
@@ -21,6 +21,7 @@ from honestdp_papers.galli2024.setting import (
     PACE,
     PRINTED_K,
     QUANTILE,
+    THRESHOLD,
     UNSTRIDED,
     WOSM,
     Task,
@@ -92,7 +93,7 @@ def ablations(quick: bool) -> list[Variant]:
     return every[:2] if quick else every
 
 
-ADAM_OSO, HELD_OSO, AUTO_WOSM, AUTO_OSO = "AdamOSO", "AdamOSO, step size held", "AdamWOSM, automatic", "OSO, automatic"
+ADAM_OSO, HELD_OSO, AUTO_WOSM, AUTO_OSO = "AdamOSO", "AdamOSO with rho_r = 0", "AdamWOSM, automatic", "OSO, automatic"
 
 
 def ours(quick: bool) -> list[Variant]:
@@ -105,7 +106,16 @@ def ours(quick: bool) -> list[Variant]:
     ]
 
 
-KINDS = {"updates": updates, "ablations": ablations, "ours": ours}
+HEAVY = "FixedThreshold, momentum 0.9"
+
+
+def heavy(quick: bool) -> list[Variant]:
+    """FixedThreshold with a momentum of 0.9: are the printed step sizes those of such trainings?"""
+    grid = candidates(THRESHOLD, width(quick), quick)
+    return [Variant(HEAVY, tuple(optimizers.Momentum(lr=lr, momentum=0.9, clip=clip) for lr, clip in grid))]
+
+
+KINDS = {"updates": updates, "ablations": ablations, "heavy": heavy, "ours": ours}
 
 
 def epsilons_of(kind: str, task: Task) -> tuple[float, ...]:
@@ -163,15 +173,29 @@ def kind_parts(kind: str, some: Sequence[Task], quick: bool) -> list[Part]:
     return [variant_part(kind, task, seeds, quick) for task in some for seeds in blocks_of(kind, task, quick)]
 
 
+def momentous(parts: Finished, quick: bool) -> dict[str, dict[float, Scores]]:
+    """Method -> epsilon -> its grid with a momentum of 0.9 on MNIST, with the candidates' own numbers."""
+    both = {ONLINE: ("ablations", MOMENTUM), THRESHOLD: ("heavy", HEAVY)}
+    return {
+        method: {
+            epsilon: replace(scores, values=candidates(method, width(quick), quick))
+            for (name, epsilon), scores in variant_scores(parts, kind, MNIST, quick).items()
+            if name == own
+        }
+        for method, (kind, own) in both.items()
+    }
+
+
 def parts_updates(quick: bool) -> list[Part]:
     return kind_parts("updates", (MNIST,), quick)
 
 
 def parts_ablations(quick: bool) -> list[Part]:
-    """With Online's grid of figure 3 and the updates, whose trainings are compared here too."""
+    """With Online's and AdamWOSM's grids of figure 3 and the updates, whose trainings are compared here too."""
     found = [*kind_parts("ablations", (MNIST,), quick), *clamped_parts(quick), *parts_updates(quick)]
-    found += method_parts(MNIST, ONLINE, width(quick), quick)
+    found += [part for name in (ONLINE, WOSM) for part in method_parts(MNIST, name, width(quick), quick)]
     if not quick:
+        found += kind_parts("heavy", (MNIST,), quick)[:1]
         second = [part for name in (ONLINE, QUANTILE) for part in method_parts(UNSTRIDED, name, PRINTED_K, quick)]
         found += [Part(**{**vars(part), "optional": True}) for part in second if "/seed0/" in part.name]
     return found
