@@ -113,6 +113,14 @@ def sum_rows(
 
 
 def weighted_sum(
-    x: Tensor, grad: Tensor, chosen: Tensor | None, weights: Tensor, shape: Shape, *, bias: bool, dtype: torch.dtype
+    x: Tensor,
+    grad: Tensor,
+    chosen: Tensor | None,
+    weights: Tensor,
+    shape: Shape,
+    *,
+    bias: bool,
+    dtype: torch.dtype,
+    squares: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     return sum_rows(_each(x, grad, chosen, shape, len(weights), bias), weights, shape, bias=bias, dtype=dtype)

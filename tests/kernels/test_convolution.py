@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from honestdp import kernels
+from honestdp.gradients.layers import implicit
+from honestdp.gradients.precision import products
 from honestdp.kernels.agreement import disagreements
 from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
 from honestdp.kernels.tried import Tried
@@ -166,3 +168,111 @@ def test_a_layer_near_a_measured_one_takes_its_tiles() -> None:
     rows, columns, _, _, _, _, turns = gradient_tiles(wider._replace(rows=64))
     assert rows == 64
     assert (turns - 1) * columns < wider.columns <= turns * columns
+
+
+SMALL = kernels.Shape(1, 2, 2, 2, 2, 2, (1, 1), (1, 1), (0, 0), (1, 1))
+"""Of so few positions that gradients are not kept between their norm and their sum."""
+
+
+def _cut(values: torch.Tensor) -> torch.Tensor:
+    """To the 11 digits of TensorFloat-32."""
+    return (values.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("name", [None, "square_norms", "weighted_sum"])
+def test_no_record_is_summed_with_more_than_its_norm_where_one_of_the_two_is_not_made_by_its_kernel(
+    name: str | None,
+) -> None:
+    """It cancels in eleven digits and not in all of them, or the other way round: two ways would let it past the clip."""
+
+    def square_norms(x: torch.Tensor, grad: torch.Tensor, chosen: Any, shape: Any, **how: Any) -> Any:
+        return plain_convolution.square_norms(_cut(x), _cut(grad), chosen, shape, **how)
+
+    def weighted_sum(x: torch.Tensor, grad: torch.Tensor, chosen: Any, weights: Any, shape: Any, **how: Any) -> Any:
+        return plain_convolution.weighted_sum(_cut(x), _cut(grad), chosen, weights, shape, **how)
+
+    own = {"square_norms": square_norms, "weighted_sum": weighted_sum}
+    if name is not None:
+        own[name] = _off(own[name], 0)
+    coarse = SimpleNamespace(**{each: getattr(plain_convolution, each) for each in NAMES} | own)
+    large, more = 2.0**20, 1 + 2.0**-12  # of which the last digit is the thirteenth
+    seen = {"in all digits": [large * more, large, 2.0**8, 0], "in eleven": [large * more, large, 0, 0]}
+    for which, slopes in zip(
+        seen, ([1.0, -1, -1, 0], [1.0, -1, 0, 0]), strict=True
+    ):  # it cancels in the former, the latter
+        x = torch.tensor([seen[which], [torch.inf, 1, 1, 1]]).view(2, 1, 2, 2)
+        grad = torch.tensor([slopes, [0.0] * 4]).expand(2, 2, 4).reshape(2, 2, 2, 2)
+        with products("high", torch.device("cpu")):
+            how = implicit.Implicit(Tried(coarse), SMALL)
+            form = implicit.Convolved(how, x, grad, None, 1, (2, 1, 1, 1), shift=True)
+            squares = form.square_norms()
+            weights = torch.where(squares.isfinite(), 1 / squares.sqrt().clamp(min=1), 0)
+            totals = [torch.zeros(1, 2, 1, 1, 1), torch.zeros(1, 2)]
+            form.add_weighted_sum(totals, weights, counted=None)
+        assert torch.cat([total.flatten() for total in totals]).norm() <= 1.0001, which
+
+
+def _one_of_all(**own: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{each: getattr(plain_convolution, each) for each in NAMES} | own)
+
+
+def test_a_kernel_whose_norms_fall_short_of_what_it_keeps_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """By so little that both are what tensor operations give, to the digits of TensorFloat-32."""
+
+    def square_norms(*args: Any, **how: Any) -> Any:
+        squares, kept = plain_convolution.square_norms(*args, **how)
+        return 0.995 * squares, kept
+
+    x, grad = torch.ones(2, 3, 7, 7), torch.ones(2, 4, 4, 4)
+    with products("high", torch.device("cpu")), caplog.at_level("WARNING", logger="honestdp.kernels"):
+        how = {"runs": 1, "bias": True, "keep": True}
+        squares, kept = Tried(_one_of_all(square_norms=square_norms)).square_norms(x, grad, None, DILATED, **how)
+    assert ["square_norms" in said for said in caplog.messages] == [True]
+    torch.testing.assert_close(squares, kept.square().sum(2))
+
+
+def test_a_kernel_that_does_not_compile_at_a_shape_is_stood_in_for(caplog: pytest.LogCaptureFixture) -> None:
+    """The charge has been made by then. What the compiler says is not repeated."""
+
+    def back(*args: Any, **how: Any) -> Any:
+        raise RuntimeError("out of resource: shared memory")
+
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        found = _asked(Tried(_one_of_all(back=back)), POOLED)
+    assert [("does not run" in said, "back of" in said, "resource" in said) for said in caplog.messages] == [
+        (True, True, False)
+    ] * 2
+    for one, other in zip(found, _asked(plain_convolution, POOLED), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5, check_stride=False)
+
+
+def test_a_kernel_that_could_not_be_tried_is_not_used_and_is_tried_when_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[bool] = []
+
+    def back(*args: Any, **how: Any) -> Any:
+        used.append(True)
+        return plain_convolution.back(*args, **how)
+
+    tried, x, weight = Tried(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
+    monkeypatch.setattr("honestdp.kernels.tried._waits", lambda device: False)
+    tried.back(x, None, weight, DILATED)
+    assert not used
+    monkeypatch.setattr("honestdp.kernels.tried._waits", lambda device: True)
+    tried.back(x, None, weight, DILATED)
+    assert len(used) == 3  # of made-up numbers twice
+
+
+def test_a_kernel_is_tried_anew_where_numbers_begin_beside_a_line_of_memory() -> None:
+    """One that reads whole lines is compiled for those that do not, and another for those that do."""
+    starts: list[int] = []
+
+    def channels_last(grad: torch.Tensor, after: torch.Tensor | None, **how: Any) -> Any:
+        starts.append(grad.data_ptr() % 16)
+        return plain_convolution.channels_last(grad, after, **how)
+
+    tried, room = Tried(_one_of_all(channels_last=channels_last)), torch.ones(41)
+    for first in (0, 1, 0):
+        tried.channels_last(room[first : first + 40].view(2, 5, 2, 2), None)
+    assert starts == [0, 0, 0, 4, 4, 4, 0]  # of made-up numbers twice

@@ -132,7 +132,9 @@ class Convolutions(Protocol):
         *,
         bias: bool,
         dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor | None]: ...
+        squares: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """squares: what `square_norms` gave. Where gradients are made in another way than for that, none counts for more."""
 
 
 class Normalisations(Protocol):

@@ -117,9 +117,14 @@ class Tensors:
 
     def weighted_sum(
         self, x: Tensor, grad: Tensor, chosen: Tensor | None, weights: Tensor, shape: Shape, *, bias: bool,
-        dtype: torch.dtype,
+        dtype: torch.dtype, squares: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """squares: `[runs, lot]`, squared norms of these as they were measured in another way: none is summed with more."""
         made = self._each(x, grad, chosen, shape, len(weights), bias)
+        if squares is not None:
+            own = made.double().square().sum(2)
+            share = torch.where(own > squares, squares / own, 1).sqrt().float()
+            made = torch.where(own.isfinite()[..., None], made * share[..., None], 0)
         return self.sum_rows(made, weights, shape, bias=bias, dtype=dtype)
 
 

@@ -3,8 +3,12 @@
 A compiler makes another kernel of every shape, precision and layout, and a fault of its may be in one of them alone: an assembler
 lost the padding of one convolution's way back (honestdp.kernels.hidden). So what is asked for the first time is first made of a
 few made-up numbers, by the kernel and by tensor operations in float64. Where the two differ by more than rounding can
-(honestdp.kernels.rounding), tensor operations in float32 do it, here and from then on, which is slower and is said loudly. No
-record is looked at for it, and nothing is drawn.
+(honestdp.kernels.rounding), or a kernel does not run, tensor operations in float32 do it, here and from then on, which is slower
+and is said loudly. No record is looked at for it, and nothing is drawn.
+
+A norm and the sum must be of the same numbers: a gradient whose terms cancel in TensorFloat-32 does not in all digits, and so the
+norm of the one bounds nothing of the other. So what tensor operations have measured is kept for the sum, and what a kernel has
+measured they sum with its norm at most.
 """
 
 from __future__ import annotations
@@ -27,8 +31,13 @@ _LOT = 3
 def _kind(value: object) -> object:
     """What of an argument a compiler makes another kernel for."""
     if isinstance(value, Tensor):
-        return value.dtype, value.dim(), value.stride() if value.dim() == 4 else None
+        return value.dtype, value.dim(), value.stride() if value.dim() == 4 else None, _beside(value)
     return value
+
+
+def _beside(value: Tensor) -> int:
+    """Numbers by which it begins beside a place that a kernel may read by whole lines: such a one is another kernel."""
+    return value.data_ptr() % 16 // value.element_size()
 
 
 def _waits(device: torch.device) -> bool:
@@ -61,25 +70,46 @@ class Tried:
         return self._made("back", (grad, chosen, weight), (shape,), how, runs=len(weight))
 
     def square_norms(self, x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, **how: Any) -> Any:
-        return self._made("square_norms", (x, grad, chosen), (shape,), how, runs=how["runs"])
+        """By tensor operations the gradients are kept, asked for or not."""
+        values = (x, grad, chosen)
+        if self._agreed("square_norms", values, (shape,), how, runs=how["runs"]):
+            return self._kernels.square_norms(*values, shape, **how)
+        return STAND_IN.square_norms(*values, shape, **how | {"keep": True})
 
     def sum_rows(self, kept: Tensor, weights: Tensor, shape: Shape, **how: Any) -> Any:
         return self._made("sum_rows", (kept, weights), (shape,), how, runs=len(weights))
 
     def weighted_sum(
-        self, x: Tensor, grad: Tensor, chosen: Tensor | None, weights: Tensor, shape: Shape, **how: Any
+        self,
+        x: Tensor,
+        grad: Tensor,
+        chosen: Tensor | None,
+        weights: Tensor,
+        shape: Shape,
+        *,
+        squares: Tensor | None = None,
+        **how: Any,
     ) -> Any:
-        return self._made("weighted_sum", (x, grad, chosen, weights), (shape,), how, runs=len(weights))
+        values = (x, grad, chosen, weights)
+        if self._agreed("weighted_sum", values, (shape,), how, runs=len(weights)):
+            return self._kernels.weighted_sum(*values, shape, **how)
+        return STAND_IN.weighted_sum(*values, shape, squares=squares, **how)
 
     def _made(
         self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], *, runs: int
     ) -> Any:
+        way: Any = self._kernels if self._agreed(name, values, shape, how, runs=runs) else STAND_IN
+        return getattr(way, name)(*values, *shape, **how)
+
+    def _agreed(
+        self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], *, runs: int
+    ) -> bool:
+        """Whether the kernel has given what is right; where that cannot be asked now, it has not."""
         settings = tuple((key, _kind(value)) for key, value in sorted(how.items()) if key != "runs")
         asked = (name, shape, *map(_kind, values), settings, runs > 1, torch.get_float32_matmul_precision())
         if asked not in self._agrees and _waits(values[0].device):
             self._agrees[asked] = self._try(name, values, shape, how, runs=min(runs, 2))
-        way: Any = self._kernels if self._agrees.get(asked, False) else STAND_IN
-        return getattr(way, name)(*values, *shape, **how)
+        return self._agrees.get(asked, False)
 
     @torch.no_grad()
     def _try(
@@ -98,15 +128,15 @@ class Tried:
                 own["counts"] = torch.full((runs,), _LOT, dtype=torch.int32, device=device)
             if "runs" in own:
                 own["runs"] = runs
-            off = self._off(name, likes, shape, own, whole)
+            try:
+                off = self._off(name, likes, shape, own, whole)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as trouble:  # the compiler's, of made-up numbers: what a step needs is there without it
+                _say(name, shape, f"does not run ({type(trouble).__name__})", device)
+                return False
             if off > 0:
-                said = (
-                    "%s of %s (%s) is off from tensor operations by %.1e on %s: these are used there, which is slower"
-                )
-                precision = torch.get_float32_matmul_precision()
-                logger("honestdp.kernels").warning(
-                    said, name, shape[0] if shape else "a layout", precision, off, device
-                )
+                _say(name, shape, f"is off from tensor operations by {off:.1e}", device)
                 return False
         return True
 
@@ -134,6 +164,11 @@ class Tried:
         return off
 
 
+def _say(name: str, shape: tuple[Any, ...], what: str, device: torch.device) -> None:
+    said, precision = "%s of %s (%s) %s on %s: tensor operations do it, slower", torch.get_float32_matmul_precision()
+    logger("honestdp.kernels").warning(said, name, shape[0] if shape else "a layout", precision, what, device)
+
+
 def _parts(made: Any) -> list[Any]:
     return list(made) if isinstance(made, tuple) else [made]
 
@@ -144,7 +179,7 @@ def _like(name: str, at: int, value: Tensor, runs: int, pool: int, whole: bool) 
     parameters = (name, at) in {("forward", 1), ("forward", 2), ("back", 2)}
     size = (runs, _LOT, *value.shape[2:]) if sums else (runs if parameters else runs * _LOT, *value.shape[1:])
     made = numbers(value.device, size, at, whole=whole or value.dtype == torch.uint8)
-    made = (made.remainder(pool * pool) if value.dtype == torch.uint8 else made).to(value.dtype)
-    if value.dim() != 4 or min(value.stride()) < 1:
-        return made.contiguous()
-    return torch.empty_strided(size, value.stride(), dtype=value.dtype, device=value.device).copy_(made)
+    made = (made.remainder(pool * pool) if value.dtype == torch.uint8 else made).to(value.dtype).contiguous()
+    stride = made.stride() if value.dim() != 4 or min(value.stride()) < 1 else value.stride()
+    room = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) + _beside(value)
+    return made.new_empty(room).as_strided(size, stride, _beside(value)).copy_(made)

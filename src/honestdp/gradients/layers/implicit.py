@@ -173,12 +173,12 @@ class Convolved:
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         # Nothing is silenced beforehand: the kernels do not look at an example of weight 0.
-        kept, shape, dtype = self._measured[1], self.how.shape, totals[0].dtype
+        (squares, kept), shape, dtype = self._measured, self.how.shape, totals[0].dtype
         if kept is not None:
             total, shift = self.how.kernels.sum_rows(kept, weights, shape, bias=self.shift, dtype=dtype)
         else:
             arguments = (self.x, self.grad, self.chosen, weights, shape)
-            total, shift = self.how.kernels.weighted_sum(*arguments, bias=self.shift, dtype=dtype)
+            total, shift = self.how.kernels.weighted_sum(*arguments, bias=self.shift, dtype=dtype, squares=squares)
         totals[0].add_(total)
         if shift is not None:
             totals[1].add_(shift)
