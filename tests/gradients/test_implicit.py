@@ -7,6 +7,7 @@ where there is Triton (tests/kernels/test_convolution.py).
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,13 +216,13 @@ def test_a_convolution_whose_padding_is_put_on_before_it_is_no_link_of_a_chain(s
     assert_agrees(result, model, loss, params, x, y)
 
 
-@pytest.mark.parametrize("least", [1, 10**9], ids=["kept", "made again"])
+@pytest.mark.parametrize("most", [10**9, 0], ids=["kept", "made again"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_gradients_are_kept_or_made_again_and_no_number_of_weight_zero_is_read(
-    least: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    most: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
-    monkeypatch.setattr(implicit, "_LONG", least)
+    monkeypatch.setattr(implicit, "_KEPT", most)
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(75, 3))
     params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 1, 12, 12), torch.randint(0, 3, (2, 3))
     plain = per_example(model, loss, params, x, y)
@@ -249,6 +250,35 @@ class _Residual(nn.Module):
         return out
 
 
+def _wide() -> nn.Module:
+    """A convolution and a transposed one of 16 channels whose kernels fit in four places."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 9, stride=3), nn.ReLU(), nn.ConvTranspose2d(16, 8, 3), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(128, 3)),
+    )
+
+
+def test_norms_of_wide_layers_with_few_positions_are_made_of_their_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel multiplies 32 positions at least, and would make every example's gradient of the whole weight."""
+    asked: list[int] = []
+
+    def square_norms(*args: Any, **how: Any) -> Any:
+        asked.append(args[3].channels)
+        return plain_convolution.square_norms(*args, **how)
+
+    ways = {name: getattr(plain_convolution, name) for name in ("forward", "back", "channels_last", "sum_rows")}
+    monkeypatch.setattr(kernels, "convolutions", lambda device: SimpleNamespace(**ways, square_norms=square_norms))
+    torch.manual_seed(0)
+    model, x, y = _wide(), torch.randn(2, 3, 1, 12, 12) / 20, torch.randint(0, 3, (2, 3))
+    params = drawn(model, 2, torch.float32)
+    assert_agrees(per_example(model, loss, params, x, y), model, loss, params, x, y)
+    assert not asked
+    model[0] = nn.Conv2d(1, 2, 9, stride=3)
+    model[2] = nn.ConvTranspose2d(2, 8, 3)
+    per_example(model, loss, drawn(model, 2, torch.float32), x, y)
+    assert set(asked) == {1, 8}
+
+
 PADDED = {
     "a chain": lambda: nn.Sequential(
         *(
@@ -267,6 +297,7 @@ PADDED = {
     "transposed": lambda: nn.Sequential(
         *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.ConvTranspose2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
     ),
+    "wide with few positions": _wide,
     "flattened at once": lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.Conv2d(3, 2, 5), nn.Flatten(), nn.Linear(72, 3)),
     "by autograd": _Residual,
 }

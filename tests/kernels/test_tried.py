@@ -14,6 +14,7 @@ from torch import Tensor
 
 from honestdp.kernels import Shape
 from honestdp.kernels.tensors import EXACT, STAND_IN
+from honestdp.kernels.tiles import by_slices
 from honestdp.kernels.tried import Tried
 
 NAMES = ("forward", "back", "square_norms", "sum_rows", "weighted_sum", "unpool", "channels_last")
@@ -160,3 +161,10 @@ def test_a_kernel_that_reads_one_place_wrongly_is_not_used(
         for number, fault in enumerate(faults):
             wrong = misread(name, place, fault, len(values))
             assert not is_used(name, shape, wrong, caplog), (place, number)
+
+
+def test_a_strided_way_back_to_few_channels_is_added_up_slice_by_slice() -> None:
+    """Where a kernel would look for every number by itself, and find one in four: Fashion-MNIST's last layer."""
+    assert [at for at, shape in SHAPES.items() if by_slices(shape)] == ["1-8"]
+    assert not by_slices(SHAPES["1-8"]._replace(stride=(1, 1)))
+    assert not by_slices(SHAPES["1-8"]._replace(rows=16))

@@ -21,7 +21,8 @@ from honestdp.kernels.blocks import _larger
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
 from honestdp.kernels.hidden import nought
 from honestdp.kernels.slopes import channels_last, unpool
-from honestdp.kernels.tiles import block_tiles, launched_tiles, one_position, precision, settings
+from honestdp.kernels.tensors import STAND_IN
+from honestdp.kernels.tiles import block_tiles, by_slices, launched_tiles, one_position, precision, settings
 
 __all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
 
@@ -264,6 +265,8 @@ def back(
 
     x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
     """
+    if tiles is None and by_slices(shape):
+        return STAND_IN.back(grad, chosen, weight, shape, x=x)
     several = tiles or block_tiles(shape, back=True)
     if chosen is None and blocks.takes(shape, several, back=True):
         return blocks.product(grad, weight, None, shape, back=True, before=x, counts=counts, tiles=several)[0]

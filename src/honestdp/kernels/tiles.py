@@ -112,6 +112,13 @@ def launched_tiles(shape: Shape, *, back: bool) -> Tiles:
     return (64, n, k, 2, stages) if picked else (m, n, k, warps, stages)
 
 
+def by_slices(shape: Shape) -> bool:
+    """Whether a way back is rather added up slice by slice (honestdp.kernels.tensors): with a stride most places of a product are
+    empty, and of rows that 16 does not divide a kernel finds every number's place by itself. To few channels little is sent.
+    """
+    return shape.stride != (1, 1) and shape.rows % 16 != 0 and shape.channels <= 8 and shape.pool == 1
+
+
 BY_BLOCKS = 7
 """Numbers of the tiles of honestdp.kernels.blocks."""
 

@@ -173,8 +173,8 @@ def convolved(
     how: Implicit, x: Tensor, grad: Tensor, chosen: Tensor | None, params: Params, wanted: Wanted
 ) -> dict[str | tuple[str, ...], Tensor | Form]:
     """The gradients of the weight, and with it of the bias where it is wanted, by kernels. x, grad: `[examples, ...]`."""
-    weight, shift = params["weight"], "bias" in wanted
-    form = Convolved(how, x, grad, chosen, len(weight), tuple(weight.shape[1:]), shift)
+    shift = "bias" in wanted
+    form = _of_lots(how, x, grad, chosen, params["weight"], shift=shift)
     return {("weight", "bias") if shift else "weight": form}
 
 
@@ -183,9 +183,22 @@ def mirrored(how: Implicit, x: Tensor, grad: Tensor, params: Params, wanted: Wan
 
     Of the weight it is that of the convolution which takes `grad` for its input and `x` for the gradient of its output.
     """
-    weight = params["weight"]
-    form = Convolved(how, grad.flatten(0, 1), x, None, len(weight), tuple(weight.shape[1:]), shift=False)
+    form = _of_lots(how, grad.flatten(0, 1), x, None, params["weight"], shift=False)
     return {"weight": form, "bias": grad.flatten(3).sum(3)} if "bias" in wanted else {"weight": form}
+
+
+def _of_lots(how: Implicit, x: Tensor, grad: Tensor, chosen: Tensor | None, weight: Tensor, *, shift: bool) -> Form:
+    """By kernels, but where a wide layer has few positions by its windows, which are then few: a kernel's product is of 32 or 64
+    positions at least, most of them empty.
+    """
+    shape, parameter = how.shape, tuple(weight.shape[1:])
+    sizes = torch.Size((shape.out_height, shape.out_width))
+    if chosen is not None or not gram_is_cheaper(sizes.numel(), shape.rows, shape.columns):
+        return Convolved(how, x, grad, chosen, len(weight), parameter, shift)
+    geometry = Geometry(shape.kernel, shape.stride, shape.padding, shape.dilation, (0, 0), transposed=False, groups=1)
+    factors = (grad.flatten(2).mT, geometry.windows(x, sizes).squeeze(2))
+    left, right = (each.reshape(len(weight), -1, *each.shape[1:]) for each in factors)
+    return Outer(left, right, parameter, shift)
 
 
 def _grouping_is_slow(values: Tensor) -> bool:

@@ -137,10 +137,9 @@ class Tracked(torch.autograd.Function):
         return ctx.how.back(grads[0], None, weight) if ctx.needs_input_grad[0] else None, None, None, None
 
 
-_LONG = 48
 _KEPT = 1 << 16
-"""Gradients of examples are kept between their norm and their sum where there are so many positions and at most so many numbers:
-to write and read a number takes as long as to multiply some 40 times (docs/notes/convolution.md)."""
+"""Gradients of examples are kept between their norm and their sum where they are at most so many numbers: to write and read a
+number takes as long as to multiply some 40 times, and products are of 32 or 64 positions at least (docs/notes/convolution.md)."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ class Convolved:
     def _measured(self) -> tuple[Tensor, Tensor | None]:
         """The squared norms, and the gradients where they are kept."""
         shape = self.how.shape
-        keep = shape.out_height * shape.out_width >= _LONG and shape.rows * shape.columns <= _KEPT
+        keep = shape.rows * shape.columns <= _KEPT
         arguments = (self.x, self.grad, self.chosen, shape)
         settings: dict[str, Any] = {"runs": self.runs, "bias": self.shift, "keep": keep, "counts": self.how.counts}
         return self.how.kernels.square_norms(*arguments, **settings)
