@@ -66,6 +66,17 @@ CASES: dict[str, dict[str, Any]] = {
         "padding": (1, 1),
         "products": (64, 32, 32, 4, 2, 1, 2),
     },
+    "one position, through the first cache": {
+        "size": (16, 6, 7, 16),
+        "kernel": (3, 3),
+        "padding": (2, 1),
+        "products": (64, 16, 16, 4, -3, 1, 1),
+    },
+    "many channels, through the first cache": {
+        "size": (64, 4, 4, 16),
+        "kernel": (3, 3),
+        "products": (64, 16, 32, 4, -2),
+    },
     "padding, channels first": {"size": (16, 7, 7, 8), "kernel": (3, 3), "padding": (1, 1), "last": False},
     "a stride, without bias": {
         "size": (3, 9, 8, 7),
@@ -258,12 +269,14 @@ Tiles = tuple[int, ...]
 
 
 def product_tries(read: int, made: int) -> list[Tiles]:
-    """Tiles of forward and back: one product ahead (0), none of the loads ahead, two and three; several positions at once."""
+    """Tiles of forward and back: one product ahead (0), none of the loads ahead, two and three, these through the first cache
+    too (below 0, forward); several positions at once."""
     from honestdp.kernels.tiles import power
 
     n, k = power(made, 64), min(32, power(read, 64))
     ahead = [(64, k, 4, 0), (128, k, 4, 0), (128, k, 8, 0), (256, k, 8, 0)] if 16 <= read <= 32 else []
     plain = [(128, k, 4, 1), (128, k, 4, 2), (128, k, 4, 3), (128, k, 4, 4), (256, k, 8, 3), (128, k, 8, 3)]
+    plain += [(128, k, 4, -2), (128, k, 4, -3)]
     small = [(64, k, 4, 3), (64, k, 4, 2), (64, k, 2, 3), (32, k, 1, 3)]
     several = block_tries(read, made) if read >= 16 else []
     return [*((m, n, *rest) for m, *rest in [*ahead, *plain, *small]), *several]
@@ -271,15 +284,16 @@ def product_tries(read: int, made: int) -> list[Tiles]:
 
 def block_tries(read: int, made: int) -> list[Tiles]:
     """Of several positions at once; the last two are the sides of a block."""
-    tries = []
-    for down, right in ((2, 2), (1, 2)):
-        n, k = made * down * right, min(32, read)
+    tries: list[Tiles] = []
+    for down, right in ((2, 2), (1, 2), (1, 1)):
+        n, numbers = made * down * right, (down + 2) * (right + 2) * read
+        k = next(k for k in (32, 16) if numbers % k == 0)
         if n > 128 or n & (n - 1):
             continue
         few = [(64, k, 4, 3), (128, k, 8, 3), (128, k, 8, 2)]
-        few += [(128, k, 4, 2), (128, k, 4, 3), (256, k, 8, 3)] if n <= 64 else []
-        few += [(128, 16, 4, 0), (256, 16, 8, 0), (128, 32, 4, 3)] if read == 16 else []
-        tries += [(m, n, kk, w, s, down, right) for m, kk, w, s in few]
+        few += [(128, k, 4, 2), (128, k, 4, 3), (256, k, 8, 2)] if n <= 64 else []
+        few += [(128, 64, 4, 2)] if n <= 64 and numbers % 64 == 0 else []
+        tries += [(m, n, kk, w, way * s, down, right) for m, kk, w, s in few for way in (1, -1)]
     return list(dict.fromkeys(tries))
 
 

@@ -120,7 +120,7 @@ def several(dice: random.Random, module: Any) -> None:
     """A convolution of stride 1 and its way back by blocks of positions. module: honestdp.kernels.blocks."""
     from honestdp.kernels import Shape
 
-    runs, lot, (down, right), pool = dice.randint(1, 2), dice.choice((1, 2)), dice.choice(((2, 2), (1, 2))), 1
+    runs, lot, (down, right), pool = dice.randint(1, 2), dice.choice((1, 2)), dice.choice(((2, 2), (1, 2), (1, 1))), 1
     sides, pad = (dice.randint(4, 9), dice.randint(4, 9)), (dice.randrange(3), dice.randrange(3))
     if (down, right) == (2, 2) and dice.random() < 0.5:
         pool = 2
@@ -129,7 +129,8 @@ def several(dice: random.Random, module: Any) -> None:
     x, grad = lying(torch.randn(runs * lot, 16, *sides), dice), lying(torch.randn(runs * lot, 16, *out), dice)
     weight, shift = torch.randn(runs, 16, 16, 3, 3), torch.randn(runs, 16) if dice.random() < 0.7 else None
     counts = torch.randint(0, lot + 1, (runs,)).int() if dice.random() < 0.5 else None
-    tiles = (16, 16 * down * right, dice.choice((16, 32)), 1, dice.choice((0, 1)), down, right)
+    wide = dice.choice((16, 32)) if right == 2 else 16
+    tiles = (16, 16 * down * right, wide, 1, dice.choice((0, 1, -2)), down, right)
     assert module.takes(shape, tiles, back=False)
     module.product(x, weight, shift, shape, back=False, relu=dice.random() < 0.5, counts=counts, tiles=tiles)
     before = x if dice.random() < 0.7 else None

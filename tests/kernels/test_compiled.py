@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton", reason="TRITON IS NOT INSTALLED: nothing 
 if os.environ.get("TRITON_INTERPRET"):
     pytest.skip("kernels are made for the interpreter here", allow_module_level=True)
 
-from honestdp.kernels import Shape, convolution  # noqa: E402
+from honestdp.kernels import Shape, blocks, convolution  # noqa: E402
 from honestdp.kernels.tiles import launched_tiles, product_tiles, settings  # noqa: E402
 
 POOLED = Shape(8, 14, 14, 16, 14, 14, (3, 3), (1, 1), (1, 1), (1, 1), 2)
@@ -23,10 +23,7 @@ LOT = 185
 
 
 def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool, relu: bool = False) -> str:
-    """A kernel as PTX for sm_90, with its arguments as a population's are: channels last, pointers that 16 divides."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+    """`forward` or `back` as PTX for sm_90, with its arguments as a population's are."""
     m, n, k, warps, stages = tiles
     read = shape.rows if back else shape.channels
     x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
@@ -34,12 +31,32 @@ def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool
     kernel: Any = convolution._back if back else convolution._forward
     given: dict[str, Any] = dict(zip(kernel.arg_names[6:], [*numbers, *settings(shape)], strict=False))
     given |= {"BIAS": True, "RELU": relu, "PRECISION": precision, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
-    given |= {"AHEAD": convolution._ahead(stages, read, k, shape), "COUNTED": True, "FIRST": False}
+    given |= {"AHEAD": convolution._ahead(stages, read, k, shape), "CLOSE": stages < 0, "COUNTED": True, "FIRST": False}
+    return compiled(kernel, given, warps, stages, pool=shape.pool)
+
+
+def by_blocks(shape: Shape, tiles: tuple[int, ...]) -> str:
+    """The way back of several positions at once, behind a ReLU."""
+    m, _, k, warps, stages, down, right = tiles
+    x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
+    sizes = (shape.rows, shape.out_height, shape.out_width, shape.channels, shape.height, shape.width)
+    numbers = [LOT, *grad, *x, *sizes, 2 - shape.padding[0], 2 - shape.padding[1], down, right, 1]
+    given: dict[str, Any] = dict(zip(blocks._blocks.arg_names[7:], numbers, strict=False))
+    given |= {"BIAS": False, "RELU": False, "MASKED": True, "PRECISION": "tf32", "BLOCK_M": m, "BLOCK_K": k}
+    given |= {"AHEAD": False, "CLOSE": stages < 0, "COUNTED": True}
+    return compiled(blocks._blocks, given, warps, stages)
+
+
+def compiled(kernel: Any, given: dict[str, Any], warps: int, stages: int, *, pool: int = 1) -> str:
+    """A kernel as PTX for sm_90. What is not given is a pointer, which 16 divides."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
     signature, constants, attributes = {}, {}, {}
     for place, parameter in enumerate(kernel.params):
         name = parameter.name
         if name not in given:
-            kind = "i32" if name == "counts" else "u8" if name == "chosen" and shape.pool > 1 else "fp32"
+            kind = "i32" if name == "counts" else "u8" if name == "chosen" and pool > 1 else "fp32"
             signature[name], attributes[place,] = f"*{kind}", [["tt.divisibility", 16]]
         elif parameter.is_constexpr or given[name] == 1:
             signature[name], constants[place,] = "constexpr", given[name]
@@ -48,7 +65,7 @@ def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool
             if given[name] % 16 == 0:
                 attributes[place,] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
-    options = {"num_warps": warps, "num_stages": max(1, stages)}
+    options = {"num_warps": warps, "num_stages": max(1, abs(stages))}
     made: str = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
     return made
 
@@ -94,3 +111,41 @@ def test_no_kernel_has_two_numbers_in_a_register(monkeypatch: pytest.MonkeyPatch
     made = assembly(DILATED, (64, 16, 16, 2, 0), "tf32x3", back=True, relu=True)
     assert "mma.sync" in made
     assert "16x2" not in made
+
+
+LAST = Shape(32, 10, 10, 64, 8, 8, (3, 3), (1, 1), (0, 0), (1, 1), 1)
+FEW = Shape(16, 26, 26, 16, 24, 24, (3, 3), (1, 1), (0, 0), (1, 1), 1)
+
+
+@pytest.mark.parametrize(("stages", "bytes_of_a_load"), [(3, 16), (-3, 8)], ids=["past the first cache", "through it"])
+@pytest.mark.parametrize(
+    ("shape", "tiles"),
+    [(LAST, (64, 64, 32, 4, 1, 2)), (FEW, (128, 64, 32, 4, 2, 2))],
+    ids=["two positions", "four positions"],
+)
+def test_a_way_back_loads_many_numbers_at_once(
+    shape: Shape,
+    tiles: tuple[int, ...],
+    stages: int,
+    bytes_of_a_load: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Where the compiler does not see that numbers lie together it loads them one by one, four times as many instructions."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = by_blocks(shape, (*tiles[:4], stages, *tiles[4:]))
+    loads = re.findall(r"cp\.async\.(c[ag])\.shared\.global \[[^]]*\], \[[^]]*\], 0x(\w+)", made)
+    assert {(int(size, 16)) for _, size in loads} == {16, bytes_of_a_load}
+    assert {way for way, size in loads if int(size, 16) == bytes_of_a_load} == {"cg" if bytes_of_a_load == 16 else "ca"}
+    assert "wgmma" in made
+    assert "16x2" not in made
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
+def test_a_product_of_many_channels_loads_many_numbers_at_once(
+    back: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = assembly(LAST, (128, 32, 32, 4, 2), "tf32", back=back)
+    loads = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], 0x(\w+)", made)
+    assert {int(size, 16) for size in loads} == {16}

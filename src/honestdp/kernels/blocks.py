@@ -30,26 +30,72 @@ def _larger(one, first, other, second):
 
 
 @triton.jit
+def _visible(top, left, inside, H: tl.constexpr, W: tl.constexpr, HIGH: tl.constexpr, SPAN: tl.constexpr):
+    """Which places of the patches lie in the input: one bit for each, row by row, so that a load asks one bit alone."""
+    rows, columns = tl.zeros_like(top), tl.zeros_like(left)
+    for down in tl.static_range(HIGH):
+        rows += tl.where((top + down >= 0) & (top + down < H), 1 << (down * SPAN), 0)
+    for right in tl.static_range(SPAN):
+        columns += tl.where((left + right >= 0) & (left + right < W), 1 << right, 0)
+    return tl.where(inside, rows * columns, 0)
+
+
+@triton.jit
 def _patch(
-    start, top, left, inside, first, x_c, x_h, x_w, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    SPAN: tl.constexpr, EDGES: tl.constexpr, BLOCK_K: tl.constexpr,
+    base, start, visible, first, close, x_c, x_h, x_w, C: tl.constexpr, SPAN: tl.constexpr, EDGES: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """What the blocks see of channels through the places of their patch, from number `first` of it on."""
     if C % BLOCK_K == 0:
-        down, right = (first // C) // SPAN, (first // C) % SPAN
-        seen = inside
+        place = first // C
+        c = ((first // BLOCK_K) % (C // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K) + close
+        beside = (place // SPAN) * x_h + (place % SPAN) * x_w + c * x_c
+        seen = visible
         if EDGES:
-            seen = seen & (top + down >= 0) & (top + down < H) & (left + right >= 0) & (left + right < W)
-        c = first % C + tl.arange(0, BLOCK_K)
-        return tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen[:, None], other=0.0)
+            seen = ((visible >> place) & 1) != 0
+        return tl.load(base + (start[:, None] + beside[None, :]), mask=seen[:, None], other=0.0)
     else:
         k = first + tl.arange(0, BLOCK_K)
-        downs, rights, cs = (k // C) // SPAN, (k // C) % SPAN, k % C
-        every = inside[:, None]
+        places = k // C
+        besides = (places // SPAN) * x_h + (places % SPAN) * x_w + (k % C + close) * x_c
+        every = visible[:, None]
         if EDGES:
-            y, z = top[:, None] + downs[None, :], left[:, None] + rights[None, :]
-            every = every & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-        return tl.load(start[:, None] + (downs * x_h + rights * x_w + cs * x_c)[None, :], mask=every, other=0.0)
+            every = ((visible[:, None] >> places[None, :]) & 1) != 0
+        return tl.load(base + (start[:, None] + besides[None, :]), mask=every, other=0.0)
+
+
+@triton.jit
+def _put(
+    acc, out, before, run, lot, m, first, b_n, b_c, b_h, b_w, COLUMNS: tl.constexpr, settings: tl.constexpr
+):  # fmt: skip
+    """The columns of a product `[m, COLUMNS]` from `first` on, behind the ReLU that gave `before`, to their places."""
+    R: tl.constexpr = settings[0]
+    OH: tl.constexpr = settings[1]
+    OW: tl.constexpr = settings[2]
+    HIGH: tl.constexpr = settings[3]
+    WIDE: tl.constexpr = settings[4]
+    DOWN: tl.constexpr = settings[5]
+    RIGHT: tl.constexpr = settings[6]
+    n = first + tl.arange(0, COLUMNS)
+    r, down, right = n % R, n // (RIGHT * R), (n // R) % RIGHT
+    hidden = nought(lot)
+    m += tl.minimum(lot, 0) * 4  # found once more: else registers hold where to put what is made while it is made
+    earliest = tl.program_id(0) * acc.shape[0] // (HIGH * WIDE)
+    example, block = m // (HIGH * WIDE), m % (HIGH * WIDE) + hidden
+    row, column = (block // WIDE) * DOWN, (block % WIDE + hidden) * RIGHT
+    wanted = (example < lot)[:, None] & (n < DOWN * RIGHT * R)[None, :]
+    if OH % DOWN > 0:
+        wanted = wanted & (row[:, None] < OH - down[None, :])
+    if OW % RIGHT > 0:
+        wanted = wanted & (column[:, None] < OW - right[None, :])
+    if settings[7]:  # what the activation before has put to zero sends nothing back
+        corner = (example - earliest) * b_n + row * b_h + column * b_w
+        was = corner[:, None] + (down * b_h + right * b_w + r * b_c)[None, :]
+        values = tl.load(before + (run * lot + earliest) * b_n + was, mask=wanted, other=1.0)
+        acc = tl.where(values <= 0, 0.0, acc)
+    at = ((example - earliest) * (OH * OW) + row * OW + column) * R
+    put = at[:, None] + ((down * OW + right) * R + r)[None, :]
+    tl.store(out + (run * lot + earliest) * (OH * OW * R) + put, acc, mask=wanted)
 
 
 @triton.jit(do_not_specialize=["lot"])
@@ -58,7 +104,7 @@ def _blocks(
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr,
     RELU: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
-    AHEAD: tl.constexpr, COUNTED: tl.constexpr,
+    AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     HIGH: tl.constexpr = OH // 2 if POOL == 2 else (OH + DOWN - 1) // DOWN
@@ -70,29 +116,37 @@ def _blocks(
     N: tl.constexpr = DOWN * RIGHT * R
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.arange(0, N)
-    r, part = n % R, n // R
+    r = n % R
     hidden = nought(lot)
     example, block = m // (HIGH * WIDE), m % (HIGH * WIDE) + hidden
     row, column = (block // WIDE) * DOWN, (block % WIDE + hidden) * RIGHT
     inside = example < lot
     top, left = row - PH, column - PW
-    start = x + (run * lot + example) * x_n + top * x_h + left * x_w
+    visible = inside
+    if EDGES:
+        visible = _visible(top, left, inside, H, W, DOWN + 2, SPAN)
+    # Examples of this program from its first on: offsets of half the length, and half as many registers.
+    earliest = tl.program_id(0) * BLOCK_M // (HIGH * WIDE)
+    base, start = x + (run * lot + earliest) * x_n, (example - earliest) * x_n + top * x_h + left * x_w
     weights = weight + run * K * N + n[None, :] * K
     acc = tl.zeros([BLOCK_M, N], tl.float32)
-    if tl.program_id(0) * BLOCK_M // (HIGH * WIDE) < (tl.load(counts + run) if COUNTED else lot):
+    close = hidden
+    if CLOSE:  # loads ahead of a product that may be of 16 bytes pass by the first cache: 2 numbers are 8
+        close = tl.minimum(lot, 0) * 2
+    if earliest < (tl.load(counts + run) if COUNTED else lot):
         if AHEAD:  # read through the first cache, one product ahead
-            values = _patch(start, top, left, inside, 0, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K)
+            values = _patch(base, start, visible, 0, close, x_c, x_h, x_w, C, SPAN, EDGES, BLOCK_K)
             for first in tl.static_range(0, K, BLOCK_K):
                 matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
                 now = values
                 if first + BLOCK_K < K:
                     values = _patch(
-                        start, top, left, inside, first + BLOCK_K, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K
+                        base, start, visible, first + BLOCK_K, close, x_c, x_h, x_w, C, SPAN, EDGES, BLOCK_K
                     )
                 acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
         else:
             for first in range(0, K, BLOCK_K):
-                values = _patch(start, top, left, inside, first + hidden, x_c, x_h, x_w, C, H, W, SPAN, EDGES, BLOCK_K)
+                values = _patch(base, start, visible, first + hidden, close, x_c, x_h, x_w, C, SPAN, EDGES, BLOCK_K)
                 matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if BIAS:
@@ -107,18 +161,16 @@ def _blocks(
         tl.store(out + at, largest, mask=inside[:, None])
         tl.store(chosen + at, which.to(tl.uint8), mask=inside[:, None])
     else:
-        down, right = part // RIGHT, part % RIGHT
-        wanted = inside[:, None] & (n < N)[None, :]
-        if OH % DOWN > 0:
-            wanted = wanted & (row[:, None] < OH - down[None, :])
-        if OW % RIGHT > 0:
-            wanted = wanted & (column[:, None] < OW - right[None, :])
-        if MASKED:  # what the activation before has put to zero sends nothing back
-            corner = before + (run * lot + example) * b_n + row * b_h + column * b_w
-            was = corner[:, None] + (down * b_h + right * b_w + r * b_c)[None, :]
-            acc = tl.where(tl.load(was, mask=wanted, other=1.0) <= 0, 0.0, acc)
-        at = ((run * lot + example) * (OH * OW) + row * OW + column) * R
-        tl.store(out + at[:, None] + ((down * OW + right) * R + r)[None, :], acc, mask=wanted)
+        HALF: tl.constexpr = DOWN * RIGHT * R // 2
+        settings: tl.constexpr = (R, OH, OW, HIGH, WIDE, DOWN, RIGHT, MASKED)
+        if (
+            DOWN * RIGHT > 1
+        ):  # the halves of the blocks: both, with what was before them, take more registers than there are
+            one, other = tl.split(tl.permute(tl.reshape(acc, [BLOCK_M, 2, HALF]), (0, 2, 1)))
+            _put(one, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, HALF, settings)
+            _put(other, out, before, run, lot, m, HALF, b_n, b_c, b_h, b_w, HALF, settings)
+        else:
+            _put(acc, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, R, settings)
 
 
 def takes(shape: Shape, tiles: tuple[int, ...], *, back: bool) -> bool:
@@ -132,9 +184,12 @@ def takes(shape: Shape, tiles: tuple[int, ...], *, back: bool) -> bool:
     read, made = (shape.rows, shape.channels) if back else (shape.channels, shape.rows)
     plain = shape.kernel == (3, 3) and shape.stride == shape.dilation == (1, 1) and max(shape.padding) <= 2
     pools = shape.pool == 1 or (shape.pool == 2 and (down, right) == (2, 2) and not back)
-    return (
-        plain and pools and made * down * right == n and n & (n - 1) == 0 and ((down + 2) * (right + 2) * read) % k == 0
-    )
+    places = (down + 2) * (right + 2)  # of each a bit
+    fills = made * down * right == n and n & (n - 1) == 0 and (places * read) % k == 0
+    return plain and pools and fills and places <= _MOST_PLACES
+
+
+_MOST_PLACES = 30
 
 
 def _matrix(weight: Tensor, down: int, right: int) -> Tensor:
@@ -151,6 +206,9 @@ _MOST_WRITTEN_OUT = 16
 """Products that are written out one after the other: more take the compiler long."""
 
 
+_FAR = 1 << 31
+
+
 def product(
     x: Tensor,
     weight: Tensor,
@@ -165,12 +223,15 @@ def product(
 ) -> tuple[Tensor, Tensor | None]:
     """As `forward`, or with `back` as `back`, of honestdp.kernels.convolution: x is then the gradient of the output.
 
-    tiles: blocks, columns, numbers of a patch, warps, stages of loads (0: one product ahead), height and width of a block.
+    tiles: blocks, columns, numbers of a patch, warps, stages of loads (0: one product ahead; below 0: as many, through the
+    first cache), height and width of a block.
     before: what came out of the ReLU before, for `back`.
     """
     m, _, k, warps, stages, down, right = tiles
     if precision() == "tf32x3":  # as launched_tiles of honestdp.kernels.tiles has it
         m, warps = 64, 2
+    if max(x.stride(0), 0 if before is None else before.stride(0)) * m >= _FAR:  # a program's offsets have 32 bits
+        x, before = x.contiguous(), None if before is None else before.contiguous()
     runs, lot = len(weight), len(x) // len(weight)
     if back:
         packed = weight.flip(3, 4).permute(0, 2, 3, 4, 1)
@@ -191,7 +252,7 @@ def product(
         out.view(torch.int32) if counts is None else counts, lot, *x.stride(),
         *((0, 0, 0, 0) if before is None else before.stride()), *sizes, *padding, down, right, pool, BIAS=bias is not None,
         RELU=relu, MASKED=before is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_K=k,
-        AHEAD=stages == 0 and numbers <= _MOST_WRITTEN_OUT, COUNTED=counts is not None, num_warps=warps,
-        num_stages=max(1, stages),
+        AHEAD=stages == 0 and numbers <= _MOST_WRITTEN_OUT, CLOSE=stages < 0, COUNTED=counts is not None,
+        num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)

@@ -47,7 +47,7 @@ def _forward(
     KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
-    COUNTED: tl.constexpr, FIRST: tl.constexpr,
+    CLOSE: tl.constexpr, COUNTED: tl.constexpr, FIRST: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     PARTS: tl.constexpr = POOL * POOL
@@ -80,10 +80,13 @@ def _forward(
                     values = _window(start, top, left, inside, tap, beyond, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
                 acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
         else:
+            close = hidden
+            if CLOSE:  # as in honestdp.kernels.blocks
+                close = tl.minimum(lot, 0) * 2
             for first in range(0, K, BLOCK_K):
                 k = first + tl.arange(0, BLOCK_K)
-                if C % BLOCK_K == 0:
-                    c = first % C + tl.arange(0, BLOCK_K)
+                if C % BLOCK_K == 0:  # written such that the compiler sees loads of 16 bytes: of first % C it does not
+                    c = ((first // BLOCK_K) % (C // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K) + close
                     tap = (first + hidden) // C
                     values = _window(start, top, left, inside, tap, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
                 else:
@@ -188,9 +191,10 @@ def _back(
             for first in range(0, K, BLOCK_K):
                 k = first + tl.arange(0, BLOCK_K)
                 if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
+                    o = ((first // BLOCK_K) % (R // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K)
                     values = _received(
-                        start, picks, row, column, inside[:, None], (first + hidden) // R,
-                        (first % R + tl.arange(0, BLOCK_K))[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
+                        start, picks, row, column, inside[:, None], (first + hidden) // R, o[None, :], g_c, g_h, g_w,
+                        R, OH, OW, KW, SH, SW, DH, DW, POOL,
                     )  # fmt: skip
                 else:
                     values = _received(
@@ -245,8 +249,8 @@ def forward(
         x, packed, packed if bias is None else bias.contiguous(), out, out.view(torch.uint8) if chosen is None else chosen,
         out.view(torch.int32) if counts is None else counts, examples // runs, *x.stride(), *settings(shape),
         BIAS=bias is not None, RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
-        AHEAD=_ahead(stages, shape.channels, k, shape), COUNTED=counts is not None, FIRST=first,
-        num_warps=warps, num_stages=max(1, stages),
+        AHEAD=_ahead(stages, shape.channels, k, shape), CLOSE=stages < 0, COUNTED=counts is not None, FIRST=first,
+        num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip
     return out if first else out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
 
@@ -280,6 +284,6 @@ def back(
         out.view(torch.int32) if counts is None else counts, examples // runs, *grad.stride(),
         *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape), RELU=x is not None, PRECISION=precision(),
         BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape), COUNTED=counts is not None,
-        num_warps=warps, num_stages=max(1, stages),
+        num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)

@@ -86,7 +86,7 @@ def _measured(what: str, shape: Shape) -> Tiles | None:
 
 def product_tiles(shape: Shape, *, back: bool) -> Tiles:
     """The tiles of `forward` and `back`: positions, rows, columns, warps, and stages of loads; 0 of these where loads go through
-    the first cache, one product ahead.
+    the first cache, one product ahead, and below 0 where so many do (`forward`).
     """
     known = _measured("back" if back else "forward", shape)
     if known is not None:
