@@ -29,6 +29,7 @@ from honestdp_papers.galli2024.setting import (
     MNIST,
     ONLINE,
     QUANTILE,
+    STANDARDISED,
     STANDIN,
     THRESHOLD,
     UNSTRIDED,
@@ -48,6 +49,16 @@ def test_a_network_has_exactly_the_printed_number_of_weights_and_the_right_outpu
     assert sum(weights.numel() for weights in network.parameters()) == task.weights
     x = torch.zeros(2, 1, 28, 28) if task.image else torch.zeros(2, 750)
     assert network(x).shape == (x.shape if task.error else (2, 4 if task.name.startswith("ag") else 10))
+
+
+def test_standardised_pixels_are_the_only_thing_that_differs_and_a_part_says_so() -> None:
+    x = np.array([[0] * 784, [255] * 784], np.uint8)
+    found = [setting._pair(task, x, np.array([3, 4]))[0] for task in (MNIST, STANDARDISED)]
+    assert found[0].flatten()[[0, -1]].tolist() == [0.0, 1.0]
+    assert found[1].flatten()[[0, -1]].tolist() == pytest.approx([-0.1307 / 0.3081, (1 - 0.1307) / 0.3081])
+    plain, other = (training.method_parts(task, ONLINE, 7, False)[0].identity for task in (MNIST, STANDARDISED))
+    assert other.pop("pixels") == (0.1307, 0.3081)
+    assert {key for key in plain if plain[key] != other[key]} == {"seed"}
 
 
 def test_weights_steps_and_looks_are_those_of_table_1() -> None:

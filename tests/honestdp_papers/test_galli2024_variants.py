@@ -74,8 +74,8 @@ def test_an_ablation_that_is_better_than_the_printed_rule_turns_its_verdict() ->
     printed = {"right": np.full((5, 28, 24), 9500, np.uint16), "tests": np.array(10000)}
     others = lines(steady, steady) | {"mnist/k7/seeds0-4/Online": printed}
     found = ablations.ablations(made("ablations", level) | others, False)
-    # Neither FixedThreshold with momentum nor AdamWOSM nor the clamp is trained.
-    assert [claim.verdict for claim in found.claims] == [HOLDS] * 6 + [UNTOLD] * 3
+    # Not trained: FixedThreshold with momentum, standardised pixels, AdamWOSM, the clamp.
+    assert [claim.verdict for claim in found.claims] == [HOLDS] * 6 + [UNTOLD] * 4
     level |= {(variants.MOMENTUM, epsilon): 97.0 for epsilon in (3.0, 9.0)}
     found = ablations.ablations(made("ablations", level, seeds=3) | others, False)
     assert by_claim(found, variants.MOMENTUM) == [FAILS]
@@ -98,6 +98,12 @@ def test_momentum_is_judged_by_whether_what_is_printed_is_best_with_it() -> None
     found = ablations.ablations(parts | heavy | wosm, False)
     assert by_claim(found, "With a momentum of 0.9 the printed") == [HOLDS, HOLDS]  # all of FixedThreshold's are alike
     assert by_claim(found, "equal at epsilon 3") == [HOLDS]
+    assert by_claim(found, "With standardised pixels") == [UNTOLD]
+    wider = np.full((5, 28, 24), 9000, np.uint16)
+    wider[:, [3, 11, 18, 25]] = 9500  # as printed
+    name = "mnist-standardised/k7/seeds0-4/Online"
+    found = ablations.ablations({name: {"right": wider, "tests": np.array(10000)}}, False)
+    assert by_claim(found, "With standardised pixels") == [HOLDS]
     for kept in parts.values():
         kept["right"][:, [6, 13]] += 800
     found = ablations.ablations(parts | heavy | wosm, False)

@@ -8,7 +8,7 @@ from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.galli2024.comparing import UNTRAINED
 from honestdp_papers.galli2024.figures import LEVEL, constant_error
 from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, lead, scores_of, shown, told, unit
-from honestdp_papers.galli2024.scale import as_in_figure3, with_momentum
+from honestdp_papers.galli2024.scale import as_in_figure3, printed_is_best
 from honestdp_papers.galli2024.setting import (
     FASHION,
     METHODS,
@@ -16,8 +16,10 @@ from honestdp_papers.galli2024.setting import (
     ONLINE,
     QUANTILE,
     SEEDS,
+    STANDARDISED,
     UNSTRIDED,
     WOSM,
+    Task,
     sized,
     tasks,
 )
@@ -52,11 +54,7 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
         tops = [own.top(reading) for reading in (BEST, LAST)]
         rows.append([f"{epsilon:g}", name, *(shown(top, MNIST, own.seeds) for top in tops), str(own.seeds)])
     tables = [Table("MNIST: accuracy at the best step size, %", ["epsilon", "Online", BEST, LAST, "seeds"], rows)]
-    if not quick:
-        heavy = momentous(parts, quick)
-        wosm = {epsilon: scores_of(parts, MNIST, WOSM, width(quick), epsilon, quick) for epsilon in MNIST.epsilons}
-        claims += with_momentum(heavy, width(quick))
-        claims.append(as_in_figure3(heavy[ONLINE], {epsilon: one for epsilon, one in wosm.items() if one is not None}))
+    claims += [] if quick else _other_settings(parts)
     claims += _clamped(parts, quick)
     second = _second_try(parts, quick)
     tables += [second] if second.rows else []
@@ -85,6 +83,22 @@ def _needed(found: dict[tuple[str, float], Scores], name: str, quick: bool) -> C
         else UNTRAINED,
         kind=OURS,
     )
+
+
+def _other_settings(parts: Finished) -> list[Claim]:
+    """Whether momentum or pixels of another scale make the printed step sizes the best ones."""
+    k, heavy = width(False), momentous(parts, False)
+    grids = {(task, method): _grids(parts, task, method, k) for task, method in ((STANDARDISED, ONLINE), (MNIST, WOSM))}
+    return [
+        *(printed_is_best("With a momentum of 0.9", method, found, k) for method, found in heavy.items()),
+        printed_is_best("With standardised pixels", ONLINE, grids[STANDARDISED, ONLINE], k),
+        as_in_figure3(heavy[ONLINE], grids[MNIST, WOSM]),
+    ]
+
+
+def _grids(parts: Finished, task: Task, method: str, k: int) -> dict[float, Scores]:
+    each = {epsilon: scores_of(parts, task, method, k, epsilon, False) for epsilon in task.epsilons}
+    return {epsilon: scores for epsilon, scores in each.items() if scores is not None}
 
 
 def _clamped(parts: Finished, quick: bool) -> list[Claim]:

@@ -40,7 +40,7 @@ def noise_of(task: Task, epsilon: float, runs: int, quick: bool) -> float:
 
 
 def _key(task: Task, epsilon: float, runs: int) -> str:
-    return f"{task.name.removesuffix('-standin').removesuffix('-unstrided')}/{epsilon:g}/{runs}"
+    return f"{task.name.removesuffix('-standin').removesuffix('-unstrided').removesuffix('-standardised')}/{epsilon:g}/{runs}"
 
 
 def calibrated(task: Task, epsilon: float, runs: int) -> float:

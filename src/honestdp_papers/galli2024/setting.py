@@ -98,7 +98,8 @@ class Task:
 
     weights: the printed size of the network. flops: of a record's forward and backward pass. image: inputs are 28x28 images.
     error: what is measured is a mean squared error, and less is better; otherwise the accuracy in per cent. price, look: seconds
-    of a run's step and of its look at the test set on a large GPU, roughly.
+    of a run's step and of its look at the test set on a large GPU, roughly. pixels: what is taken off them, and what they are
+    divided by.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Task:
     image: bool = True
     error: bool = False
     accounted: tuple[int, float] = (0, 0)
+    pixels: tuple[float, float] = (0.0, 1.0)
 
     def run(self, noise: float) -> Run:
         return Run(records=self.records, lot=self.lot, steps=self.steps, noise=noise)
@@ -159,6 +161,8 @@ MNIST = Task(
     3.9e-4,
     1.5e-3,
 )
+STANDARDISED = replace(MNIST, name="mnist-standardised", title="MNIST (standardised)", pixels=(0.1307, 0.3081))
+"""With the mean and deviation of MNIST's pixels that many programs bring along: it may be the paper's."""
 FASHION = Task(
     "fashion",
     "Fashion-MNIST",
@@ -286,5 +290,5 @@ def records_of(task: Task) -> Records:
 def _pair(task: Task, x: Array, y: Array) -> tuple[Tensor, Tensor]:
     inputs = torch.from_numpy(x.astype(np.float32) / 255 if x.dtype == np.uint8 else x)
     if task.image:
-        inputs = inputs.reshape(len(x), 1, 28, 28)
+        inputs = (inputs.reshape(len(x), 1, 28, 28) - task.pixels[0]) / task.pixels[1]
     return inputs, inputs if task.error else torch.from_numpy(y[: len(x)].astype(np.int64))

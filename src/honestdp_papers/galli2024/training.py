@@ -32,6 +32,7 @@ from honestdp_papers.galli2024.noise import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     EVERY,
     METHODS,
+    MNIST,
     NODP,
     NODP_ADAM,
     ONLINE,
@@ -188,6 +189,9 @@ def grid_part(name: str, grid: Grid, *, optional: bool = False) -> Part:
         "every": EVERY,
         "seed": seed,
     }
+
+    if task.pixels != MNIST.pixels:
+        identity["pixels"] = task.pixels
 
     def work(device: str, tell: Tell) -> Arrays:
         return with_room(lambda most: trained(grid, seed, device, tell, most), together(task, placed(device)))

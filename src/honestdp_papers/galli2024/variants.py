@@ -21,6 +21,7 @@ from honestdp_papers.galli2024.setting import (
     PACE,
     PRINTED_K,
     QUANTILE,
+    STANDARDISED,
     THRESHOLD,
     UNSTRIDED,
     WOSM,
@@ -195,7 +196,7 @@ def parts_ablations(quick: bool) -> list[Part]:
     found = [*kind_parts("ablations", (MNIST,), quick), *clamped_parts(quick), *parts_updates(quick)]
     found += [part for name in (ONLINE, WOSM) for part in method_parts(MNIST, name, width(quick), quick)]
     if not quick:
-        found += kind_parts("heavy", (MNIST,), quick)[:1]
+        found += [*kind_parts("heavy", (MNIST,), quick)[:1], *method_parts(STANDARDISED, ONLINE, PRINTED_K, quick)]
         second = [part for name in (ONLINE, QUANTILE) for part in method_parts(UNSTRIDED, name, PRINTED_K, quick)]
         found += [Part(**{**vars(part), "optional": True}) for part in second if "/seed0/" in part.name]
     return found
