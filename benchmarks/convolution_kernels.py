@@ -109,12 +109,7 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
 
     share: of the cases, in each precision one, every `of`-th.
     """
-    from honestdp.kernels import convolution, normalisation
-    from honestdp.kernels.agreement import disagreements
-
-    off: list[str] = []
-    for kind, module in (("normalisation", normalisation), ("convolution", convolution)):
-        off += [f"as the engine tries them: {each}" for each in ([] if share else disagreements(kind, module, device))]
+    off = [] if share else _as_the_engine_tries_them(device)
     # The interpreter has one precision.
     precisions = (("highest", 1e-5), ("high", 5e-3))[: 1 if device.type == "cpu" else 2]
     for name, (precision, tolerance) in list(itertools.product(CASES, precisions))[share::of]:
@@ -127,6 +122,16 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
             torch.set_float32_matmul_precision("highest")
     assert not off, "\n".join([f"{len(off)} are off", *off])
     return "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; GroupNorm"
+
+
+def _as_the_engine_tries_them(device: torch.device) -> list[str]:
+    """A small convolution, and all of GroupNorm."""
+    from honestdp.kernels import convolution, normalisation
+    from honestdp.kernels.agreement import disagreements
+    from honestdp.kernels.tried import Tried
+
+    found = [] if Tried(convolution).works(device) else ["a small convolution"]
+    return [f"as the engine tries them: {each}" for each in found + disagreements(normalisation, device)]
 
 
 def _compare(

@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from honestdp import kernels
+from honestdp.gradients import Prepared
 from honestdp.gradients.layers import implicit
 from honestdp.gradients.precision import products
+from honestdp.kernels import tried
 from honestdp.kernels.agreement import disagreements
 from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
 from honestdp.kernels.tried import Tried
 
+from ..gradients.plain_autograd import assert_agrees, drawn
 from . import plain_convolution, plain_normalisation
 
 CHECK = Path(__file__).resolve().parents[2] / "benchmarks" / "convolution_kernels.py"
@@ -52,52 +57,73 @@ def _off(right: Callable[..., Any], which: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["the first", "the second", "the third"])
-@pytest.mark.parametrize("module", [plain_convolution, plain_normalisation], ids=["convolutions", "norms"])
-def test_kernels_are_used_only_where_they_give_what_torch_gives(module: ModuleType, which: int) -> None:
-    """Also where what a kernel gives beside is wrong: gradients that are kept, the sum for a bias, a gain or a shift."""
-    norms = module is plain_normalisation
-    kind = "normalisation" if norms else "convolution"
-    names = ("takes", "forward", "back") if norms else NAMES
-    right = {name: getattr(module, name) for name in names}
+def test_kernels_of_norms_are_used_only_where_they_give_what_torch_gives(
+    which: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where what a kernel gives beside is wrong: the statistics, the gradients of gain and shift."""
+    right = {name: getattr(plain_normalisation, name) for name in ("takes", "forward", "back")}
     device = torch.device("cpu")
-    assert disagreements(kind, SimpleNamespace(**right), device) == []
-    for name in names:
-        wrong = disagreements(kind, SimpleNamespace(**right | {name: _off(right[name], which)}), device)
-        harmless = (name, which) == ("forward", 1) and not norms  # which positions: no number that could be scaled
-        single = name in ("back", "unpool", "channels_last") and not norms  # one tensor, and no second
-        parts = 3 if norms else 1 if single else 2
-        assert bool(wrong) == (single or (which < parts and not harmless and name != "takes"))
+    assert disagreements(SimpleNamespace(**right), device) == []
+    monkeypatch.setattr(kernels, "on", lambda device: plain_convolution)
+    for name in ("forward", "back"):
+        wrong = SimpleNamespace(**right | {name: _off(right[name], which)})
+        assert disagreements(wrong, device)
+        monkeypatch.setitem(sys.modules, "honestdp.kernels.normalisation", wrong)
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="honestdp.kernels"):
+            assert kernels.normalisations.__wrapped__(device) is None
+        assert "NOT used on cpu" in caplog.text
 
 
-def test_kernels_that_are_off_are_named_in_a_warning_with_how_far(
+def test_kernels_that_do_not_work_at_all_are_not_used_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = SimpleNamespace(**{name: getattr(plain_convolution, name) for name in NAMES})
-    wrong.back = _off(plain_convolution.back, 0)
-    monkeypatch.setattr(kernels, "on", lambda device: wrong)
-    monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", wrong)
-    with caplog.at_level("WARNING", logger="honestdp.kernels"):
-        assert kernels.convolutions.__wrapped__(torch.device("cpu")) is None
-    (said,) = caplog.messages
-    assert "NOT used on cpu" in said
-    for part in ("back by 1.0e-01 (highest)", "back by 1.0e-01 (high)", "back with ReLU by 1.0e-01"):
-        assert part in said
-    assert "forward" not in said
+    def broken(*args: object, **how: object) -> object:
+        raise RuntimeError("no such instruction")
 
-
-def test_kernels_are_tried_with_the_digits_that_steps_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product that is wrong in TensorFloat-32 alone, which no trial uses and every step does."""
-    made = SimpleNamespace(**{name: getattr(plain_convolution, name) for name in NAMES})
-
-    def back(*args: object, **kwargs: object) -> torch.Tensor:
-        scale = 1 if torch.get_float32_matmul_precision() == "highest" else 0.9
-        return scale * plain_convolution.back(*args, **kwargs)  # type: ignore[arg-type]
-
-    made.back = back
-    wrong = disagreements("convolution", made, torch.device("cpu"))
-    assert wrong
-    assert all(line.endswith("(high)") for line in wrong)
+    monkeypatch.setattr(kernels, "on", lambda device: plain_convolution)
+    for forward, part in (
+        (plain_convolution.forward, ""),
+        (broken, "does not run"),
+        (_off(plain_convolution.forward, 0), "off from"),
+    ):
+        monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", _one_of_all(forward=forward))
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="honestdp.kernels"):
+            found = kernels.convolutions.__wrapped__(torch.device("cpu"))
+        assert (found is None) == bool(part) == bool(caplog.messages)
+        if part:
+            assert part in caplog.messages[0]
+            assert "NOT used on cpu" in caplog.messages[1]
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.fixture
+def shortened() -> Iterator[None]:
+    """As in a step on a GPU."""
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("shortened")
+def test_kernels_are_tried_with_the_digits_that_steps_have(caplog: pytest.LogCaptureFixture) -> None:
+    """A product that is wrong in TensorFloat-32 alone, which no trial uses and every step does."""
+
+    def back(*args: Any, **how: Any) -> torch.Tensor:
+        return (1 if torch.get_float32_matmul_precision() == "highest" else 0.9) * plain_convolution.back(*args, **how)
+
+    way = Tried(_one_of_all(back=back))
+    torch.set_float32_matmul_precision("highest")
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        right = _asked(way, POOLED)
+        assert not caplog.messages
+        torch.set_float32_matmul_precision("high")
+        found = _asked(way, POOLED)
+    assert len(caplog.messages) == 2
+    assert all(message.startswith("back of ") and "(high)" in message for message in caplog.messages)
+    for one, other in zip(found, right, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 DILATED = kernels.Shape(3, 7, 7, 4, 4, 4, (3, 3), (2, 2), (2, 2), (2, 2))
@@ -130,7 +156,7 @@ def _asked(way: Any, shape: kernels.Shape) -> list[torch.Tensor]:
 def test_a_kernel_that_is_off_at_a_shape_is_not_used_there(
     name: str | None, shape: kernels.Shape, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where it is right at the shape that was tried first: a compiler makes another kernel of every shape."""
+    """Also where it is right at another: a compiler makes another kernel of every shape."""
     made = SimpleNamespace(**{each: getattr(plain_convolution, each) for each in NAMES})
     if name is not None:
         right = getattr(made, name)
@@ -145,7 +171,6 @@ def test_a_kernel_that_is_off_at_a_shape_is_not_used_there(
             return (spoilt, *parts[1:]) if isinstance(found, tuple) else spoilt
 
         setattr(made, name, wrong)
-    assert disagreements("convolution", made, torch.device("cpu")) == [] or name == "channels_last"
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
         found = _asked(Tried(made), shape)
     asked = name is not None and (name != "unpool" or shape is POOLED)
@@ -247,20 +272,23 @@ def test_a_kernel_that_does_not_compile_at_a_shape_is_stood_in_for(caplog: pytes
 
 
 def test_a_kernel_that_could_not_be_tried_is_not_used_and_is_tried_when_it_can_be(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """That a graph is captured without it is said, once."""
     used: list[bool] = []
 
     def back(*args: Any, **how: Any) -> Any:
         used.append(True)
         return plain_convolution.back(*args, **how)
 
-    tried, x, weight = Tried(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
+    way, x, weight = Tried(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
     monkeypatch.setattr("honestdp.kernels.tried._waits", lambda device: False)
-    tried.back(x, None, weight, DILATED)
+    for _ in range(2):
+        way.back(x, None, weight, DILATED)
     assert not used
+    assert ["back of" in said and "not tried before a graph was captured" in said for said in caplog.messages] == [True]
     monkeypatch.setattr("honestdp.kernels.tried._waits", lambda device: True)
-    tried.back(x, None, weight, DILATED)
+    way.back(x, None, weight, DILATED)
     assert len(used) == 3  # of made-up numbers twice
 
 
@@ -272,7 +300,107 @@ def test_a_kernel_is_tried_anew_where_numbers_begin_beside_a_line_of_memory() ->
         starts.append(grad.data_ptr() % 16)
         return plain_convolution.channels_last(grad, after, **how)
 
-    tried, room = Tried(_one_of_all(channels_last=channels_last)), torch.ones(41)
+    way, room = Tried(_one_of_all(channels_last=channels_last)), torch.ones(41)
     for first in (0, 1, 0):
-        tried.channels_last(room[first : first + 40].view(2, 5, 2, 2), None)
+        way.channels_last(room[first : first + 40].view(2, 5, 2, 2), None)
     assert starts == [0, 0, 0, 4, 4, 4, 0]  # of made-up numbers twice
+
+
+def _behind(counts: torch.Tensor, lot: int) -> torch.Tensor:
+    return (torch.arange(lot) >= counts[:, None]).flatten()
+
+
+def test_a_kernel_that_miscounts_its_members_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """One that leaves out the last member of a run. What is behind the last may be anything."""
+
+    def forward(*args: Any, counts: torch.Tensor, **how: Any) -> Any:
+        out, chosen = plain_convolution.forward(*args, **how)
+        out[_behind(counts - early, len(out) // len(counts))] = torch.nan
+        return out, chosen
+
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        early = 0
+        _asked(Tried(_one_of_all(forward=forward)), DILATED)
+        assert not caplog.messages
+        early = 1
+        _asked(Tried(_one_of_all(forward=forward)), DILATED)
+    (said,) = caplog.messages
+    assert said.startswith("forward of ")
+
+
+def test_what_lies_otherwise_is_tried_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """A kernel for pointers that 16 does not divide, and one for a stride of 0, are others: each is off here by itself."""
+    shape, draws = DILATED._replace(kernel=(3, 3)), torch.Generator().manual_seed(1)
+    weight, whole = torch.randn(1, 4, 3, 3, 3, generator=draws), torch.randn(1 + 2 * 147, generator=draws)
+    lying = {
+        "as usual": whole[:-1].view(2, 3, 7, 7),
+        "off the grid": whole[1:].view(2, 3, 7, 7),
+        "the same for all": whole[:147].view(1, 3, 7, 7).expand(2, 3, 7, 7),
+    }
+    where = {name: (x.data_ptr() % 16, x.stride()) for name, x in lying.items()}
+    assert len(set(where.values())) == 3
+    for wrong in lying:
+
+        def forward(x: torch.Tensor, *args: Any, wrong: str = wrong, **how: Any) -> Any:
+            out, chosen = plain_convolution.forward(x, *args, **how)
+            return (1.1 if (x.data_ptr() % 16, x.stride()) == where[wrong] else 1) * out, chosen
+
+        way = Tried(_one_of_all(forward=forward))
+        for name, x in lying.items():
+            caplog.clear()
+            with caplog.at_level("WARNING", logger="honestdp.kernels"):
+                found = way.forward(x, weight, None, shape)[0]
+            assert bool(caplog.messages) == (name == wrong)
+            torch.testing.assert_close(found, plain_convolution.forward(x, weight, None, shape)[0], check_stride=False)
+
+
+def test_a_trial_compiles_no_kernel_and_a_kernel_that_is_off_changes_no_gradient(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trial holds the links against autograd by tensor operations; a kernel is held against these where a step asks."""
+    asked: list[str] = []
+
+    def spied(name: str) -> Callable[..., Any]:
+        def kernel(*args: Any, **how: Any) -> Any:
+            asked.append(name)
+            return _off(getattr(plain_convolution, name), 0)(*args, **how)
+
+        return kernel
+
+    way = Tried(_one_of_all(**{name: spied(name) for name in NAMES}))
+    monkeypatch.setattr(kernels, "convolutions", lambda device: way)
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 16, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 2)),
+        *(nn.Tanh(), nn.Flatten(), nn.Linear(18, 3)),
+    )
+    params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 4, 1, 14, 14), torch.randint(0, 3, (2, 4))
+    prepared = Prepared(model, _loss)
+    with torch.no_grad(), caplog.at_level("WARNING", logger="honestdp.kernels"):
+        assert prepared.vet(params, x, y, examples=8).layers is not None
+        assert asked == []
+        assert not caplog.messages
+        result = prepared(params, x, y, present=torch.ones(2, 4))
+        result.weighted_sum(result.norms)
+    assert_agrees(result, model, _loss, params, x, y)
+    assert set(asked) == {"forward", "back", "square_norms", "sum_rows"}
+    assert {message.split(" of ")[0] for message in caplog.messages} == set(asked)
+    assert set(way._agrees.values()) == {False}
+
+
+def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output, y, reduction="none")
+
+
+def test_that_kernels_are_compiled_is_said_once_and_only_where_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tried, "_spent", 0.0)
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        for seconds in (1.0, 1.5):
+            tried._compiled(seconds)
+        assert not caplog.messages
+        for seconds in (1.0, 60.0):
+            tried._compiled(seconds)
+    (said,) = caplog.messages
+    assert said.startswith("compiling kernels")

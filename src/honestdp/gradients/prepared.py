@@ -30,6 +30,7 @@ from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, flat
 from honestdp.gradients.strict import try_mapped, try_mapped_loss, unmapped
 from honestdp.gradients.vetting import refuse_by_name
+from honestdp.kernels.tried import by_tensor_operations
 from honestdp.losses import Loss
 
 MEMORY = 2**30
@@ -209,7 +210,8 @@ class _Known:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             wanted = "per_example must be called once with this model, loss and shape before a graph is captured"
             raise RuntimeError(wanted)
-        with products("highest", y.device), torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+        generators = torch.random.fork_rng(devices=[y.device] if y.is_cuda else [])
+        with products("highest", y.device), by_tensor_operations(), generators:
             probe = Probe(model, self._params, self._x)
             if not model_is_known:
                 self._vet_model(probe, examples)

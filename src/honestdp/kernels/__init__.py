@@ -153,35 +153,34 @@ class Normalisations(Protocol):
 
 @functools.cache
 def convolutions(device: torch.device) -> Convolutions | None:
-    """The kernels of convolutions, where there are kernels at all, and these compile here and give what torch gives: at a small
-    shape at once, and at every other before it is used (honestdp.kernels.tried).
+    """The kernels of convolutions, where there are kernels at all and a small one gives what tensor operations give: each is
+    compared with these before it is used (honestdp.kernels.tried).
     """
+    if on(device) is None:
+        return None
     from honestdp.kernels.tried import Tried
 
-    found: Convolutions | None = _agreeing("convolution", device)
-    return None if found is None else Tried(found)
+    found = Tried(importlib.import_module("honestdp.kernels.convolution"))
+    if found.works(device):
+        return found
+    logger("honestdp.kernels").warning("the kernels of convolutions are NOT used on %s: several times slower", device)
+    return None
 
 
 @functools.cache
 def normalisations(device: torch.device) -> Normalisations | None:
-    """The kernels of norms, likewise."""
-    found: Normalisations | None = _agreeing("normalisation", device)
-    return found
-
-
-def _agreeing(name: str, device: torch.device) -> Any:
-    """The module of this name, or None, which is slower and is said loudly."""
+    """The kernels of norms, where those of a small one give what torch gives (honestdp.kernels.agreement)."""
     if on(device) is None:
         return None
     from honestdp.kernels.agreement import disagreements
 
     try:
-        found = importlib.import_module(f"honestdp.kernels.{name}")
-        wrong = disagreements(name, found, device)
+        found: Any = importlib.import_module("honestdp.kernels.normalisation")
+        wrong = disagreements(found, device)
     except Exception as trouble:  # as above
         wrong = [f"{type(trouble).__name__}: {trouble}"]
     if not wrong:
-        return found
-    said = "the kernels of %ss are NOT used on %s, which is several times slower; off from torch: %s"
-    logger("honestdp.kernels").warning(said, name, device, "; ".join(wrong))
+        return found  # type: ignore[no-any-return]
+    said = "the kernels of norms are NOT used on %s, which is several times slower; off from torch: %s"
+    logger("honestdp.kernels").warning(said, device, "; ".join(wrong))
     return None

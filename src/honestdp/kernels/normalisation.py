@@ -22,7 +22,7 @@ def _of_groups(values, GROUPS: tl.constexpr, DEEP: tl.constexpr):
     return tl.reshape(tl.broadcast_to(sums[:, None], [GROUPS, DEEP]), [GROUPS * DEEP])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _forward(
     x, gain, shift, out, means, scales, lot, eps, P: tl.constexpr, GROUPS: tl.constexpr, DEEP: tl.constexpr,
     GAIN: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr,
@@ -46,7 +46,7 @@ def _forward(
     tl.store(scales + example * C + c, scale)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lot"])
 def _back(
     x, grad, gain, means, scales, out, gains, shifts, lot, P: tl.constexpr, GROUPS: tl.constexpr, DEEP: tl.constexpr,
     GAIN: tl.constexpr, BLOCK: tl.constexpr,

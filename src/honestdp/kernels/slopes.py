@@ -13,13 +13,13 @@ from torch import Tensor
 from honestdp.kernels import Shape
 
 
-@triton.jit(do_not_specialize=["lot"])
+@triton.jit(do_not_specialize=["lot", "examples"])
 def _unpool(
-    grad, chosen, out, counts, lot, numbers, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    grad, chosen, out, counts, lot, examples, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < numbers
+    inside = at < examples.to(tl.int64) * (R * H * W)
     o, place = (at % R).to(tl.int32), at // R
     column, above = (place % W).to(tl.int32), place // W
     row, example = (above % H).to(tl.int32), above // H
@@ -61,7 +61,7 @@ def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None 
     sizes = (shape.rows, *shape.pooled, shape.out_height, shape.out_width, shape.pool)
     wanted, lot = (out.view(torch.int32), 1) if counts is None else (counts, len(grad) // len(counts))
     _unpool[(triton.cdiv(out.numel(), 1024),)](
-        grad, chosen, out, wanted, lot, out.numel(), *grad.stride(), *sizes, COUNTED=counts is not None, BLOCK=1024
+        grad, chosen, out, wanted, lot, len(grad), *grad.stride(), *sizes, COUNTED=counts is not None, BLOCK=1024
     )
     return out.permute(0, 3, 1, 2)
 

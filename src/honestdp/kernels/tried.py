@@ -9,30 +9,57 @@ and is said loudly. No record is looked at for it, and nothing is drawn.
 A norm and the sum must be of the same numbers: a gradient whose terms cancel in TensorFloat-32 does not in all digits, and so the
 norm of the one bounds nothing of the other. So what tensor operations have measured is kept for the sum, and what a kernel has
 measured they sum with its norm at most.
+
+What a kernel is compiled for is what it is asked by here: shape and settings; dtype, sizes, strides and the begin of a tensor;
+whether there are several runs; the precision of products. The size of a lot is none of it (do_not_specialize).
+
+So the trial of a model takes tensor operations (`by_tensor_operations`), and a training compiles no kernel that its steps do not
+use. The trial establishes that the layers, linked as they are, give autograd's gradients if each operation gives what it is to
+give. That a kernel gives it is found here, in the precision and the layout and with all else that a step asks with: a pool, a
+ReLU, the channels first, members of lots, several runs. A graph is captured after a rehearsal of the same steps, in which
+everything was asked for once (honestdp.boundary.capture); what was not is not in it, and that is said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from honestdp.kernels import Convolutions, Shape
-from honestdp.kernels.agreement import picked
 from honestdp.kernels.rounding import beyond, numbers, of_squares, share
 from honestdp.kernels.tensors import EXACT, STAND_IN
 from honestdp.logs import logger
 
 _LOT = 3
-"""Made-up examples of a run."""
+"""Made-up examples of a run. Where members are counted all are; then, of numbers with all digits, one fewer of the first run."""
+_LONG = 3.0
+"""Seconds after which it is said that kernels are compiled."""
+_spent = 0.0
+"""Seconds of first calls of kernels in this process; infinite once they were spoken of."""
+_BY_TENSORS: ContextVar[bool] = ContextVar("by_tensor_operations", default=False)
+
+
+@contextmanager
+def by_tensor_operations() -> Iterator[None]:
+    """Within, tensor operations do what kernels would, so that none is compiled."""
+    token = _BY_TENSORS.set(True)
+    try:
+        yield
+    finally:
+        _BY_TENSORS.reset(token)
 
 
 def _kind(value: object) -> object:
-    """What of an argument a compiler makes another kernel for."""
-    if isinstance(value, Tensor):
-        return value.dtype, value.dim(), value.stride() if value.dim() == 4 else None, _beside(value)
-    return value
+    """What of an argument a compiler makes another kernel for. What has other dimensions than four is made contiguous first."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.dtype, value.dim(), (value.shape[1:], value.stride()) if value.dim() == 4 else None, _beside(value)
 
 
 def _beside(value: Tensor) -> int:
@@ -54,6 +81,21 @@ class Tried:
     def __init__(self, kernels: Convolutions) -> None:
         self._kernels = kernels
         self._agrees: dict[object, bool] = {}
+        self._late: set[object] = set()
+
+    def works(self, device: torch.device) -> bool:
+        """Whether a small convolution in TensorFloat-32, as steps take it, compiles and agrees; else none is worth a try."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+        try:
+            x = torch.empty(6, 6, 6, 16, device=device).permute(0, 3, 1, 2)
+            weight, bias = torch.empty(2, 16, 16, 3, 3, device=device), torch.empty(2, 16, device=device)
+            counts = torch.empty(2, dtype=torch.int32, device=device)
+            shape = Shape(16, 6, 6, 16, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1))
+            how = {"relu": True, "first": True, "counts": counts}  # of these tensors only how they lie is read
+            return self._try("forward", (x, weight, bias), (shape,), how, runs=2)
+        finally:
+            torch.set_float32_matmul_precision(before)
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, **how: Any) -> Any:
         return self._made("forward", (x, weight, bias), (shape,), how, runs=len(weight))
@@ -104,11 +146,16 @@ class Tried:
     def _agreed(
         self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], *, runs: int
     ) -> bool:
-        """Whether the kernel has given what is right; where that cannot be asked now, it has not."""
+        """Whether the kernel has given what is right; where that cannot be asked now, it has not, which is said."""
+        if _BY_TENSORS.get():
+            return False
         settings = tuple((key, _kind(value)) for key, value in sorted(how.items()) if key != "runs")
         asked = (name, shape, *map(_kind, values), settings, runs > 1, torch.get_float32_matmul_precision())
         if asked not in self._agrees and _waits(values[0].device):
             self._agrees[asked] = self._try(name, values, shape, how, runs=min(runs, 2))
+        elif asked not in self._agrees and asked not in self._late:
+            self._late.add(asked)
+            _say(name, shape, "was not tried before a graph was captured", values[0].device)
         return self._agrees.get(asked, False)
 
     @torch.no_grad()
@@ -125,11 +172,14 @@ class Tried:
             if own.get("x") is not None:
                 own["x"] = _like(name, len(values), own["x"], runs, pool, whole)
             if own.get("counts") is not None:
-                own["counts"] = torch.full((runs,), _LOT, dtype=torch.int32, device=device)
+                own["counts"] = torch.tensor([_LOT - 1 + whole, _LOT][:runs], dtype=torch.int32, device=device)
             if "runs" in own:
                 own["runs"] = runs
             try:
-                off = self._off(name, likes, shape, own, whole)
+                began = monotonic()
+                made = _parts(getattr(self._kernels, name)(*likes, *shape, **own))
+                _compiled(monotonic() - began)
+                off = self._off(name, made, likes, shape, own, whole)
             except torch.OutOfMemoryError:
                 raise
             except Exception as trouble:  # the compiler's, of made-up numbers: what a step needs is there without it
@@ -140,9 +190,11 @@ class Tried:
                 return False
         return True
 
-    def _off(self, name: str, likes: list[Any], shape: tuple[Any, ...], own: dict[str, Any], whole: bool) -> float:
+    def _off(
+        self, name: str, made: list[Any], likes: list[Any], shape: tuple[Any, ...], own: dict[str, Any], whole: bool
+    ) -> float:
         """How far the kernel is off where it is by more than its rounding, as a share of the largest number; else 0."""
-        made, right = (_parts(getattr(way, name)(*likes, *shape, **own)) for way in (self._kernels, EXACT))
+        right = _parts(getattr(EXACT, name)(*likes, *shape, **own))
         precision, wide = torch.get_float32_matmul_precision(), own.get("dtype")
         by = 0.0 if whole else share(name, shape[0] if shape else None, precision, wide)
         sizes = [None if each is None else each.abs() for each in likes]
@@ -160,13 +212,42 @@ class Tried:
             if one is not None and other is not None:
                 most = 0.0 if size is None else by * size.double()
                 squares = name == "square_norms" and at == 0
-                off = max(off, beyond(one, other, of_squares(other, size, by) if squares else most))
+                most = of_squares(other, size, by) if squares else most
+                off = max(off, beyond(_counted(one, other, own.get("counts")), other, most))
         return off
 
 
 def _say(name: str, shape: tuple[Any, ...], what: str, device: torch.device) -> None:
     said, precision = "%s of %s (%s) %s on %s: tensor operations do it, slower", torch.get_float32_matmul_precision()
     logger("honestdp.kernels").warning(said, name, shape[0] if shape else "a layout", precision, what, device)
+
+
+def _compiled(seconds: float) -> None:
+    """That kernels are compiled is said once, where it takes long: nearly all of a first call's time is that."""
+    global _spent
+    _spent += seconds
+    if _LONG < _spent < float("inf"):
+        _spent = float("inf")
+        said = "compiling kernels for this GPU, which may take half a minute; they are kept for the next run"
+        logger("honestdp.kernels").warning(said)
+
+
+def _counted(made: Tensor, right: Tensor, counts: Tensor | None) -> Tensor:
+    """What was made, but what is right where it is of an example that is not counted: that may be anything."""
+    if counts is None:
+        return made
+    wanted = (torch.arange(_LOT, device=counts.device) < counts[:, None]).flatten()
+    rows = (len(wanted), -1)
+    return torch.where(wanted[:, None], made.reshape(rows), right.reshape(rows).to(made.dtype)).view(made.shape)
+
+
+def picked(before: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
+    """Of an output before its pool the numbers at the chosen positions."""
+    side, (height, width) = shape.pool, shape.pooled
+    part = chosen.long()
+    rows = torch.arange(height, device=part.device)[:, None] * side + part // side
+    index = rows * shape.out_width + torch.arange(width, device=part.device) * side + part % side
+    return before.flatten(2).gather(2, index.flatten(2)).view(chosen.shape)
 
 
 def _parts(made: Any) -> list[Any]:
@@ -178,8 +259,10 @@ def _like(name: str, at: int, value: Tensor, runs: int, pool: int, whole: bool) 
     sums = (name, at) in {("sum_rows", 0), ("sum_rows", 1), ("weighted_sum", 3)}
     parameters = (name, at) in {("forward", 1), ("forward", 2), ("back", 2)}
     size = (runs, _LOT, *value.shape[2:]) if sums else (runs if parameters else runs * _LOT, *value.shape[1:])
-    made = numbers(value.device, size, at, whole=whole or value.dtype == torch.uint8)
-    made = (made.remainder(pool * pool) if value.dtype == torch.uint8 else made).to(value.dtype).contiguous()
-    stride = made.stride() if value.dim() != 4 or min(value.stride()) < 1 else value.stride()
+    stride = value.stride() if value.dim() == 4 else torch.empty(size, device="meta").stride()
     room = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) + _beside(value)
-    return made.new_empty(room).as_strided(size, stride, _beside(value)).copy_(made)
+    apart = min(stride) > 0  # else one number stands for several
+    made = numbers(value.device, size if apart else (room,), at, whole=whole or value.dtype == torch.uint8)
+    made = (made.remainder(pool * pool) if value.dtype == torch.uint8 else made).to(value.dtype)
+    lying = (made.new_empty(room) if apart else made).as_strided(size, stride, _beside(value))
+    return lying.copy_(made) if apart else lying
