@@ -29,7 +29,9 @@ def filled(text: str, paper: Paper, *, out: Path) -> str:
         said = result["numbers"].get("conclusions", []) if result is not None else []
         lines = [f"- {one}" for one in said] or [f"- Not trained in full size yet: `honestdp papers run {name}`."]
         place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- /{re.escape(name)} -->)", re.DOTALL)
-        inside = "".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") + "\n" for line in lines)
+        inside = "".join(
+            textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines
+        )
         text = place.sub(lambda found, inside=inside: found[1] + inside + found[2], text)  # type: ignore[misc]
     return text
 

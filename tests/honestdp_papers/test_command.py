@@ -17,7 +17,7 @@ from honestdp_papers import run_device
 from honestdp_papers.claims import RULE, VERDICTS
 from honestdp_papers.document import page
 from honestdp_papers.parts import make
-from honestdp_papers.registry import lookup, parts_folder
+from honestdp_papers.registry import lookup, parts_folder, result_file
 from honestdp_papers.results import reproduce
 from tests.command_line import run
 from tests.forked_python import forked
@@ -97,6 +97,14 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     assert "files that they rest on have changed: " in written
     assert "[figure2](#figure2) rest on parts that are stale" in written
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3`" in written
+    assert "## What is not trained yet" not in written
+    file = result_file(tmp_path, "mohapatra2022", "figure2", False)
+    result = json.loads(file.read_text())
+    result["made"]["missing"] = ["a/seed0/X", "a/seed0/Y", "a/seed1/X", "a/seed1/Y", "b/Z"]
+    file.write_text(json.dumps(result))
+    written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
+    assert "\n5 parts, for want of time on a GPU." in written
+    assert "\n- `a/seed0`, `a/seed1`: X, Y\n- `b`: Z\n" in written
 
 
 def test_what_is_stale_or_missing_is_said_where_a_result_is_printed(

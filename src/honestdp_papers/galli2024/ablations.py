@@ -62,6 +62,8 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
         "Each variant has every step size of k = 7 at the noise of Online's grid, so that it would cost what Online costs. "
         f"Online as printed is figure 3's, and with its step size held that of `updates`; the table says how many of the {SEEDS} "
         "seeds of each are trained.",
+        "What is claimed of Online with momentum and the printed step sizes was claimed after its trainings were seen; of "
+        "FixedThreshold with momentum and of standardised pixels before there were any.",
         *([QUICKLY] if quick else []),
     ]
     numbers = {f"{name}, epsilon {epsilon:g}": own.top(BEST).value for (name, epsilon), own in found.items()}

@@ -94,7 +94,7 @@ def scale_note(cells: Sequence[Cell], task: Task, k: int) -> str:
         "optimizer would make: heavy-ball momentum of 0.9 goes ten times as far, and the paper's text says that momentum fits "
         "its derivation. Inputs or initial weights of another scale would make one too. None of these is among the printed "
         "settings; [ablations](#ablations) has trials of momentum and of "
-        "standardised pixels, as far as they are trained."
+        "standardised pixels, as far as they are trained. That factor was looked for after the numbers above were seen."
     )
 
 
