@@ -21,6 +21,7 @@ from honestdp.gradients.layers import implicit
 from honestdp.gradients.precision import products
 from honestdp.kernels import tried
 from honestdp.kernels.agreement import disagreements
+from honestdp.kernels.tensors import STAND_IN
 from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
 from honestdp.kernels.tried import Tried
 
@@ -196,7 +197,6 @@ def test_a_layer_near_a_measured_one_takes_its_tiles() -> None:
 
 
 SMALL = kernels.Shape(1, 2, 2, 2, 2, 2, (1, 1), (1, 1), (0, 0), (1, 1))
-"""Of so few positions that gradients are not kept between their norm and their sum."""
 
 
 def _cut(values: torch.Tensor) -> torch.Tensor:
@@ -206,7 +206,7 @@ def _cut(values: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", [None, "square_norms", "weighted_sum"])
 def test_no_record_is_summed_with_more_than_its_norm_where_one_of_the_two_is_not_made_by_its_kernel(
-    name: str | None,
+    name: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cancels in eleven digits and not in all of them, or the other way round: two ways would let it past the clip."""
 
@@ -216,6 +216,7 @@ def test_no_record_is_summed_with_more_than_its_norm_where_one_of_the_two_is_not
     def weighted_sum(x: torch.Tensor, grad: torch.Tensor, chosen: Any, weights: Any, shape: Any, **how: Any) -> Any:
         return plain_convolution.weighted_sum(_cut(x), _cut(grad), chosen, weights, shape, **how)
 
+    monkeypatch.setattr(implicit, "_KEPT", 0)  # so that no gradient is small enough to be kept between the two
     own = {"square_norms": square_norms, "weighted_sum": weighted_sum}
     if name is not None:
         own[name] = _off(own[name], 0)
@@ -404,3 +405,69 @@ def test_that_kernels_are_compiled_is_said_once_and_only_where_it_takes_long(
             tried._compiled(seconds)
     (said,) = caplog.messages
     assert said.startswith("compiling kernels")
+
+
+@pytest.mark.parametrize("other", ["digits", "runs", "layout"])
+def test_what_has_agreed_is_believed_of_the_same_kernel_alone(other: str) -> None:
+    """Of other digits, of several runs and of numbers that lie otherwise the compiler makes another, which may be wrong."""
+    x, weight = torch.ones(4, 4, 4, 4), torch.ones(2 if other == "runs" else 1, 4, 3, 3, 3)
+    x = x.contiguous(memory_format=torch.channels_last) if other == "layout" else x
+
+    def back(grad: torch.Tensor, chosen: Any, weight: torch.Tensor, shape: Any, **how: Any) -> Any:
+        here = {"digits": torch.get_float32_matmul_precision() == "high", "runs": len(weight) > 1}
+        wrong = here.get(other, grad.stride(1) == 1)
+        return plain_convolution.back(grad, chosen, weight, shape, **how) + 5 * wrong
+
+    tried = Tried(_one_of_all(back=back))
+    tried.back(torch.ones(4, 4, 4, 4), None, torch.ones(1, 4, 3, 3, 3), DILATED)
+    with products("high" if other == "digits" else "highest", torch.device("cpu")):
+        found = tried.back(x, None, weight, DILATED)
+    torch.testing.assert_close(found, plain_convolution.back(x, None, weight, DILATED), check_stride=False)
+
+
+def test_a_kernel_that_is_wrong_about_which_position_of_a_pool_was_the_largest_is_not_used() -> None:
+    """Though the largest number itself is right: its gradient would go elsewhere."""
+
+    def forward(*args: Any, **how: Any) -> Any:
+        out, chosen = plain_convolution.forward(*args, **how)
+        return out, None if chosen is None else chosen.flip(2)
+
+    x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    weight = torch.randn(1, 4, 3, 3, 3, generator=torch.Generator().manual_seed(2))
+    found = Tried(_one_of_all(forward=forward)).forward(x, weight, None, POOLED)[1]
+    assert torch.equal(found, plain_convolution.forward(x, weight, None, POOLED)[1])
+
+
+def test_what_stands_in_for_a_kernel_reads_nothing_of_weight_zero() -> None:
+    """Nor does it sum what is no number where the kernel had measured one."""
+    x, grad, weights = torch.ones(2, 1, 2, 2), torch.ones(2, 2, 2, 2), torch.tensor([[1.0, 0.0]])
+    x[1, 0, 0, 0] = torch.nan
+    how: dict[str, Any] = {"bias": True, "dtype": torch.float64}
+    kept = STAND_IN.square_norms(x, grad, None, SMALL, runs=1, bias=True, keep=True)[1]
+    assert kept is not None
+    sums = STAND_IN.sum_rows(kept, weights, SMALL, **how), STAND_IN.weighted_sum(x, grad, None, weights, SMALL, **how)
+    for weight, shift in sums:
+        assert weight.flatten().tolist() == [4, 4]
+        assert shift is not None
+        assert shift.flatten().tolist() == [4, 4]
+    measured = STAND_IN.weighted_sum(x, grad, None, torch.ones(1, 2), SMALL, **how, squares=torch.ones(1, 2))
+    assert all(part is not None and part.isfinite().all() for part in measured)
+
+
+def test_a_kernel_that_gives_what_is_no_number_is_not_used() -> None:
+    def back(*args: Any, **how: Any) -> Any:
+        return torch.full_like(plain_convolution.back(*args, **how), torch.nan)
+
+    assert (
+        Tried(_one_of_all(back=back))
+        .back(torch.ones(2, 4, 4, 4), None, torch.ones(1, 4, 3, 3, 3), DILATED)
+        .isfinite()
+        .all()
+    )
+
+
+def test_the_kernels_of_convolutions_are_handed_out_as_tried_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _one_of_all()
+    monkeypatch.setattr(kernels, "on", lambda device: made)
+    monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", made)
+    assert isinstance(kernels.convolutions.__wrapped__(torch.device("cpu")), Tried)

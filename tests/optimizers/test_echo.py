@@ -108,6 +108,41 @@ def test_a_model_is_linear_by_its_answers_and_not_by_its_layers() -> None:
     assert bends(lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh()))
 
 
+def test_a_model_that_ends_in_a_single_number_is_trained_by_it() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scale * x
+
+    model = nn.Sequential(nn.Linear(5, 3), Scale())
+    layout, start = laid_out(model, torch.zeros(2, 5))
+    assert layout.shapes[-1] == ()
+    constants = Constants(400, 40.0, 3, torch.ones(1), layout, torch.ones(3))
+    assert rules.Echo().init(start, constants)["allowed"].isfinite().all()
+
+
+def test_of_a_population_only_those_that_go_by_it_have_a_table_and_each_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where they are not the first: a run with another's table would take another's steps."""
+    seen: list[Tensor] = []
+    kept = rules.Echo.memory
+
+    def memory(self: rules.Echo, params: Tensor, constants: Constants) -> Any:
+        if constants.echo is not None:
+            seen.append(constants.echo)
+        return kept(self, params, constants)
+
+    monkeypatch.setattr(rules.Echo, "memory", memory)
+    model = linear()
+    for names in (["horizon", "echo"], ["echo"]):
+        honestdp.train_population(model, clouds(), run=RUN, optimizers=names, noise_seed=1)
+    assert torch.equal(seen[0], seen[-1])
+
+
 def test_whole_numbers_that_are_no_tokens_are_not_all_zero() -> None:
     class Counts(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

@@ -69,7 +69,8 @@ def chain(layout: Layout) -> Tensor:
         else:
             moved = noise * (1 + fan_in * (square + moved)) + moved / 3
             square = square / 3
-    return borne(moved.clamp(min=noise).sqrt(), layout.shapes[-1][0])
+    outputs = next((shape[0] for shape in reversed(layout.shapes) if shape), 1)  # behind it may be a scale, of no side
+    return borne(moved.clamp(min=noise).sqrt(), outputs)
 
 
 def borne(table: Tensor, outputs: int) -> Tensor:
