@@ -169,11 +169,12 @@ def measure(
     return row
 
 
-def top_kernels(step: Callable[[], None], share: int, most: int = 16) -> dict[str, float]:
-    """The kernels that take the most time, in microseconds per run and step."""
+def top_kernels(step: Callable[[], object], shares: int | Callable[[], int], most: int = 16) -> dict[str, float]:
+    """The kernels that take the most time, in microseconds per run and step. shares: how many of these it is, also afterwards."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         step()
         torch.cuda.synchronize()
+    share = shares if isinstance(shares, int) else shares()
     rows = sorted(seen.key_averages(), key=lambda row: -row.self_device_time_total)
     total = sum(row.self_device_time_total for row in rows)
     print(f"   all kernels {total / share:.1f} us")

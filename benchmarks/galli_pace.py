@@ -1,8 +1,9 @@
 """What a training of galli2024 takes here: seconds of a run's step, of its look at the test set, and before the first step.
 
-    python benchmarks/galli_pace.py [--device cuda] [--tasks mnist fashion] [--runs 40 200] [--json pace.json]
+    python benchmarks/galli_pace.py [--device cuda] [--tasks mnist fashion] [--runs 40 200] [--profile] [--json pace.json]
 
-Steps are those of Online, made as the parts make them, in blocks of 50 of which 48 are replayed from a graph. The numbers belong
+Steps are those of Online, made as the parts make them, in blocks of 50 of which 48 are replayed from a graph. With --profile on a
+GPU also the 20 kernels of a block, and of a look, that take the most time. The numbers belong
 into `price` and `look` of honestdp_papers/galli2024/setting.py, by which `run_device galli2024 --list` and `--within` reckon.
 HONESTDP_DATA names the folder of the datasets.
 """
@@ -19,11 +20,13 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 
+from convolutions import top_kernels  # noqa: E402
 from honestdp.boundary.capture import free_captured  # noqa: E402
 from honestdp.boundary.seed import Seed  # noqa: E402
 from honestdp.gradients.layout import stack  # noqa: E402
+from honestdp.training.population import Population  # noqa: E402
 from honestdp_papers.curves import placed, seeded  # noqa: E402
 from honestdp_papers.galli2024 import setting, training  # noqa: E402
 from honestdp_papers.galli2024.exam import Exam  # noqa: E402
@@ -37,7 +40,9 @@ def now(place: torch.device) -> float:
     return time.perf_counter()
 
 
-def measured(task: setting.Task, runs: int, place: torch.device, blocks: int) -> dict[str, float]:
+def measured(
+    task: setting.Task, runs: int, place: torch.device, blocks: int, profile: bool = False
+) -> dict[str, float]:
     """Of a population of Online: seconds, and GiB a run where there is a GPU."""
     began = now(place)
     intake, exam = training.taken_in(task, place)
@@ -55,8 +60,11 @@ def measured(task: setting.Task, runs: int, place: torch.device, blocks: int) ->
     for _ in range(blocks):
         population.block()
     found["step"] = (now(place) - first) / runs / (population.step - done)
+    print(f"{task.name}, {runs} runs: {1e6 * found['step']:.0f} us a run-step", flush=True)
     weights = population.weights()
     found |= {"look": _look(exam, weights, place)}
+    if profile and place.type == "cuda":
+        _profiled(population, exam, weights)
     if exam._links is not None:
         kept, exam._links = exam._links, None
         found["look by torch"] = _look(exam, weights[:8], place)
@@ -66,6 +74,14 @@ def measured(task: setting.Task, runs: int, place: torch.device, blocks: int) ->
     del population, weights, starts
     free_captured()
     return found
+
+
+def _profiled(population: Population, exam: Exam, weights: torch.Tensor) -> None:
+    """Print the kernels of a block, in microseconds of a run's step, and of a look."""
+    done, runs = population.step, len(weights)
+    top_kernels(population.block, lambda: runs * (population.step - done), most=20)
+    print("   a look:")
+    top_kernels(lambda: exam.measured(weights), runs, most=20)
 
 
 def _look(exam: Exam, weights: torch.Tensor, place: torch.device) -> float:
@@ -82,13 +98,14 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["mnist", "fashion"])
     parser.add_argument("--runs", nargs="+", type=int, default=[40, 200])
     parser.add_argument("--blocks", type=int, default=1, help="blocks of 50 steps that are timed, after one")
+    parser.add_argument("--profile", action="store_true", help="also which kernels the time goes to")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     chosen = parser.parse_args()
     place, rows = placed(chosen.device), []
     for name in chosen.tasks:
         for runs in chosen.runs:
             task = TASKS[name]
-            found = measured(task, runs, place, chosen.blocks)
+            found = measured(task, runs, place, chosen.blocks, chosen.profile)
             speed = task.lot * task.flops / found["step"] / 1e12
             told = ", ".join(f"{what} {1e6 * value:.0f} us" for what, value in found.items() if "look" in what)
             print(
