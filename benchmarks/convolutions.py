@@ -194,12 +194,18 @@ def use_tiles(file: Path) -> None:
             continue
         channels, height, _, rows, pad, _ = LAYERS[name]
         best, its_tiles = found["times"][0]
-        if best < found["now"]:
-            if what == "norms":
-                what = "kept" if its_tiles[5] == tiles.BY_TAPS else what
-            elif len(its_tiles) == tiles.BY_BLOCKS:
-                what += " by blocks"
-            tiles.MEASURED[what, channels, rows, height + 2 * pad - 2] = tuple(its_tiles)
+        where = (channels, rows, height + 2 * pad - 2)
+        if best >= found["now"]:
+            continue
+        if what == "norms":
+            tiles.MEASURED[("kept" if its_tiles[5] == tiles.BY_TAPS else what, *where)] = tuple(its_tiles)
+            continue
+        # Those of one position are used beside blocks: where an output is flattened.
+        single = [each for _, each in found["times"] if len(each) != tiles.BY_BLOCKS]
+        tiles.MEASURED[(what, *where)] = tuple(single[0])
+        tiles.MEASURED.pop((f"{what} by blocks", *where), None)
+        if len(its_tiles) == tiles.BY_BLOCKS:
+            tiles.MEASURED[(f"{what} by blocks", *where)] = tuple(its_tiles)
 
 
 def main() -> None:
