@@ -469,3 +469,14 @@ def test_the_kernels_of_convolutions_are_handed_out_as_tried_ones_alone(monkeypa
     monkeypatch.setattr(kernels, "on", lambda device: made)
     monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", made)
     assert isinstance(kernels.convolutions.__wrapped__(torch.device("cpu")), Tried)
+
+
+def test_kernels_that_cannot_be_loaded_are_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with another compiler than they were written for."""
+    monkeypatch.setattr(kernels, "on", lambda device: object())
+    monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", None)
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        assert kernels.convolutions.__wrapped__(torch.device("cpu")) is None
+    assert "NOT used on cpu" in caplog.messages[-1]

@@ -160,9 +160,12 @@ def convolutions(device: torch.device) -> Convolutions | None:
         return None
     from honestdp.kernels.tried import Tried
 
-    found = Tried(importlib.import_module("honestdp.kernels.convolution"))
-    if found.works(device):
-        return found
+    try:
+        found = Tried(importlib.import_module("honestdp.kernels.convolution"))
+        if found.works(device):
+            return found
+    except Exception as trouble:  # as above
+        logger("honestdp.kernels").warning("the kernels of convolutions: %s", type(trouble).__name__)
     logger("honestdp.kernels").warning("the kernels of convolutions are NOT used on %s: several times slower", device)
     return None
 
