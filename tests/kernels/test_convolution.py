@@ -283,12 +283,12 @@ def test_a_kernel_that_could_not_be_tried_is_not_used_and_is_tried_when_it_can_b
         return plain_convolution.back(*args, **how)
 
     way, x, weight = Tried(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
-    monkeypatch.setattr("honestdp.kernels.tried._waits", lambda device: False)
+    monkeypatch.setattr("honestdp.kernels.tried.waits", lambda device: False)
     for _ in range(2):
         way.back(x, None, weight, DILATED)
     assert not used
     assert ["back of" in said and "not tried before a graph was captured" in said for said in caplog.messages] == [True]
-    monkeypatch.setattr("honestdp.kernels.tried._waits", lambda device: True)
+    monkeypatch.setattr("honestdp.kernels.tried.waits", lambda device: True)
     way.back(x, None, weight, DILATED)
     assert len(used) == 3  # of made-up numbers twice
 
@@ -394,13 +394,14 @@ def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_that_kernels_are_compiled_is_said_once_and_only_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    clock = iter((0.0, 1.0, 5.0, 6.5, 7.0, 8.0, 9.0, 69.0))  # first calls of 1, 1.5, 1 and 60 seconds
     monkeypatch.setattr(tried, "_spent", 0.0)
+    monkeypatch.setattr(tried, "monotonic", lambda: next(clock))
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
-        for seconds in (1.0, 1.5):
-            tried._compiled(seconds)
-        assert not caplog.messages
-        for seconds in (1.0, 60.0):
-            tried._compiled(seconds)
+        for call in range(4):
+            with tried.compiled():
+                pass
+            assert bool(caplog.messages) == (call >= 2)
     (said,) = caplog.messages
     assert said.startswith("compiling kernels")
 

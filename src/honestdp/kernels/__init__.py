@@ -1,7 +1,7 @@
 """Whether a device has our own GPU kernels, and what they offer; without Triton, tensor operations do the same.
 
-The kernels are on the private side of the boundary, so all are held against the tensor operations they stand for
-(tests/kernels/test_fused.py in Triton's interpreter, benchmarks/gpu_checks.py on a GPU).
+The kernels are on the private side of the boundary, so all are held against the tensor operations they stand for: each on the
+device before it is used (honestdp.kernels.passes, tried, agreement), and by tests/kernels in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Kernels(Protocol):
 
 @functools.cache
 def on(device: torch.device) -> Kernels | None:
-    """The kernels, if they can be had on this device: it is a GPU, Triton is there, and it can compile."""
+    """The kernels, if they can be had on this device: it is a GPU, Triton is there, and it can compile. Each is used only where
+    it gives what tensor operations give (honestdp.kernels.passes).
+    """
     if device.type != "cuda":
         return None
     try:
@@ -44,7 +46,9 @@ def on(device: torch.device) -> Kernels | None:
     except Exception as trouble:  # whatever keeps Triton from compiling here: no module, no compiler, no driver
         logger("honestdp.kernels").info("without Triton's kernels, a little slower: %s", trouble)
         return None
-    return fused
+    from honestdp.kernels.passes import TriedPasses
+
+    return TriedPasses(fused)
 
 
 class Shape(NamedTuple):

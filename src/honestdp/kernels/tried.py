@@ -59,15 +59,15 @@ def _kind(value: object) -> object:
     """What of an argument a compiler makes another kernel for. What has other dimensions than four is made contiguous first."""
     if not isinstance(value, Tensor):
         return value
-    return value.dtype, value.dim(), (value.shape[1:], value.stride()) if value.dim() == 4 else None, _beside(value)
+    return value.dtype, value.dim(), (value.shape[1:], value.stride()) if value.dim() == 4 else None, beside(value)
 
 
-def _beside(value: Tensor) -> int:
+def beside(value: Tensor) -> int:
     """Numbers by which it begins beside a place that a kernel may read by whole lines: such a one is another kernel."""
     return value.data_ptr() % 16 // value.element_size()
 
 
-def _waits(device: torch.device) -> bool:
+def waits(device: torch.device) -> bool:
     """Whether a number can be read from the device now: not while a graph is captured, nor while waiting is an error."""
     waiting_is_an_error = 2
     return device.type != "cuda" or not (
@@ -151,7 +151,7 @@ class Tried:
             return False
         settings = tuple((key, _kind(value)) for key, value in sorted(how.items()) if key != "runs")
         asked = (name, shape, *map(_kind, values), settings, runs > 1, torch.get_float32_matmul_precision())
-        if asked not in self._agrees and _waits(values[0].device):
+        if asked not in self._agrees and waits(values[0].device):
             self._agrees[asked] = self._try(name, values, shape, how, runs=min(runs, 2))
         elif asked not in self._agrees and asked not in self._late:
             self._late.add(asked)
@@ -176,9 +176,8 @@ class Tried:
             if "runs" in own:
                 own["runs"] = runs
             try:
-                began = monotonic()
-                made = _parts(getattr(self._kernels, name)(*likes, *shape, **own))
-                _compiled(monotonic() - began)
+                with compiled():
+                    made = _parts(getattr(self._kernels, name)(*likes, *shape, **own))
                 off = self._off(name, made, likes, shape, own, whole)
             except torch.OutOfMemoryError:
                 raise
@@ -222,10 +221,13 @@ def _say(name: str, shape: tuple[Any, ...], what: str, device: torch.device) -> 
     logger("honestdp.kernels").warning(said, name, shape[0] if shape else "a layout", precision, what, device)
 
 
-def _compiled(seconds: float) -> None:
+@contextmanager
+def compiled() -> Iterator[None]:
     """That kernels are compiled is said once, where it takes long: nearly all of a first call's time is that."""
     global _spent
-    _spent += seconds
+    began = monotonic()
+    yield
+    _spent += monotonic() - began
     if _LONG < _spent < float("inf"):
         _spent = float("inf")
         said = "compiling kernels for this GPU, which may take half a minute; they are kept for the next run"
@@ -260,9 +262,9 @@ def _like(name: str, at: int, value: Tensor, runs: int, pool: int, whole: bool) 
     parameters = (name, at) in {("forward", 1), ("forward", 2), ("back", 2)}
     size = (runs, _LOT, *value.shape[2:]) if sums else (runs if parameters else runs * _LOT, *value.shape[1:])
     stride = value.stride() if value.dim() == 4 else torch.empty(size, device="meta").stride()
-    room = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) + _beside(value)
+    room = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) + beside(value)
     apart = min(stride) > 0  # else one number stands for several
     made = numbers(value.device, size if apart else (room,), at, whole=whole or value.dtype == torch.uint8)
     made = (made.remainder(pool * pool) if value.dtype == torch.uint8 else made).to(value.dtype)
-    lying = (made.new_empty(room) if apart else made).as_strided(size, stride, _beside(value))
+    lying = (made.new_empty(room) if apart else made).as_strided(size, stride, beside(value))
     return lying.copy_(made) if apart else lying

@@ -1,0 +1,207 @@
+"""When a small kernel is used: where it gives what tensor operations give; one that loses noise or shortens a norm never is."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from honestdp import kernels
+from honestdp.boundary.rounding import _TO_WHOLE, FINENESS
+from honestdp.kernels import passes
+from honestdp.kernels.passes import PLAIN, Plain, TriedPasses
+
+SHIFT = 2 * FINENESS * _TO_WHOLE
+RUNS, LOT = 2, 20
+
+
+def given(name: str, width: int) -> tuple[list[Any], dict[str, Any]]:
+    """What a step gives this operation."""
+    torch.manual_seed(3)
+    rows, weights = torch.randn(RUNS, LOT, width), torch.rand(RUNS, LOT)
+    weights[0, 1] = 0
+    pixels = torch.randint(0, 256, (50, width), dtype=torch.uint8)
+    ways: dict[str, tuple[list[Any], dict[str, Any]]] = {
+        "gather": ([pixels, torch.arange(50), torch.randint(0, 50, (RUNS * LOT,)), 1 / 255], {}),
+        "weigh": ([rows, weights], {}),
+        "widened": ([rows, weights], {}),
+        "differs": ([rows.view(torch.int32), rows.clone().view(torch.int32), torch.zeros((), dtype=torch.bool)], {}),
+        "noisy": (
+            [torch.randn(RUNS, width, dtype=torch.float64), torch.randn(RUNS, width), torch.tensor([1.0, 0.01])],
+            {"shift": SHIFT},
+        ),
+        "outer_square_norms": ([rows, torch.randn(RUNS, LOT, 7)], {"right_is_norms": False, "shift": True}),
+    }
+    return ways[name]
+
+
+NAMES = ("gather", "weigh", "widened", "differs", "noisy", "outer_square_norms")
+
+
+def made(way: Any, name: str, width: int) -> list[Tensor]:
+    values, how = given(name, width)
+    found = getattr(way, name)(*values, **how)
+    return [values[2]] if found is None else list(found) if isinstance(found, tuple) else [found]
+
+
+class Counted(Plain):
+    """Tensor operations that pass for kernels, with one of them done otherwise where that is asked for."""
+
+    def __init__(self, name: str, otherwise: Callable[..., Any] | None = None) -> None:
+        self.calls = 0
+        usual = getattr(Plain(), name)
+
+        def counted(*values: Any, **how: Any) -> Any:
+            self.calls += 1
+            return usual(*values, **how) if otherwise is None else otherwise(usual, *values, **how)
+
+        setattr(self, name, counted)
+
+
+@pytest.mark.parametrize("width", [1, 16, 37])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_that_gives_the_right_numbers_is_used(name: str, width: int, caplog: Any) -> None:
+    kernels = Counted(name)
+    tried = TriedPasses(kernels)
+    made(tried, name, width)
+    before = kernels.calls
+    found = made(tried, name, width)
+    assert kernels.calls == before + 1  # nothing is tried twice
+    assert not caplog.records
+    assert all(torch.equal(one, other) for one, other in zip(found, made(PLAIN, name, width), strict=True))
+
+
+def no_noise(usual: Any, drawn: Tensor, *rest: Any, **how: Any) -> Any:
+    return usual(torch.zeros_like(drawn), *rest, **how)
+
+
+def less_noise(usual: Any, drawn: Tensor, *rest: Any, **how: Any) -> Any:
+    return usual(drawn * 0.99, *rest, **how)
+
+
+def noise_of_another(usual: Any, drawn: Tensor, total: Tensor, deviation: Tensor, **how: Any) -> Any:
+    return usual(drawn, total, deviation.flip(0), **how)
+
+
+def one_number_without(usual: Any, drawn: Tensor, *rest: Any, **how: Any) -> Any:
+    drawn = drawn.clone()
+    drawn[-1, -1] = 0
+    return usual(drawn, *rest, **how)
+
+
+def finer(usual: Any, *values: Any, shift: float) -> Any:
+    return usual(*values, shift=shift * 2.0**-30)
+
+
+def infinite(usual: Any, *values: Any, **how: Any) -> Any:
+    return usual(*values, **how) * float("nan")
+
+
+def shorter(usual: Any, *values: Any, **how: Any) -> Any:
+    return usual(*values, **how) * 0.999
+
+
+def shorter_norms(usual: Any, *values: Any) -> Any:
+    x, labels, norms = usual(*values)
+    return x, labels, norms * 0.999
+
+
+def neighbours(usual: Any, rows: Tensor, labels: Tensor, index: Tensor, scale: float) -> Any:
+    return usual(rows, labels, (index + 1) % len(rows), scale)
+
+
+def unsilenced(usual: Any, rows: Tensor, weights: Tensor) -> Any:
+    return rows * weights[..., None]
+
+
+def never(usual: Any, one: Tensor, other: Tensor, flag: Tensor) -> None:
+    return None
+
+
+def but_for_the_last(usual: Any, one: Tensor, other: Tensor, flag: Tensor) -> None:
+    usual(one.flatten()[:-1], other.flatten()[:-1], flag)
+
+
+def does_not_compile(usual: Any, *values: Any, **how: Any) -> Any:
+    raise RuntimeError("of 7 records")
+
+
+FAULTS = [
+    *(("noisy", fault) for fault in (no_noise, less_noise, noise_of_another, one_number_without, finer, infinite)),
+    *(("outer_square_norms", fault) for fault in (shorter, infinite)),
+    *(("gather", fault) for fault in (shorter_norms, neighbours)),
+    *((name, fault) for name in ("weigh", "widened") for fault in (unsilenced, shorter)),
+    *(("differs", fault) for fault in (never, but_for_the_last)),
+    *((name, does_not_compile) for name in NAMES),
+]
+
+
+@pytest.mark.parametrize(("name", "fault"), FAULTS)
+def test_one_that_does_not_is_replaced_and_that_is_said(
+    name: str, fault: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "honestdp.kernels"):
+        found = made(TriedPasses(Counted(name, fault)), name, 37)
+    assert all(torch.equal(one, other) for one, other in zip(found, made(PLAIN, name, 37), strict=True))
+    assert name in caplog.text
+    assert "slower" in caplog.text
+    assert "records" not in caplog.text
+
+
+def test_a_difference_is_found_by_what_stands_in() -> None:
+    flag, one = torch.zeros((), dtype=torch.bool), torch.arange(40)
+    other = one.clone()
+    other[-1] = 7
+    TriedPasses(Counted("differs", never)).differs(one, other, flag)
+    assert flag.item()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_not_tried_before_a_capture_is_not_in_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(passes, "waits", lambda device: False)
+    kernels = Counted(name, does_not_compile)
+    with caplog.at_level(logging.WARNING, "honestdp.kernels"):
+        made(TriedPasses(kernels), name, 37)
+    assert kernels.calls == 0
+    assert "captured" in caplog.text
+
+
+def test_another_width_dtype_or_begin_is_another_kernel() -> None:
+    kernels = Counted("noisy")
+    tried = TriedPasses(kernels)
+    drawn, total, deviation = torch.zeros(2, 48, dtype=torch.float64), torch.zeros(2, 48), torch.ones(2)
+    calls = []
+    for values in (
+        (drawn, total, deviation),
+        (drawn[:, :47].contiguous(), total[:, :47].contiguous(), deviation),
+        (drawn, total.double(), deviation),
+        (drawn, total, torch.ones(3)[1:]),
+    ):
+        tried.noisy(*values, shift=SHIFT)
+        calls.append(kernels.calls)
+    assert calls == [2, 4, 6, 8]
+
+
+def test_few_made_up_examples_stand_for_as_many_as_a_compiler_makes_the_same_kernel_of() -> None:
+    for count in (1, 2, 15, 16, 32, 33, 48, 1000, 1024, 25081):
+        few = passes._few(count)
+        assert (few == 1) == (count == 1)
+        assert few % 16 == count % 16
+        assert few <= 32
+        assert passes._wide(count) == (count if count <= 4096 else 4096 + count % 16)
+
+
+def test_the_small_kernels_are_handed_out_as_tried_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gpu:
+        type = "cuda"
+
+    monkeypatch.setitem(sys.modules, "honestdp.kernels.fused", Counted("gather"))
+    monkeypatch.setattr(torch, "zeros", lambda *size, device=None, **how: torch.empty(*size, **how).zero_())
+    assert isinstance(kernels.on.__wrapped__(Gpu()), TriedPasses)
