@@ -4,6 +4,7 @@
     python benchmarks/records.py --prepare                    # noises into results/records_noises.json: needs the accountant
     HONESTDP_DATA=folder python benchmarks/records.py --list  # what is still to be made, and about how long each takes
     HONESTDP_DATA=folder python benchmarks/records.py --device cuda --seconds 500 [--data mnist] [--epsilon 3] [--ways ...]
+    python benchmarks/records.py --document                   # the tables of docs/records.md, and what other pages quote
 
 Features are `scattering.py`'s, 81 channels a colour, group-normalised image by image: no statistic of any data is in them. On
 them a linear model, and a small CNN of two convolutions. Two ways, and more by words behind them, as in `--ways "untuned outlook,
@@ -53,18 +54,11 @@ from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
+from records_page import EPSILONS, SEEDS, fill, table  # noqa: E402
 from scattering import Scattering, channels, mirrored, normalised, scaled  # noqa: E402
 
-DELTA, EPSILONS = 1e-5, (3.0, 2.0, 1.0, 0.5)
+DELTA = 1e-5
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
-PUBLISHED = {  # at epsilon 3, their searches not counted
-    ("mnist", "linear"): 98.7,
-    ("mnist", "cnn"): 98.7,
-    ("fashion-mnist", "linear"): 89.7,
-    ("fashion-mnist", "cnn"): 89.0,
-    ("cifar10", "linear"): 67.0,
-    ("cifar10", "cnn"): 69.3,
-}
 CANDIDATES = ("horizon", "outlook")  # what has nothing to tune
 VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
@@ -192,11 +186,13 @@ def batches(cells: Sequence[Cell]) -> list[Batch]:
 
 def pace(device: str, known: Sequence[Found]) -> Callable[[Batch], float]:
     """About how many seconds a batch takes: by the operations, at the pace of the lines of the same model and way if there are
-    any, else of a guess: 2 10^13 a second on a GPU, 2 10^10 on a core."""
-    measured: dict[tuple[str, str], float] = {}
+    any, else of a guess: 2 10^13 a second on a GPU, 2 10^10 on a core. All lines count, for searches differ in their runs."""
+    totals: dict[tuple[str, str], tuple[float, float]] = {}
     for line in known:
         if line.get("device") == device and line.get("work"):
-            measured[line["cell"][1], line["cell"][2]] = line["seconds"] / line["work"]
+            spent, work = totals.get(kind := (line["cell"][1], line["cell"][2]), (0.0, 0.0))
+            totals[kind] = spent + line["seconds"], work + line["work"]
+    measured = {kind: spent / work for kind, (spent, work) in totals.items()}
 
     def seconds(batch: Batch) -> float:
         guess = 1 / (2e13 if device.startswith("cuda") else 2e10)
@@ -325,17 +321,8 @@ def lines(path: Path) -> list[Found]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def table(path: Path) -> None:
-    print(
-        "\n| data | model | way | epsilon | accuracy, mean (range) | seeds | Tramer & Boneh 2021 |\n|---|---|---|---|---|---|---|"
-    )
-    grouped: dict[tuple[Any, ...], list[float]] = {}
-    for each in lines(path):
-        grouped.setdefault(tuple(each["cell"][:4]), []).append(each["accuracy"])
-    for (name, model, way, epsilon), found in sorted(grouped.items()):
-        theirs = PUBLISHED.get((name, model), "") if epsilon == 3 else ""
-        spread = f"{sum(found) / len(found):.2f} ({min(found):.2f} to {max(found):.2f})"
-        print(f"| {name} | {model} | {way} | {epsilon:g} | {spread} | {len(found)} | {theirs} |")
+def show(path: Path) -> None:
+    print("", *table(lines(path)), sep="\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -344,12 +331,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prepare", action="store_true", help="write the noises and stop")
     parser.add_argument("--list", action="store_true", help="what is to be made, with about how many seconds, and stop")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    parser.add_argument("--document", action="store_true", help="fill the places of pages by what is there and stop")
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion-mnist", "cifar10"], choices=list(DATA))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--all-models", action="store_true", help="the CNN of MNIST and Fashion-MNIST too")
     parser.add_argument("--ways", nargs="+", type=way_of, default=["untuned", "search"], help="see above")
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS), help="in this order")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing that would end later")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="default: results/records.jsonl, or records_quick.jsonl")
@@ -367,7 +355,10 @@ def main() -> None:
         asked.data, asked.epsilon, asked.seeds, asked.ways = ["digits"], [3.0], 1, ["untuned"]
     asked.out = asked.out or (RESULTS.with_name("records_quick.jsonl") if asked.quick else RESULTS)
     if asked.table:
-        table(asked.out)
+        show(asked.out)
+        return
+    if asked.document:
+        print("\n".join(f"{page} is filled anew" for page in fill(lines(asked.out))) or "no page has changed")
         return
     done = {tuple(each["cell"]) for each in lines(asked.out)}
     orders = itertools.product(asked.epsilon, asked.data, asked.models, asked.ways, range(asked.seeds))
@@ -384,7 +375,7 @@ def main() -> None:
         print(f"{sum(map(expected, todo)):6.0f} s  {len(todo)} populations and searches, on {asked.device}")
         return
     make_cells(asked, todo, until + asked.seconds)
-    table(asked.out)
+    show(asked.out)
 
 
 if __name__ == "__main__":

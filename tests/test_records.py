@@ -27,7 +27,7 @@ def records() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = before
-    for name in ("records", "scattering", "centring"):
+    for name in ("records", "records_page", "scattering", "centring"):
         sys.modules.pop(name, None)
 
 
@@ -170,3 +170,46 @@ def test_a_stopped_table_goes_on_and_begins_nothing_that_would_end_too_late(
     assert len(out.read_text().splitlines()) == 20
     assert len({cell for batch in made for cell in batch.cells}) == sum(len(batch.cells) for batch in made) == 20
     assert "| mnist | linear | untuned | 3 | 90.00 (90.00 to 90.00) | 5 | 98.7 |" in capsys.readouterr().out
+
+
+def test_the_pages_say_what_the_lines_say_and_what_is_older_is_noticed(records: ModuleType) -> None:
+    import records_page
+
+    known = records.lines(records.RESULTS)
+    pages = {page.name if page.parent.name != "notes" else "notes": page.read_text() for page in records_page.PAGES}
+    wanted = {"README.md": 1, "index.md": 1, "records.md": 4, "notes": 1}
+    assert {name: text.count("<!-- records/") for name, text in pages.items()} == wanted
+    assert {name: text.count("<!-- /records/") for name, text in pages.items()} == wanted
+    for text in pages.values():
+        assert records_page.filled(text, known) == text, "python benchmarks/records.py --document"
+    other = [line | {"accuracy": line["accuracy"] - 0.1} for line in known]
+    for name, text in pages.items():
+        assert (records_page.filled(text, other) != text) is (name != "notes")
+        assert name != "notes" or records_page.filled(text, known[1:]) != text
+
+
+def test_the_headline_is_above_or_below_by_all_seeds_and_the_digit_that_is_published(records: ModuleType) -> None:
+    from records_page import HEADLINE, PUBLISHED, headline, judged, sentence
+
+    assert judged([98.76, 98.9], 98.7) == "above"
+    assert judged([98.74, 98.9], 98.7) == judged([98.66, 98.6], 98.7) == "level"
+    assert judged([98.64, 98.6], 98.7) == "below"
+    worse = [
+        {"cell": (*key, way, 3.0, seed), "accuracy": PUBLISHED[key] - (key[1] == "cnn")}
+        for key, way in HEADLINE.items()
+        for seed in range(5)
+    ]
+    better = [{"cell": (*key, "untuned, long", 3.0, 0), "accuracy": 100.0} for key in HEADLINE]
+    assert list(headline(worse)) == list(headline(worse + better)), "one way, whatever the others have"
+    said = " ".join(next(sentence(worse)).split())
+    assert [said.count(word) for word in ("not reached", "(69.3", "68.30 on CIFAR-10")] == [3, 1, 1]
+
+
+def test_the_pace_is_that_of_all_lines_of_the_device(records: ModuleType) -> None:
+    (batch,) = records.batches(cells("mnist", "search, centred", (3.0,), 1))
+    known = [
+        {"cell": batch.cells[0], "device": device, "seconds": seconds, "work": batch.work()}
+        for device, seconds in (("cpu", 30.0), ("cpu", 90.0), ("cuda", 1.0))
+    ]
+    assert records.pace("cpu", known)(batch) == pytest.approx(62)
+    assert records.pace("cuda", known)(batch) == pytest.approx(3)

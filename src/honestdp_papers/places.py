@@ -28,12 +28,17 @@ def filled(text: str, paper: Paper, *, out: Path) -> str:
         result = kept_result(paper, item, out=out, quick=False)
         said = result["numbers"].get("conclusions", []) if result is not None else []
         lines = [f"- {one}" for one in said] or [f"- Not trained in full size yet: `honestdp papers run {name}`."]
-        place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- /{re.escape(name)} -->)", re.DOTALL)
         inside = "".join(
             textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines
         )
-        text = place.sub(lambda found, inside=inside: found[1] + inside + found[2], text)  # type: ignore[misc]
+        text = placed(text, name, inside)
     return text
+
+
+def placed(text: str, name: str, inside: str) -> str:
+    """A page's text with whole lines in the place of that name, if it has one."""
+    place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- /{re.escape(name)} -->)", re.DOTALL)
+    return place.sub(lambda found: found[1] + inside + found[2], text)
 
 
 def fill(pages: Path, paper: Paper, *, out: Path) -> list[Path]:
