@@ -11,6 +11,7 @@ taken on held-out training images (docs/notes/records.md).
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import textwrap
 from collections import Counter
@@ -35,7 +36,7 @@ HEADLINE = dict.fromkeys(PUBLISHED, "untuned, centred") | {
 EPSILONS, SEEDS = (3.0, 2.0, 1.0, 0.5), 5
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "linear": "linear", "cnn": "CNN"}
 DATA = tuple(dict.fromkeys(name for name, _ in PUBLISHED))
-TRAININGS, DEVICES = {"untuned": "trainings", "search": "searches"}, {"cuda": "a GPU", "cpu": "one core"}
+DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 WIDTH = 120
 DIGIT = 0.05  # half of the last digit of what is published
 Found = dict[str, Any]
@@ -117,22 +118,41 @@ def sentence(lines: Sequence[Found]) -> Iterator[str]:
 
 
 def made(lines: Sequence[Found]) -> Iterator[str]:
-    """On which devices, in how many minutes, and what has fewer seeds than the others."""
-    seconds: dict[tuple[str, str], list[float]] = {}
-    for line in lines:
-        kind = TRAININGS[line["cell"][2].partition(",")[0].partition(" ")[0]]
-        seconds.setdefault((kind, DEVICES[line["device"]]), []).append(line["seconds"] / line["together"])
+    """On which devices, and what has fewer seeds than the others."""
+    counts = Counter((line["cell"][2].startswith("search"), line["device"]) for line in lines)
     several = [
-        f"{len(each)} {kind} in {sum(each) / 60:.0f} minutes of {device}" for (kind, device), each in seconds.items()
+        f"{'Searches' if is_search else 'Trainings'} on a {DEVICES[device]}: {count}"
+        for (is_search, device), count in counts.items()
     ]
     fewer = [
         f"{NAMES[name]} {NAMES[model]} `{way}` at epsilon {epsilon:g} ({len(found)})"
         for (name, model, way, epsilon), found in grouped(lines).items()
         if len(found) != SEEDS
     ]
-    text = f"{_listed(several)}; mean ± standard deviation of {SEEDS} seeds"
+    text = f"{'. '.join(several)}. Mean ± standard deviation of {SEEDS} seeds"
     text += f", fewer for {_listed(fewer)}." if fewer else "."
     yield textwrap.fill(text, WIDTH, break_on_hyphens=False)
+
+
+def searches(lines: Sequence[Found]) -> Iterator[str]:
+    """A search beside one training with nothing to tune: accuracies, what was chosen, and noise of a run."""
+    known = grouped(lines)
+    yield "| data | model | epsilon | search | untuned | chosen | noise of a run, of the untuned one's |"
+    yield "|---|---|---|---|---|---|---|"
+    for (name, model), epsilon in itertools.product(PUBLISHED, EPSILONS):
+        way = HEADLINE[name, model]
+        cells = [
+            [line for line in lines if tuple(line["cell"][:4]) == (name, model, each, epsilon)]
+            for each in (_search(way), way)
+        ]
+        if not all(cells):
+            continue
+        noises = [statistics.mean(line["run"]["noise"] for line in each) for each in cells]
+        chosen = Counter(line["hyperparameters"]["optimizer"] for line in cells[0]).most_common()
+        told = [NAMES[name], NAMES[model], f"{epsilon:g}"]
+        told += [_spread(known[name, model, each, epsilon]) for each in (_search(way), way)]
+        told += [", ".join(f"{rule} {count}" for rule, count in chosen), f"{noises[0] / noises[1]:.2f}"]
+        yield f"| {' | '.join(told)} |"
 
 
 def looks(lines: Sequence[Found]) -> Iterator[str]:
@@ -149,6 +169,7 @@ PLACES: dict[str, Callable[[Sequence[Found]], Iterator[str]]] = {
     "epsilons": epsilons,
     "ways": ways,
     "made": made,
+    "searches": searches,
     "looks": looks,
 }
 
@@ -171,6 +192,10 @@ def fill(lines: Sequence[Found]) -> list[Path]:
             page.write_text(after)
             changed.append(page)
     return changed
+
+
+def _search(way: str) -> str:
+    return "search" + way.removeprefix("untuned")
 
 
 def _listed(several: Sequence[str]) -> str:
