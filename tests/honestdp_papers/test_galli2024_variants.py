@@ -7,11 +7,20 @@ import pytest
 
 from honestdp.accounting.once import epsilon_of
 from honestdp_papers.claims import FAILS, HOLDS, OURS, SENTENCE, UNTOLD, Outcome
-from honestdp_papers.galli2024 import ablations, honest, honest_noise, honest_training, updates, variants
+from honestdp_papers.galli2024 import (
+    ablations,
+    honest,
+    honest_cases,
+    honest_noise,
+    honest_training,
+    pace,
+    updates,
+    variants,
+)
 from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search
-from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, THRESHOLD, WOSM
+from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM
 from honestdp_papers.galli2024.training import block_name
-from honestdp_papers.registry import Finished
+from honestdp_papers.registry import Finished, lookup
 
 
 def made(kind: str, values: dict[tuple[str, float], float], *, seeds: int = 5) -> Finished:
@@ -99,6 +108,11 @@ def test_momentum_is_judged_by_whether_what_is_printed_is_best_with_it() -> None
     assert by_claim(found, "With a momentum of 0.9 the printed") == [HOLDS, HOLDS]  # all of FixedThreshold's are alike
     assert by_claim(found, "equal at epsilon 3") == [HOLDS]
     assert by_claim(found, "With standardised pixels") == [UNTOLD]
+    assert answer(found) == (
+        "With a momentum of 0.9: yes (Online), yes (FixedThreshold); our best ones are above them by a factor of 1 (Online), "
+        f"{factor_of_first()} (FixedThreshold). With standardised pixels: (not trained). Of what was tried, a momentum of 0.9 "
+        "would explain them."
+    )
     wider = np.full((5, 28, 24), 9000, np.uint16)
     wider[:, [3, 11, 18, 25]] = 9500  # as printed
     name = "mnist-standardised/k7/seeds0-4/Online"
@@ -109,6 +123,19 @@ def test_momentum_is_judged_by_whether_what_is_printed_is_best_with_it() -> None
     found = ablations.ablations(parts | heavy | wosm, False)
     assert by_claim(found, "With a momentum of 0.9 the printed") == [FAILS, HOLDS]
     assert by_claim(found, "equal at epsilon 3") == [FAILS]
+    assert "no (Online), yes (FixedThreshold)" in answer(found)
+    assert "explain" not in answer(found)
+
+
+def answer(found: Outcome) -> str:
+    """What the trials say of the printed step sizes, up to what was not tried."""
+    (said,) = [note for note in found.notes if note.startswith("Are the printed step sizes the best ones? ")]
+    return said.split("? ")[1].split(" FixedQuantile")[0]
+
+
+def factor_of_first() -> str:
+    """Of all alike the first candidate is named best, 10^-2.5 and 0.01; the printed products are 0.01467 and 0.06812."""
+    return f"{10**-4.5 / np.sqrt(0.01467 * 0.06812):.2g}"
 
 
 LEVELS = [(variant.name, epsilon) for variant in variants.ablations(False) for epsilon in (3.0, 9.0)]
@@ -164,6 +191,56 @@ def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() ->
     assert by_claim(found, "One run of AdamOSO") == [FAILS]
 
 
+def whole_pools(method_values: dict[str, float], seeds: dict[str, int]) -> Finished:
+    """Pools of full size of MNIST with some seeds of each method, whose candidates are all alike."""
+    rng, parts = np.random.default_rng(0), {}
+    for method in METHODS:
+        searches = honest_training.searches(MNIST, method, False)
+        for block in honest_training.blocks(MNIST, method, False):
+            own = [seed for seed in block if seed < seeds[method]]
+            shape = (len(searches), len(own), len(searches[0].candidates))
+            accuracy = np.full(shape, method_values[method]) + rng.normal(0, 0.1, (1, len(own), 1))
+            counts = {"test": (100 * accuracy).astype(np.uint16), "validation": (100 * accuracy).astype(np.uint16)}
+            sizes = {"held": np.array(10000), "tests": np.array(10000), "finite": np.ones(shape, bool)}
+            if own:
+                parts[honest_training.pool_name(MNIST, method, block)] = {**counts, **sizes}
+    return parts
+
+
+def test_the_sentence_on_one_hyperparameter_less_decides_nothing_by_a_single_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(honest_cases, "PLAYED", 5)
+    levels = {ONLINE: 92.0, WOSM: 91.0, THRESHOLD: 89.0, QUANTILE: 90.0}
+    seeds = {ONLINE: 3, WOSM: 3, THRESHOLD: 2, QUANTILE: 1}
+    found = honest.honest(whole_pools(levels, seeds), False)
+    said = found.numbers["conclusions"][0]
+    assert said.startswith("MNIST (seeds: Online 3, AdamWOSM 3, FixedThreshold 2, FixedQuantile 1), ")
+    assert "is not decided while FixedQuantile has one seed (+2." in said
+    assert "Against FixedThreshold alone it pays (+" in said
+    assert set(by_claim(found, "hyperparameter less pays")) == {UNTOLD}
+    assert "± ? (MNIST)" in found.claims[0].found
+    assert "(one seed)" in str(found.tables[0].rows[3][1])
+    found = honest.honest(whole_pools(levels, {**seeds, QUANTILE: 2}), False)
+    assert "needing one hyperparameter less pays (+2." in found.numbers["conclusions"][0]
+    assert by_claim(found, "pays, under envelope") == [HOLDS]
+
+
+def test_an_error_of_the_honest_table_has_the_chance_of_the_searches_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some searches draw so few runs that none of them has the one good candidate: 90 per cent or 10, whatever the seeds."""
+    monkeypatch.setattr(honest_cases, "PLAYED", 200)
+    right = np.full((4, 2, 7), 1000, np.uint16)
+    right[:, :, 0] = 9000
+    sizes = {"held": np.array(10000), "tests": np.array(10000), "finite": np.ones((4, 2, 7), bool)}
+    search = Search(MNIST, ONLINE, "envelope", False)
+    cell = honest_cases.cell_of([{"test": right, "validation": right, **sizes}], 3, search)
+    assert cell.mean.error == 0  # over the seeds, which are alike
+    few = 1 - (cell.mean.value - 10) / 80
+    assert 0.02 < few < 0.3
+    assert cell.draws == pytest.approx(80 * np.sqrt(few * (1 - few) / 199))
+    assert honest_cases.with_draws(cell).error == pytest.approx(cell.draws)
+
+
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_a_search_of_the_honest_table_is_within_its_budget(selection: str) -> None:
     search = Search(MNIST, THRESHOLD, selection, False)
@@ -184,6 +261,10 @@ def test_the_clamp_is_judged_by_how_many_candidates_converge(monkeypatch: pytest
     swapped = {name: {**kept, "error": 0.55 - kept["error"]} for name, kept in parts.items()}
     assert by_claim(ablations.ablations(swapped, False), "held to [0, 1]") == [FAILS]
     assert FASHION.epsilons[0] == 1.0
+    held = {name: kept for name, kept in parts.items() if name.startswith("clamped")}
+    (claim,) = [one for one in ablations.ablations(held, False).claims if "held to [0, 1]" in one.claim]
+    assert claim.verdict == UNTOLD
+    assert claim.found.endswith("held 35 of 35, the best error 0.0500, seeds 5; free (not trained)")
 
 
 def test_which_rule_of_ours_dominates_is_computed_from_every_comparison() -> None:
@@ -205,3 +286,24 @@ def test_which_rule_of_ours_dominates_is_computed_from_every_comparison() -> Non
         "Of what is trained, AdamOSO and AdamOSO with rho_r = 0 and AdamWOSM, automatic"
     )
     assert outcome.notes[0].endswith("Not trained: Fashion-MNIST, AG News (stand-in).")
+    assert "at epsilon 3, 5, 7, 9: AdamOSO +1.0 ± 0.0, " in outcome.numbers["conclusions"][1]
+
+
+def test_trainings_of_ours_that_stay_at_a_grey_image_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablations, "grey_error", lambda task: 0.12)
+    (block,) = variants.blocks_of("ours", FASHION, False)
+    error = np.full((5, 4 * 10, 24), 0.02, np.float32)
+    error[:2, 1] = 0.119  # AdamOSO at the second epsilon, of two seeds
+    parts = {f"ours/fashion/{block_name(block)}": {"error": error, "tests": np.array(10000)}}
+    (said,) = ablations.ours(parts, False).numbers["conclusions"][1:]
+    assert "AdamOSO 0 of 5, 2 of 5 (the others 0.0200), 0 of 5, 0 of 5; AdamOSO with rho_r = 0 0 of 5, 0 of 5" in said
+
+
+def test_what_a_part_is_reckoned_to_take_is_not_among_what_its_numbers_rest_on() -> None:
+    item = lookup("galli2024/ours")[1][0]
+    plain = {part.name: part for part in variants.parts_ours(False)}
+    for part in item.parts(False):
+        share = pace.TAKEN.get(part.identity["network"], 1.0)
+        assert part.weight == pytest.approx(share * plain[part.name].weight)
+        assert "honestdp_papers/galli2024/setting.py" in part.files
+        assert "honestdp_papers/galli2024/pace.py" not in part.files

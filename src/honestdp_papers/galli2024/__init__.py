@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from honestdp_papers.galli2024.pace import paced
 from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
 
 _trained = partial(trained_in, __name__)
@@ -52,5 +53,5 @@ PAPER = Paper(
     name="galli2024",
     title="Online Sensitivity Optimization in Differentially Private Learning",
     citation="Galli, Palamidessi & Cucinotta, AAAI 2024",
-    items=(*METHOD, *COMPARISON, *TEXT, *BEYOND),
+    items=tuple(paced(item) for item in (*METHOD, *COMPARISON, *TEXT, *BEYOND)),
 )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.galli2024.comparing import UNTRAINED
-from honestdp_papers.galli2024.figures import LEVEL, constant_error
+from honestdp_papers.galli2024.figures import LEVEL, PLATEAU, constant_error, grey_error
 from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, lead, scores_of, shown, told, unit
-from honestdp_papers.galli2024.scale import as_in_figure3, printed_is_best
+from honestdp_papers.galli2024.scale import as_in_figure3, printed_is_best, trials_note
 from honestdp_papers.galli2024.setting import (
     FASHION,
     METHODS,
@@ -39,7 +39,7 @@ from honestdp_papers.galli2024.variants import (
     width,
 )
 from honestdp_papers.galli2024.variants import ablations as variants_of_online
-from honestdp_papers.measured import counted
+from honestdp_papers.measured import Measured, counted
 from honestdp_papers.registry import Finished
 
 __all__ = ["ablations", "ours", "parts_ablations", "parts_ours"]
@@ -54,7 +54,8 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
         tops = [own.top(reading) for reading in (BEST, LAST)]
         rows.append([f"{epsilon:g}", name, *(shown(top, MNIST, own.seeds) for top in tops), str(own.seeds)])
     tables = [Table("MNIST: accuracy at the best step size, %", ["epsilon", "Online", BEST, LAST, "seeds"], rows)]
-    claims += [] if quick else _other_settings(parts)
+    others, said = ([], []) if quick else _other_settings(parts)
+    claims += others
     claims += _clamped(parts, quick)
     second = _second_try(parts, quick)
     tables += [second] if second.rows else []
@@ -64,6 +65,7 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
         "seeds of each are trained.",
         "What is claimed of Online with momentum and the printed step sizes was claimed after its trainings were seen; of "
         "FixedThreshold with momentum and of standardised pixels before there were any.",
+        *said,
         *([QUICKLY] if quick else []),
     ]
     numbers = {f"{name}, epsilon {epsilon:g}": own.top(BEST).value for (name, epsilon), own in found.items()}
@@ -87,15 +89,17 @@ def _needed(found: dict[tuple[str, float], Scores], name: str, quick: bool) -> C
     )
 
 
-def _other_settings(parts: Finished) -> list[Claim]:
-    """Whether momentum or pixels of another scale make the printed step sizes the best ones."""
+def _other_settings(parts: Finished) -> tuple[list[Claim], list[str]]:
+    """Whether momentum or pixels of another scale make the printed step sizes the best ones, and what that says."""
     k, heavy = width(False), momentous(parts, False)
     grids = {(task, method): _grids(parts, task, method, k) for task, method in ((STANDARDISED, ONLINE), (MNIST, WOSM))}
-    return [
-        *(printed_is_best("With a momentum of 0.9", method, found, k) for method, found in heavy.items()),
-        printed_is_best("With standardised pixels", ONLINE, grids[STANDARDISED, ONLINE], k),
-        as_in_figure3(heavy[ONLINE], grids[MNIST, WOSM]),
-    ]
+    tried = {"a momentum of 0.9": heavy, "standardised pixels": {ONLINE: grids[STANDARDISED, ONLINE]}}
+    trials = {
+        how: [(printed_is_best(f"With {how}", method, own, k), method, own) for method, own in found.items()]
+        for how, found in tried.items()
+    }
+    claims = [claim for found in trials.values() for claim, _, _ in found]
+    return [*claims, as_in_figure3(heavy[ONLINE], grids[MNIST, WOSM])], [trials_note(trials)]
 
 
 def _grids(parts: Finished, task: Task, method: str, k: int) -> dict[float, Scores]:
@@ -111,17 +115,23 @@ def _clamped(parts: Finished, quick: bool) -> list[Claim]:
         f"With the released fraction held to [0, 1] more of FixedQuantile's trainings converge at epsilon {epsilon:g} "
         "(Fashion-MNIST)"
     )
-    if held is None or free is None:
+    if held is None and free is None:
         return [judged(words, [], UNTRAINED, kind=OURS)]
-    constant = constant_error(sized(FASHION, quick))
-    counts = [int((scores.read(BEST).mean(axis=0) < constant).sum()) for scores in (held, free)]
+    constant, counts, each = constant_error(sized(FASHION, quick)), list[int](), list[str]()
+    for name, scores in (("held", held), ("free", free)):
+        if scores is None:
+            each.append(f"{name} {UNTRAINED}")
+            continue
+        counts.append(int((scores.read(BEST).mean(axis=0) < constant).sum()))
+        top = told(scores.top(BEST).value, FASHION)
+        each.append(f"{name} {counts[-1]} of {len(scores.values)}, the best error {top}, seeds {scores.seeds}")
+    both = held is not None and free is not None
+    seeds = min(scores.seeds for scores in (held, free) if scores is not None)
     return [
         judged(
             words,
-            [decided(counts[0] > counts[1], min(held.seeds, free.seeds), quick)],
-            f"below the error of a constant image, {constant:.4f}: {counts[0]} of {len(held.values)} candidates held and "
-            f"{counts[1]} free; the best error is {told(held.top(BEST).value, FASHION)} held and "
-            f"{told(free.top(BEST).value, FASHION)} free; seeds: {held.seeds} held, {free.seeds} free",
+            [decided(counts[0] > counts[1], seeds, quick)] if both else [],
+            f"candidates below the error of a constant image, {constant:.4f}: {'; '.join(each)}",
             kind=OURS,
         )
     ]
@@ -143,7 +153,7 @@ def _second_try(parts: Finished, quick: bool) -> Table:
 def ours(parts: Finished, quick: bool) -> Outcome:
     """Our rules beside the paper's and AdamWOSM, at the same budgets of whole searches."""
     claims, rows, numbers = list[Claim | None](), list[list[str | float]](), dict[str, float]()
-    against, untrained = {name: list[bool | None]() for name in RULES}, []
+    against, untrained, by_task = {name: list[bool | None]() for name in RULES}, [], list[str]()
     for task in tasks():
         found = variant_scores(parts, "ours", task, quick)
         if not found:
@@ -162,34 +172,71 @@ def ours(parts: Finished, quick: bool) -> Outcome:
         for name in (ADAM_OSO, AUTO_WOSM, AUTO_OSO):
             claims += [_better(found, task.title, name, other, unit(task), quick) for other in (ONLINE, WOSM)]
         for name in RULES:
-            against[name] += _against(found, name, quick)
-    said = decision(against, untrained)
+            against[name] += [decided(gap.above(0), seeds, quick) for gap, seeds in _leads(found, name).values()]
+        by_task += [*_ahead_by(found, task), *_stuck(found, sized(task, quick))]
+    said = [decision(against, untrained), *by_task]
     header = ["task", "epsilon of the search", "rule", "candidates", BEST, LAST, "seeds"]
     notes = [
-        said,
+        *said,
         "AdamOSO (OSO's clip, AdamWOSM's step) and AdamWOSM with automatic clipping have nothing left to search: one run has the "
         "whole budget. OSO with automatic clipping asks no second question and is searched over k = 7 step sizes, as Online is.",
         "Verdicts are by the last iterate, which is what a budget covers.",
         *([QUICKLY] if quick else []),
     ]
     table = Table("At the same budgets, by moments", header, rows)
-    told_of = {"last iterate": numbers, "conclusions": [said]}
+    told_of = {"last iterate": numbers, "conclusions": said}
     return Outcome([claim for claim in claims if claim], told_of, [table], notes)
 
 
+Found = dict[tuple[str, float], Scores]
+"""(rule, epsilon) -> its trainings."""
 RULES = (ADAM_OSO, HELD_OSO, AUTO_WOSM, AUTO_OSO)
 
 
-def _against(found: dict[tuple[str, float], Scores], name: str, quick: bool) -> list[bool | None]:
-    """Of every epsilon: whether a rule of ours is better, by the last iterate, than the better one of Online and AdamWOSM."""
-    cases = []
+def _leads(found: Found, name: str) -> dict[float, tuple[Measured, int]]:
+    """By epsilon: a rule's lead, by the last iterate, over the better one of Online and AdamWOSM, and the seeds that it is by."""
+    cases = {}
     for epsilon in [epsilon for own, epsilon in found if own == name]:
         others = [found[other, epsilon] for other in (ONLINE, WOSM) if (other, epsilon) in found]
         if len(others) == 2:
             gaps = [lead(found[name, epsilon], other, LAST) for other in others]
             seeds = min(scores.seeds for scores in (found[name, epsilon], *others))
-            cases.append(decided(min(gaps, key=lambda gap: gap.value).above(0), seeds, quick))
+            cases[epsilon] = min(gaps, key=lambda gap: gap.value), seeds
     return cases
+
+
+def _ahead_by(found: Found, task: Task) -> list[str]:
+    """What was found on one task, in numbers."""
+    leads = {name: _leads(found, name) for name in RULES}
+    epsilons = [f"{epsilon:g}" for epsilon in next(iter(leads.values()))]
+    if not epsilons:
+        return []
+    each = "; ".join(f"{name} {', '.join(str(gap) for gap, _ in own.values())}" for name, own in leads.items())
+    return [
+        f"{task.title}: lead over the better one of Online and AdamWOSM by the last iterate, in {unit(task)}, below 0 where "
+        f"behind, at epsilon {', '.join(epsilons)}: {each}."
+    ]
+
+
+def _stuck(found: Found, task: Task) -> list[str]:
+    """How many trainings of rules that search nothing end at the error of one grey for all pixels, and how the others end."""
+    if not task.error:
+        return []
+    grey, each = grey_error(task), []
+    for name in (ADAM_OSO, HELD_OSO, AUTO_WOSM):
+        counts = []
+        for scores in [found[name, epsilon] for epsilon in task.epsilons if (name, epsilon) in found]:
+            ends = scores.read(LAST)[:, 0]
+            there = ends > (1 - PLATEAU) * grey
+            rest = f"the others {ends[~there].mean():.4f}" if there.any() and not there.all() else ""
+            counts.append(f"{int(there.sum())} of {len(ends)}" + (f" ({rest})" if rest else ""))
+        each += [f"{name} {', '.join(counts)}"] if counts else []
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in task.epsilons)
+    return [
+        f"{task.title}: of the rules that search nothing so many trainings stay at the error of one grey for all pixels, "
+        f"{grey:.4f}, at epsilon {epsilons}: {'; '.join(each)}. A search leaves candidates aside of which a seed stays there; "
+        "with a single candidate there is none to take in its place."
+    ]
 
 
 def decision(against: dict[str, list[bool | None]], untrained: Sequence[str] = ()) -> str:
@@ -212,9 +259,7 @@ def decision(against: dict[str, list[bool | None]], untrained: Sequence[str] = (
     )
 
 
-def _better(
-    found: dict[tuple[str, float], Scores], title: str, name: str, other: str, words: str, quick: bool
-) -> Claim | None:
+def _better(found: Found, title: str, name: str, other: str, words: str, quick: bool) -> Claim | None:
     both = [epsilon for own, epsilon in found if own == name and (other, epsilon) in found]
     if not both:
         return None
