@@ -213,3 +213,22 @@ def test_the_pace_is_that_of_all_lines_of_the_device(records: ModuleType) -> Non
     ]
     assert records.pace("cpu", known)(batch) == pytest.approx(62)
     assert records.pace("cuda", known)(batch) == pytest.approx(3)
+
+
+def test_what_the_page_says_of_centring_and_of_echo_is_so(records: ModuleType) -> None:
+    from records_page import HEADLINE, PUBLISHED, grouped
+
+    means = {key: sum(found) / len(found) for key, found in grouped(records.lines(records.RESULTS)).items()}
+
+    def gains(word: str) -> dict[tuple[Any, ...], float]:
+        plain = {key: (*key[:2], key[2].replace(word, ""), key[3]) for key in means if word in key[2]}
+        return {key: means[key] - means[other] for key, other in plain.items() if other in means}
+
+    assert min(gains(", centred").values()) > 0
+    echo, beside = gains(" echo"), {key: way.replace("untuned", "untuned echo") for key, way in HEADLINE.items()}
+    for name, model in PUBLISHED:
+        found = [
+            echo[key] for each in (3.0, 2.0, 1.0, 0.5) if (key := (name, model, beside[name, model], each)) in echo
+        ]
+        assert (found == sorted(found) and found[0] > 0) if name == "cifar10" else max(map(abs, found)) < 0.3
+    assert max(value for key, value in means.items() if key[:2] == ("cifar10", "cnn")) < PUBLISHED["cifar10", "cnn"]
