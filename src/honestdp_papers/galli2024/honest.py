@@ -162,6 +162,7 @@ def _notes(quick: bool) -> list[str]:
         f"{searches_of(quick)} searches of a cell are played from the same trainings, at its noise; ± is the standard "
         "error over the seeds of the trainings, of two at least that pooled over the selections, and over the searches. A random "
         "number of runs is sometimes a handful without a good candidate: the mean counts that, and a typical search ends higher. "
+        "± ? and a hollow point: of one of the methods there is a single seed. "
         "Test accuracies evaluate the reproduction and are covered by no budget.",
         "Fashion-MNIST is left out: its score would be a clipped error, whose bound has to be declared.",
         *(
@@ -180,8 +181,11 @@ def _draw(file: Path, cases: list[Case]) -> None:
                 panel.errorbar(
                     np.arange(len(SELECTIONS)) + 0.12 * (shift - 1.5),
                     [cell.mean.value for cell in cells],
-                    [cell.mean.error for cell in cells],
+                    [cell.mean.error if cell.seeds > 1 else 0.0 for cell in cells],
                     fmt="o",
+                    markerfacecolor=COLOURS[method]
+                    if cells[0].seeds > 1
+                    else "white",  # one seed: its error is not known
                     color=COLOURS[method],
                     capsize=2,
                     label=method,

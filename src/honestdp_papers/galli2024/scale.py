@@ -148,7 +148,7 @@ def printed_is_best(how: str, method: str, grids: dict[float, Scores], k: int) -
     return judged(
         f"{how} the printed step sizes are best: {method} (MNIST)",
         [decided(gap.above(-LEVEL[False]), cell.scores.seeds, False) for gap, cell in zip(gaps, cells, strict=True)],
-        "; ".join(told) or UNTRAINED,
+        f"{'; '.join(told)} (seeds: {min(cell.scores.seeds for cell in cells)})" if told else UNTRAINED,
         kind=OURS,
     )
 
