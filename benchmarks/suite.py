@@ -4,6 +4,7 @@
     python benchmarks/suite.py --seed A --list                            # the settings, what is done, and what it will take
     HONESTDP_DATA=folder python benchmarks/suite.py --seed A --rules horizon horizon:average=True --device cuda
     python benchmarks/suite.py --seed A --rules horizon --report          # tables of what there is; nothing is trained
+    python benchmarks/suite.py --seed B --rules horizon echo --beside     # rules minus the first of them, without an oracle
     python benchmarks/suite.py --prepare carry/suite                      # the data, for a machine with torch and numpy alone
 
 Settings (`suite_settings.py`) are drawn over datasets, models, noise, lot, steps and records: seed A is for development, B for
@@ -40,7 +41,7 @@ from honestdp_papers.parts import DONE, STALE, make_all, state, write_whole  # n
 from honestdp_papers.run_device import Lines, check_device, is_lost, leave, words_of  # noqa: E402
 from quietly import quietly  # noqa: E402
 from suite_data import prepare  # noqa: E402
-from suite_report import as_dict, found, tables  # noqa: E402
+from suite_report import as_dict, beside, beside_table, found, tables  # noqa: E402
 from suite_settings import Setting, settings  # noqa: E402
 from suite_work import Named, check_distinct, parts_of, rules_of  # noqa: E402
 
@@ -75,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="tiny settings of digits, for a CPU")
     parser.add_argument("--list", action="store_true", help="show the settings, and train nothing")
     parser.add_argument("--report", action="store_true", help="show what was found, and train nothing")
+    parser.add_argument(
+        "--beside", action="store_true", help="the rules alone, each minus the first: the oracle is not trained for it"
+    )
     parser.add_argument("--json", action="store_true", help="results as JSON; progress goes to standard error")
     parser.add_argument(
         "--prepare", type=Path, metavar="FOLDER", help="write the data that settings need there, and stop"
@@ -109,18 +113,22 @@ def _done(asked: argparse.Namespace) -> int:
         raise InvalidArgument("--only", asked.only, "a pattern of some setting; --list shows them")
     folder = asked.out / ("quick" if asked.quick else "parts")
     if asked.list:
-        _listed(wanted, rules, folder, as_json=asked.json)
+        _listed(wanted, rules, folder, as_json=asked.json, oracle=not asked.beside)
         return 0
     code = 0 if asked.report else _trained(asked, wanted, rules, folder)
+    if asked.beside:
+        pairs = beside(wanted, rules, folder)
+        print(json.dumps(pairs, indent=1) if asked.json else "\n" + beside_table(pairs, rules), flush=True)
+        return code
     rows = found(wanted, rules, folder)
     print(json.dumps(as_dict(rows, rules), indent=1) if asked.json else "\n" + tables(rows, rules), flush=True)
     return code
 
 
-def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, as_json: bool) -> None:
+def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, as_json: bool, oracle: bool) -> None:
     lines, total, left = [], 0.0, 0.0
     for setting in wanted:
-        parts = parts_of(setting, rules)
+        parts = parts_of(setting, rules, oracle=oracle)
         states = [state(part, folder) for part in parts]
         takes = sum(part.weight for part in parts)
         total += takes
@@ -152,7 +160,10 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
     warnings.simplefilter("ignore")
     enough = (DONE, STALE) if asked.keep_stale else (DONE,)
     order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
-    todo = [[part for part in parts_of(setting, rules) if state(part, folder) not in enough] for setting in order]
+    todo = [
+        [part for part in parts_of(setting, rules, oracle=not asked.beside) if state(part, folder) not in enough]
+        for setting in order
+    ]
     weights = [sum(part.weight for part in parts) for parts in todo]
     began, progress = time.monotonic(), Lines(sys.stderr)
     hopeless = {each.name for each in order if not asked.again and _lost(each, folder) >= TRIES}

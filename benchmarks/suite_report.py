@@ -93,6 +93,33 @@ def of_setting(setting: Setting, rules: Sequence[Named], folder: Path) -> Found:
     )
 
 
+def beside(settings: Sequence[Setting], rules: Sequence[Named], folder: Path) -> list[dict[str, Any]]:
+    """Mean accuracies of the rules in settings in which all of them are trained, whether or not the oracle is."""
+    rows = []
+    for setting in settings:
+        parts = {named.called: rule_part(setting, named) for named in rules}
+        if all(kept(part, folder) for part in parts.values()):
+            numbers = {called: read(part, folder)[0] for called, part in parts.items()}
+            means = {called: 100 * float(each["right"].mean()) / int(each["tests"]) for called, each in numbers.items()}
+            rows.append({"setting": setting.name, "words": str(setting), "accuracies": means})
+    return rows
+
+
+def beside_table(rows: Sequence[dict[str, Any]], rules: Sequence[Named]) -> str:
+    first, *others = [named.called for named in rules]
+    lines = [_row("setting", "", first, *(f"{rule} minus {first}" for rule in others)), "|---" * (2 + len(rules)) + "|"]
+    gaps: dict[str, list[float]] = {
+        rule: [row["accuracies"][rule] - row["accuracies"][first] for row in rows] for rule in others
+    }
+    for number, row in enumerate(rows):
+        cells = [f"{gaps[rule][number]:+.2f}" for rule in others]
+        lines.append(_row(row["setting"], row["words"], f"{row['accuracies'][first]:.2f}", *cells))
+    for name, told in (("mean", statistics.mean), ("median", statistics.median), ("worst", min)):
+        if rows and others:
+            lines.append(_row(name, f"{len(rows)} settings", "", *(f"{told(gaps[rule]):+.2f}" for rule in others)))
+    return "\n".join(lines)
+
+
 def left_out(accuracy: Array) -> float | None:
     """The mean accuracy `[repeats, candidates]` of the candidate that the other repeats choose, over the repeat left out."""
     if len(accuracy) < 2:

@@ -152,8 +152,8 @@ def answered(model: nn.Module, tested: Tensor, answers: Tensor) -> int:
     return int(right)
 
 
-def parts_of(setting: Setting, rules: Sequence[Named]) -> list[Part]:
-    return [oracle_part(setting), *(rule_part(setting, named) for named in rules)]
+def parts_of(setting: Setting, rules: Sequence[Named], *, oracle: bool = True) -> list[Part]:
+    return [*([oracle_part(setting)] if oracle else []), *(rule_part(setting, named) for named in rules)]
 
 
 def check_distinct(rules: Sequence[Named]) -> None:

@@ -128,6 +128,24 @@ def test_what_is_done_is_not_done_again(
     assert "0 s are left" in capsys.readouterr().out
 
 
+def test_rules_beside_each_other_need_no_oracle(
+    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = ["--settings", "2", "--out", str(tmp_path), "--device", "cpu", "--beside", "--rules", "horizon"]
+    main = suite["suite"].main
+    assert main(same) == 0
+    assert trained == [("A-000", 1), ("A-001", 1)]
+    capsys.readouterr()
+    assert main([*same, "echo", "--report"]) == 0
+    assert "A-000" not in capsys.readouterr().out  # in which one of them is not trained
+    assert main([*same, "echo"]) == 0
+    lines = capsys.readouterr().out
+    assert "echo minus horizon" in lines and "| mean | 2 settings |  | +0.00 |" in lines
+    assert main([*same, "echo", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["setting"] for row in told] == ["A-000", "A-001"] and set(told[0]["accuracies"]) == {"horizon", "echo"}
+
+
 def test_a_setting_that_fails_does_not_stop_the_others(
     suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
