@@ -140,10 +140,12 @@ def test_rules_beside_each_other_need_no_oracle(
     assert "A-000" not in capsys.readouterr().out  # in which one of them is not trained
     assert main([*same, "echo"]) == 0
     lines = capsys.readouterr().out
-    assert "echo minus horizon" in lines and "| mean | 2 settings |  | +0.00 |" in lines
+    assert "echo minus horizon" in lines
+    assert "| mean | 2 settings |  | +0.00 |" in lines
     assert main([*same, "echo", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [row["setting"] for row in told] == ["A-000", "A-001"] and set(told[0]["accuracies"]) == {"horizon", "echo"}
+    assert [row["setting"] for row in told] == ["A-000", "A-001"]
+    assert set(told[0]["accuracies"]) == {"horizon", "echo"}
 
 
 def test_a_setting_that_fails_does_not_stop_the_others(
