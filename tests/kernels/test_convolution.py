@@ -19,7 +19,7 @@ from honestdp import kernels
 from honestdp.gradients import Prepared
 from honestdp.gradients.layers import implicit
 from honestdp.gradients.precision import products
-from honestdp.kernels import tried
+from honestdp.kernels import trials
 from honestdp.kernels.agreement import disagreements
 from honestdp.kernels.tensors import STAND_IN
 from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
@@ -283,12 +283,12 @@ def test_a_kernel_that_could_not_be_tried_is_not_used_and_is_tried_when_it_can_b
         return plain_convolution.back(*args, **how)
 
     way, x, weight = Tried(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
-    monkeypatch.setattr("honestdp.kernels.tried.waits", lambda device: False)
+    monkeypatch.setattr("honestdp.kernels.trials.waits", lambda device: False)
     for _ in range(2):
         way.back(x, None, weight, DILATED)
     assert not used
     assert ["back of" in said and "not tried before a graph was captured" in said for said in caplog.messages] == [True]
-    monkeypatch.setattr("honestdp.kernels.tried.waits", lambda device: True)
+    monkeypatch.setattr("honestdp.kernels.trials.waits", lambda device: True)
     way.back(x, None, weight, DILATED)
     assert len(used) == 3  # of made-up numbers twice
 
@@ -384,7 +384,7 @@ def test_a_trial_compiles_no_kernel_and_a_kernel_that_is_off_changes_no_gradient
     assert_agrees(result, model, _loss, params, x, y)
     assert set(asked) == {"forward", "back", "square_norms", "sum_rows"}
     assert {message.split(" of ")[0] for message in caplog.messages} == set(asked)
-    assert set(way._agrees.values()) == {False}
+    assert set(way._trials._known.values()) == {False}
 
 
 def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -395,33 +395,48 @@ def test_that_kernels_are_compiled_is_said_once_and_only_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter((0.0, 1.0, 5.0, 6.5, 7.0, 8.0, 9.0, 69.0))  # first calls of 1, 1.5, 1 and 60 seconds
-    monkeypatch.setattr(tried, "_spent", 0.0)
-    monkeypatch.setattr(tried, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(trials, "_spent", 0.0)
+    monkeypatch.setattr(trials, "monotonic", lambda: next(clock))
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
         for call in range(4):
-            with tried.compiled():
+            with trials.compiled():
                 pass
             assert bool(caplog.messages) == (call >= 2)
     (said,) = caplog.messages
     assert said.startswith("compiling kernels")
 
 
-@pytest.mark.parametrize("other", ["digits", "runs", "layout"])
+@pytest.mark.parametrize("other", ["digits", "runs", "layout", "settings"])
 def test_what_has_agreed_is_believed_of_the_same_kernel_alone(other: str) -> None:
-    """Of other digits, of several runs and of numbers that lie otherwise the compiler makes another, which may be wrong."""
+    """Of other digits, several runs, numbers that lie otherwise and another padding the compiler makes another; it may be wrong."""
     x, weight = torch.ones(4, 4, 4, 4), torch.ones(2 if other == "runs" else 1, 4, 3, 3, 3)
     x = x.contiguous(memory_format=torch.channels_last) if other == "layout" else x
+    padded = DILATED._replace(height=9, width=9, padding=(1, 1)) if other == "settings" else DILATED
 
     def back(grad: torch.Tensor, chosen: Any, weight: torch.Tensor, shape: Any, **how: Any) -> Any:
         here = {"digits": torch.get_float32_matmul_precision() == "high", "runs": len(weight) > 1}
-        wrong = here.get(other, grad.stride(1) == 1)
+        wrong = (here | {"settings": shape != DILATED}).get(other, grad.stride(1) == 1)
         return plain_convolution.back(grad, chosen, weight, shape, **how) + 5 * wrong
 
     tried = Tried(_one_of_all(back=back))
     tried.back(torch.ones(4, 4, 4, 4), None, torch.ones(1, 4, 3, 3, 3), DILATED)
     with products("high" if other == "digits" else "highest", torch.device("cpu")):
-        found = tried.back(x, None, weight, DILATED)
-    torch.testing.assert_close(found, plain_convolution.back(x, None, weight, DILATED), check_stride=False)
+        found = tried.back(x, None, weight, padded)
+    torch.testing.assert_close(found, plain_convolution.back(x, None, weight, padded), check_stride=False)
+
+
+@pytest.mark.parametrize("other", ["sizes", "dtype"])
+def test_nor_is_it_believed_of_tensors_of_other_sizes_or_digits(other: str) -> None:
+    usual = torch.ones(2, 5, 4, 4)
+    grad = usual[:, :3] if other == "sizes" else usual.double()
+
+    def channels_last(given: torch.Tensor, after: torch.Tensor | None, **how: Any) -> Any:
+        wrong = (given.shape[1], given.dtype) == (grad.shape[1], grad.dtype)
+        return plain_convolution.channels_last(given, after, **how) + 5 * wrong
+
+    tried = Tried(_one_of_all(channels_last=channels_last))
+    assert torch.equal(tried.channels_last(usual, None), usual)
+    assert torch.equal(tried.channels_last(grad, None), grad)
 
 
 def test_a_kernel_that_is_wrong_about_which_position_of_a_pool_was_the_largest_is_not_used() -> None:

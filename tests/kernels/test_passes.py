@@ -13,7 +13,7 @@ from torch import Tensor
 
 from honestdp import kernels
 from honestdp.boundary.rounding import _TO_WHOLE, FINENESS
-from honestdp.kernels import passes
+from honestdp.kernels import passes, trials
 from honestdp.kernels.passes import PLAIN, Plain, TriedPasses
 
 SHIFT = 2 * FINENESS * _TO_WHOLE
@@ -165,7 +165,7 @@ def test_a_difference_is_found_by_what_stands_in() -> None:
 def test_what_was_not_tried_before_a_capture_is_not_in_it(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(passes, "waits", lambda device: False)
+    monkeypatch.setattr(trials, "waits", lambda device: False)
     kernels = Counted(name, does_not_compile)
     with caplog.at_level(logging.WARNING, "honestdp.kernels"):
         made(TriedPasses(kernels), name, 37)
@@ -173,20 +173,59 @@ def test_what_was_not_tried_before_a_capture_is_not_in_it(
     assert "captured" in caplog.text
 
 
-def test_another_width_dtype_or_begin_is_another_kernel() -> None:
-    kernels = Counted("noisy")
+def beside(value: Tensor) -> Tensor:
+    """The same numbers, beginning one number later than memory that was asked for does."""
+    return torch.empty(value.numel() + 1, dtype=value.dtype)[1:].view(value.shape).copy_(value)
+
+
+OTHER_DTYPE = {torch.float32: torch.float64, torch.float64: torch.float32, torch.uint8: torch.float32}
+OTHER_DTYPE |= {torch.int64: torch.int32, torch.int32: torch.int64}
+Call = tuple[list[Any], dict[str, Any]]
+
+
+def others(name: str) -> dict[str, Call]:
+    """What `given(name, 37)` becomes where one thing is otherwise of all that a compiler makes another kernel for."""
+    values, how = given(name, 37)
+    found = {"another width": given(name, 38)}
+    for at, value in enumerate(values):
+        if isinstance(value, Tensor):
+            ways = {"beginning elsewhere": beside(value)}
+            if value.dtype in OTHER_DTYPE:
+                ways["of another dtype"] = value.to(OTHER_DTYPE[value.dtype])
+            found |= {f"{at} {way}": ([*values[:at], other, *values[at + 1 :]], how) for way, other in ways.items()}
+    if name == "gather":
+        found["another scale"] = ([*values[:3], 0.5], how)
+    if name == "noisy":
+        found["another grid"] = (values, {"shift": 2 * SHIFT})
+    if name in ("weigh", "widened", "outer_square_norms"):
+        found["fewer examples"] = ([value[:, 1:].contiguous() for value in values], how)
+    if name == "outer_square_norms":
+        found["a wider factor"] = ([values[0], torch.randn(RUNS, LOT, 8)], how)
+        found["its norms"] = ([values[0], torch.rand(RUNS, LOT)], how | {"right_is_norms": True})
+        found["without a shift"] = (values, how | {"shift": False})
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_width_dtype_begin_or_setting_is_another_kernel_and_tried_by_itself(name: str) -> None:
+    kernels = Counted(name)
     tried = TriedPasses(kernels)
-    drawn, total, deviation = torch.zeros(2, 48, dtype=torch.float64), torch.zeros(2, 48), torch.ones(2)
-    calls = []
-    for values in (
-        (drawn, total, deviation),
-        (drawn[:, :47].contiguous(), total[:, :47].contiguous(), deviation),
-        (drawn, total.double(), deviation),
-        (drawn, total, torch.ones(3)[1:]),
-    ):
-        tried.noisy(*values, shift=SHIFT)
-        calls.append(kernels.calls)
-    assert calls == [2, 4, 6, 8]
+    for what, (values, how) in {"as usual": given(name, 37), **others(name)}.items():
+        calls = []
+        for _ in range(2):
+            before = kernels.calls
+            getattr(tried, name)(*values, **how)
+            calls.append(kernels.calls - before)
+        assert calls[0] > 1, what  # of made-up numbers first
+        assert calls[1] == 1, what
+
+
+def test_what_a_kernel_has_shown_is_not_believed_of_another() -> None:
+    """Two that are asked with the same tensors."""
+    tried = TriedPasses(Counted("widened", shorter))
+    values, _ = given("weigh", 37)
+    tried.weigh(*values)
+    assert torch.equal(tried.widened(*values), PLAIN.widened(*values))
 
 
 def test_few_made_up_examples_stand_for_as_many_as_a_compiler_makes_the_same_kernel_of() -> None:

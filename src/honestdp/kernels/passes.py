@@ -18,8 +18,7 @@ from torch import Tensor
 
 from honestdp.kernels import Kernels
 from honestdp.kernels.rounding import beyond, numbers
-from honestdp.kernels.tried import beside, compiled, waits
-from honestdp.logs import logger
+from honestdp.kernels.trials import Trials, beside, compiled
 
 _ROUNDED = 2.0**-21
 """The share of a number that a rounding or two in float32 may change."""
@@ -69,8 +68,7 @@ class TriedPasses:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._agrees: dict[object, bool] = {}
-        self._late: set[object] = set()
+        self._trials = Trials()
 
     def gather(self, rows: Tensor, labels: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
         asked = (_wide(rows.shape[1]), scale, *map(_kind, (rows, labels, index)))
@@ -102,37 +100,19 @@ class TriedPasses:
         return way.outer_square_norms(left, right, **how)
 
     def _way(self, name: str, asked: object, device: torch.device, made: Callable[[Any], list[Part]]) -> Kernels:
-        """The kernels where this one has given what is right; where that cannot be asked now, it has not, which is said."""
-        key = (name, asked)
-        if key not in self._agrees and waits(device):
-            self._agrees[key] = self._try(name, device, made)
-        elif key not in self._agrees and key not in self._late:
-            self._late.add(key)
-            _say(name, "was not tried before a graph was captured", device)
-        return self._kernels if self._agrees.get(key, False) else PLAIN
+        """The kernels where this one has given what is right, else tensor operations."""
 
-    @torch.no_grad()
-    def _try(self, name: str, device: torch.device, made: Callable[[Any], list[Part]]) -> bool:
-        try:
+        def off() -> float:
             with compiled():
                 own = made(self._kernels)
-            off = max(beyond(one, other, most) for (one, _), (other, most) in zip(own, made(PLAIN), strict=True))
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as trouble:  # the compiler's, of made-up numbers: what a step needs is there without it
-            _say(name, f"does not run ({type(trouble).__name__})", device)
-            return False
-        if off > 0:
-            _say(name, f"is off from tensor operations by {off:.1e}", device)
-        return off == 0
+            return max(beyond(one, other, most) for (one, _), (other, most) in zip(own, made(PLAIN), strict=True))
+
+        agreed = self._trials.agreed((name, asked), device, off, "the kernel", name)
+        return self._kernels if agreed else PLAIN
 
 
 Part = tuple[Tensor, Any]
 """What was made, and by how much it may be off."""
-
-
-def _say(name: str, what: str, device: torch.device) -> None:
-    logger("honestdp.kernels").warning("the kernel %s %s on %s: tensor operations do it, slower", name, what, device)
 
 
 def _kind(value: Tensor) -> object:

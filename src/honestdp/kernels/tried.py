@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from time import monotonic
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,14 +34,10 @@ from torch import Tensor
 from honestdp.kernels import Convolutions, Shape
 from honestdp.kernels.rounding import beyond, numbers, of_squares, share
 from honestdp.kernels.tensors import EXACT, STAND_IN
-from honestdp.logs import logger
+from honestdp.kernels.trials import Trials, agrees, beside, compiled
 
 _LOT = 3
 """Made-up examples of a run. Where members are counted all are; then, of numbers with all digits, one fewer of the first run."""
-_LONG = 3.0
-"""Seconds after which it is said that kernels are compiled."""
-_spent = 0.0
-"""Seconds of first calls of kernels in this process; infinite once they were spoken of."""
 _BY_TENSORS: ContextVar[bool] = ContextVar("by_tensor_operations", default=False)
 
 
@@ -62,26 +58,12 @@ def _kind(value: object) -> object:
     return value.dtype, value.dim(), (value.shape[1:], value.stride()) if value.dim() == 4 else None, beside(value)
 
 
-def beside(value: Tensor) -> int:
-    """Numbers by which it begins beside a place that a kernel may read by whole lines: such a one is another kernel."""
-    return value.data_ptr() % 16 // value.element_size()
-
-
-def waits(device: torch.device) -> bool:
-    """Whether a number can be read from the device now: not while a graph is captured, nor while waiting is an error."""
-    waiting_is_an_error = 2
-    return device.type != "cuda" or not (
-        torch.cuda.is_current_stream_capturing() or torch.cuda.get_sync_debug_mode() == waiting_is_an_error
-    )
-
-
 class Tried:
     """These kernels, wherever they give what tensor operations give."""
 
     def __init__(self, kernels: Convolutions) -> None:
         self._kernels = kernels
-        self._agrees: dict[object, bool] = {}
-        self._late: set[object] = set()
+        self._trials = Trials()
 
     def works(self, device: torch.device) -> bool:
         """Whether a small convolution in TensorFloat-32, as steps take it, compiles and agrees; else none is worth a try."""
@@ -93,7 +75,8 @@ class Tried:
             counts = torch.empty(2, dtype=torch.int32, device=device)
             shape = Shape(16, 6, 6, 16, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1))
             how = {"relu": True, "first": True, "counts": counts}  # of these tensors only how they lie is read
-            return self._try("forward", (x, weight, bias), (shape,), how, runs=2)
+            off = partial(self._furthest, "forward", (x, weight, bias), (shape,), how, 2)
+            return agrees(device, off, *_words("forward", (shape,)))
         finally:
             torch.set_float32_matmul_precision(before)
 
@@ -146,23 +129,18 @@ class Tried:
     def _agreed(
         self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], *, runs: int
     ) -> bool:
-        """Whether the kernel has given what is right; where that cannot be asked now, it has not, which is said."""
+        """Whether the kernel has given what is right."""
         if _BY_TENSORS.get():
             return False
         settings = tuple((key, _kind(value)) for key, value in sorted(how.items()) if key != "runs")
         asked = (name, shape, *map(_kind, values), settings, runs > 1, torch.get_float32_matmul_precision())
-        if asked not in self._agrees and waits(values[0].device):
-            self._agrees[asked] = self._try(name, values, shape, how, runs=min(runs, 2))
-        elif asked not in self._agrees and asked not in self._late:
-            self._late.add(asked)
-            _say(name, shape, "was not tried before a graph was captured", values[0].device)
-        return self._agrees.get(asked, False)
+        off = partial(self._furthest, name, values, shape, how, min(runs, 2))
+        return self._trials.agreed(asked, values[0].device, off, *_words(name, shape))
 
-    @torch.no_grad()
-    def _try(
-        self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], *, runs: int
-    ) -> bool:
-        """Whether the kernel gives what is right of made-up numbers that lie as these do: whole ones, then others."""
+    def _furthest(
+        self, name: str, values: tuple[Any, ...], shape: tuple[Any, ...], how: dict[str, Any], runs: int
+    ) -> float:
+        """How far the kernel is off of made-up numbers that lie as these do: whole ones, and others where those are right."""
         pool, device = shape[0].pool if shape else 1, values[0].device
         for whole in (True, False):
             likes = [
@@ -175,19 +153,12 @@ class Tried:
                 own["counts"] = torch.tensor([_LOT - 1 + whole, _LOT][:runs], dtype=torch.int32, device=device)
             if "runs" in own:
                 own["runs"] = runs
-            try:
-                with compiled():
-                    made = _parts(getattr(self._kernels, name)(*likes, *shape, **own))
-                off = self._off(name, made, likes, shape, own, whole)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as trouble:  # the compiler's, of made-up numbers: what a step needs is there without it
-                _say(name, shape, f"does not run ({type(trouble).__name__})", device)
-                return False
-            if off > 0:
-                _say(name, shape, f"is off from tensor operations by {off:.1e}", device)
-                return False
-        return True
+            with compiled():
+                made = _parts(getattr(self._kernels, name)(*likes, *shape, **own))
+            off = self._off(name, made, likes, shape, own, whole)
+            if off != 0:
+                return off
+        return 0.0
 
     def _off(
         self, name: str, made: list[Any], likes: list[Any], shape: tuple[Any, ...], own: dict[str, Any], whole: bool
@@ -216,22 +187,8 @@ class Tried:
         return off
 
 
-def _say(name: str, shape: tuple[Any, ...], what: str, device: torch.device) -> None:
-    said, precision = "%s of %s (%s) %s on %s: tensor operations do it, slower", torch.get_float32_matmul_precision()
-    logger("honestdp.kernels").warning(said, name, shape[0] if shape else "a layout", precision, what, device)
-
-
-@contextmanager
-def compiled() -> Iterator[None]:
-    """That kernels are compiled is said once, where it takes long: nearly all of a first call's time is that."""
-    global _spent
-    began = monotonic()
-    yield
-    _spent += monotonic() - began
-    if _LONG < _spent < float("inf"):
-        _spent = float("inf")
-        said = "compiling kernels for this GPU, which may take half a minute; they are kept for the next run"
-        logger("honestdp.kernels").warning(said)
+def _words(name: str, shape: tuple[Any, ...]) -> tuple[object, ...]:
+    return f"{name} of", shape[0] if shape else "a layout", f"({torch.get_float32_matmul_precision()})"
 
 
 def _counted(made: Tensor, right: Tensor, counts: Tensor | None) -> Tensor:
