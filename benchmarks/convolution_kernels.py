@@ -21,8 +21,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,6 +104,17 @@ CASES: dict[str, dict[str, Any]] = {
     "64 rows": {"size": (32, 4, 5, 64), "kernel": (3, 3), "padding": (1, 1)},
 }
 """size: channels, height, width and rows; products, gradients and kept: tiles, where not the usual ones."""
+TRANSPOSED: dict[str, dict[str, Any]] = {
+    "transposed, with a stride, dilation and output padding": {
+        "size": (16, 3, 4, 8),
+        "kernel": (3, 2),
+        "stride": (2, 2),
+        "padding": (1, 1),
+        "dilation": (1, 2),
+        "more": (1, 0),
+    },
+}
+"""The same of transposed convolutions; more: their output_padding."""
 
 
 def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
@@ -112,16 +125,24 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
     off = [] if share else _as_the_engine_tries_them(device)
     # The interpreter has one precision.
     precisions = (("highest", 1e-5), ("high", 5e-3))[: 1 if device.type == "cpu" else 2]
-    for name, (precision, tolerance) in list(itertools.product(CASES, precisions))[share::of]:
+    for name, (precision, tolerance) in list(itertools.product([*CASES, *TRANSPOSED], precisions))[share::of]:
         torch.set_float32_matmul_precision(precision)
         try:
-            off += [f"{name} ({precision}): {each}" for each in _compare(device, tolerance, **CASES[name])]
+            found = (
+                _compare(device, tolerance, **CASES[name])
+                if name in CASES
+                else _compare_transposed(device, tolerance, **TRANSPOSED[name])
+            )
+            off += [f"{name} ({precision}): {each}" for each in found]
         except Exception as trouble:  # a kernel that does not compile: the other cases are still told
             off.append(f"{name} ({precision}): {type(trouble).__name__}: {trouble}")
         finally:
             torch.set_float32_matmul_precision("highest")
     assert not off, "\n".join([f"{len(off)} are off", *off])
-    return "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; GroupNorm"
+    return (
+        "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; transposed "
+        "ones; GroupNorm"
+    )
 
 
 def _as_the_engine_tries_them(device: torch.device) -> list[str]:
@@ -214,6 +235,58 @@ def _compare(
     if products is not None or kept is not None or stride != (1, 1) or device.type != "cpu":
         off += _padded(convolution, put, chosen, shape, products, kept or gradients)
     return list(dict.fromkeys(off))
+
+
+def _compare_transposed(
+    device: torch.device, tolerance: float, *, size: tuple[int, ...], kernel: tuple[int, int], stride: tuple[int, int],
+    padding: tuple[int, int], dilation: tuple[int, int], more: tuple[int, int], runs: int = 2, lot: int = 2,
+) -> list[str]:  # fmt: skip
+    """What is off of a transposed convolution as the engine takes it, and of its gradients, against torch and autograd."""
+    from honestdp import kernels
+    from honestdp.gradients.layers.convolution import Geometry, mirrored
+    from honestdp.gradients.layers.implicit import Convolved
+    from honestdp.kernels import convolution
+
+    maker = torch.Generator().manual_seed(1)
+    channels, height, width, rows = size
+    x = torch.randn(runs, lot, channels, height, width, generator=maker, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(runs, channels, rows, *kernel, generator=maker, dtype=torch.float64)
+    shift, weights = torch.randn(runs, rows, generator=maker), torch.rand(runs, lot, generator=maker)
+    own = weight[:, None].repeat(1, lot, 1, 1, 1, 1).requires_grad_()  # of every example, for its gradient
+    settings = {"stride": stride, "padding": padding, "output_padding": more, "dilation": dilation}
+    each = [F.conv_transpose2d(x[i, j : j + 1], own[i, j], **settings) for i in range(runs) for j in range(lot)]
+    wanted = torch.cat(each).view(runs, lot, *each[0].shape[1:])
+    slopes = torch.randn(wanted.shape, generator=maker)
+    of_input, gradients = torch.autograd.grad(wanted, (x, own), slopes.double())
+
+    def put(value: Tensor) -> Tensor:
+        value = value.detach().float().to(device)
+        return value.flatten(0, 1).contiguous(memory_format=torch.channels_last) if value.dim() == 5 else value
+
+    taken, filters = put(x), weight.float().to(device)
+    with mock.patch.object(kernels, "convolutions", return_value=convolution):  # not tried first: what is off is told
+        how = Geometry(kernel, stride, padding, dilation, more, transposed=True, groups=1).mirrored(taken, filters)
+    if how is None:
+        return ["no kernel takes it"]
+    params = {"weight": filters, "bias": put(shift)}
+    form = mirrored(how, taken, slopes.to(device), params, frozenset(params))["weight"]
+    if not isinstance(form, Convolved):
+        return ["its gradients are not made by kernels"]
+    total = torch.zeros(weight.shape, dtype=torch.float64, device=device)
+    form.add_weighted_sum([total], put(weights), counted=None)
+    pairs = {
+        "forward": (how.transposed(taken, filters, None), wanted),
+        "forward with ReLU": (
+            how.transposed(taken, filters, params["bias"], relu=True),
+            (wanted + shift[:, None, :, None, None]).relu(),
+        ),
+        "back": (how.forward(put(slopes), filters, None)[0], of_input),
+        "square_norms": (form.square_norms(), gradients.flatten(2).square().sum(2)),
+        "the sum": (total, (weights.double()[..., None, None, None, None] * gradients).sum(1)),
+    }
+    off = {what: (made.cpu().double().view(right.shape) - right).abs().max() for what, (made, right) in pairs.items()}
+    shares = {what: float(apart / pairs[what][1].abs().max()) for what, apart in off.items()}
+    return [f"{what} is off by {share:.1e}" for what, share in shares.items() if not share <= tolerance]
 
 
 def _padded(

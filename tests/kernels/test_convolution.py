@@ -408,7 +408,7 @@ def test_that_kernels_are_compiled_is_said_once_and_only_where_it_takes_long(
 
 @pytest.mark.parametrize("other", ["digits", "runs", "layout", "settings"])
 def test_what_has_agreed_is_believed_of_the_same_kernel_alone(other: str) -> None:
-    """Of other digits, several runs, numbers that lie otherwise and another padding the compiler makes another; it may be wrong."""
+    """Of other digits, several runs, numbers that lie otherwise or another padding it is another one, which may be wrong."""
     x, weight = torch.ones(4, 4, 4, 4), torch.ones(2 if other == "runs" else 1, 4, 3, 3, 3)
     x = x.contiguous(memory_format=torch.channels_last) if other == "layout" else x
     padded = DILATED._replace(height=9, width=9, padding=(1, 1)) if other == "settings" else DILATED

@@ -90,7 +90,7 @@ def _noiseless_part(quick: bool) -> Part:
 
 @dataclass(frozen=True)
 class Compared:
-    """One task at one noise. ours, others: accuracies `[repeats, looks]` by a line's name."""
+    """One task at one noise. lines: accuracies `[repeats, looks]` by a line's name."""
 
     noise: float
     lines: dict[str, Array]
@@ -268,9 +268,8 @@ def spent(task: Task, noise: float, quick: bool) -> float:
     """Epsilon after all epochs, by the moments accountant."""
     from honestdp.accounting import epsilon  # here: a bare GPU machine, which asks for parts alone, has no accountants
 
-    return epsilon(
-        sized(task, quick).run(noise=noise, epochs=epochs_of(quick)).event, delta=DELTA, accountant="moments"
-    )
+    made = sized(task, quick).run(noise=noise, epochs=epochs_of(quick))
+    return epsilon(made.event, delta=DELTA, accountant="moments")
 
 
 def notes_of(task: Task, quick: bool) -> list[str]:
