@@ -33,6 +33,7 @@ from honestdp.gradients.layout import Layout, layout_of
 from honestdp.gradients.outputs import check_output
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, check_labels, default_loss
+from honestdp.losses.logits import classes_at
 from honestdp.run import ROW, Run, Unit
 
 
@@ -97,7 +98,7 @@ class Intake:
     def echo(self, initial: Tensor) -> Tensor:
         """How far noise moves the outputs of models of these weights `[runs, d]`, on made-up inputs: no record is read."""
         x, _ = self._records.blank(self.question.model)
-        return echoes(self.question.model, self.layout, initial, x)
+        return echoes(self.question.model, self.layout, initial, x, classes_at(self.question.loss))
 
     def rehearsal(self, constants: Constants) -> Mechanism:
         """A mechanism over made-up records, for timing."""

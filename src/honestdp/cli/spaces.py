@@ -8,7 +8,13 @@ from typing import Any
 from honestdp import checks
 
 
-def spaces_of(texts: list[str] | None, optimizers: list[str]) -> dict[str, Any] | None:
+DEFAULT = "the default"
+"""Stands for the optimizer where none is asked for: which it is follows from the data."""
+
+
+def spaces_of(texts: list[str] | None, optimizers: list[str] | None) -> dict[str, Any] | None:
+    """What is to be searched, by optimizer. optimizers: those asked for."""
+    optimizers = optimizers or [DEFAULT]
     if not texts:
         return None
     spaces: dict[str, dict[str, Any]] = {}

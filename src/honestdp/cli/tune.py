@@ -14,7 +14,7 @@ from typer import Option
 from honestdp import checks
 from honestdp.cli import learning, sources
 from honestdp.cli import options as option
-from honestdp.cli.spaces import numbers_of, spaces_of
+from honestdp.cli.spaces import DEFAULT, numbers_of, spaces_of
 from honestdp.cli.terminal import balance_line
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _DATASET = typer.Argument(
 _EPSILON = "**Required**, but for --resume. What the whole search may spend: every run, every score, the choice."
 _BOUNDS = 'Part of --epsilon for bounds = "private" in the schema, learnt from the rows first; a tenth if left out.'
 _MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 100 units."
-_OPTIMIZER = "{optimizers}. The default, horizon, needs no search. May repeat."
+_OPTIMIZER = "{optimizers}. Left out: echo for classes, horizon for numbers, which need no search. May repeat."
 _SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
 _LEDGER = (
     "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name without its ending, "
@@ -135,7 +135,7 @@ def tune(
 
     `honestdp tune digits --epsilon 3 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --lot 64 --steps 300 --out runs/first`
 
-    With no optimizer it is horizon: one run, nothing to tune, the whole budget in it.
+    With no optimizer it is one run with nothing to tune and the whole budget in it: echo for classes, horizon for numbers.
 
     First see what it would do:  the same with  `--dry-run`
     """
@@ -252,7 +252,7 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
     from honestdp.training.compute import Compute
 
     options = context.params
-    names = options["optimizer"] or ["horizon"]
+    names = options["optimizer"] or None
     spaces = spaces_of(options["space"], names)
     if not options["model"].startswith("hidden") and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", options["model"], "hidden, since the space has widths")
@@ -262,7 +262,7 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
         records=source.declared,
         budget=Budget(options["epsilon"], source.delta if options["delta"] is None else options["delta"]),
         optimizer=names,
-        space=spaces,
+        space=spaces if names or spaces is None else spaces[DEFAULT],
         dataset=None if options["ledger"] is None else options["dataset"] or source.label,
         metric=options["metric"] or source.metric,
         out=resumed or options["out"],

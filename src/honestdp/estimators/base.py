@@ -26,7 +26,7 @@ from honestdp.estimators.declared import rows_of, table_of
 from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, numbers_in, refuse_fit_arguments, refuse_too_wide
 from honestdp.estimators.steps import checked_public
 from honestdp.logs import logger
-from honestdp.optimizers.rule import Rule, rule_class, rule_of
+from honestdp.optimizers.rule import Rule, rule_class
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import Run
 from honestdp.search.result import TuneResult
@@ -170,7 +170,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             }
             return tune(model, data, **how | {"metric": self.metric or self._metric()})
         start = secrets.randbits(63) if seed is None else seed
-        module, rule = fresh(model, start=start), rule_of(self.optimizer)
+        module, rule = fresh(model, start=start), self.optimizer
         shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
         if all(value is None for value in shape.values()):
             return train(module, data, optimizer=rule, **how)
@@ -186,7 +186,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _searches(self) -> bool:
         if self.space is not None or isinstance(self.optimizer, list | tuple):
             return True
-        return not isinstance(self.optimizer, Rule) and bool(rule_class(self.optimizer).grid)
+        named = self.optimizer
+        return named is not None and not isinstance(named, Rule) and bool(rule_class(named).grid)
 
     # ---- Scoring
 

@@ -39,8 +39,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     class_weights: a list or a dictionary of numbers by which losses are multiplied, or "balanced" with prevalence: 1 for the
         rarest class and less for the others, since the clip would cut larger ones.
     width: units of a hidden layer, 0 for a linear model. model: in its place a function of (inputs, outputs) that makes a module.
-    optimizer, space: with the default there is one run on all rows. With a space, or an optimizer that needs one, `fit` is a
-        search as by `honestdp.tune`, which selection, validation, metric, max_runs, candidates, published and out are for.
+    optimizer, space: left out, there is one run on all rows, with nothing to tune: by echo for classes, by horizon for numbers.
+        With a space, or an optimizer that needs one, `fit` is a search as by `honestdp.tune`, which selection, validation, metric, max_runs, candidates, published and out are for.
     lot, steps, epochs, ledger, dataset, note, strict, secure, compute: see `honestdp.tune`.
     preprocessing: what was done to the rows beforehand, in words, for the statement. public_steps: of a Pipeline before this
         estimator, those that learnt from public rows alone, with where those are from; see docs/scikit-learn.md.
@@ -62,7 +62,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
 
     def __init__(
         self, *, epsilon: Any = None, delta: Any = None, table: Any = None, bounds: Any = None, classes: Any = None,
-        prevalence: Any = None, class_weights: Any = None, width: int = 0, model: Any = None, optimizer: Any = "horizon",
+        prevalence: Any = None, class_weights: Any = None, width: int = 0, model: Any = None, optimizer: Any = None,
         space: Any = None, selection: Any = "auto", validation: float = 0.2, metric: Any = None, max_runs: Any = None,
         candidates: Any = None, published: bool = False, lot: Any = None, steps: Any = None, epochs: Any = None,
         ledger: Any = None, dataset: Any = None, note: str = "", out: Any = None, preprocessing: Any = None,

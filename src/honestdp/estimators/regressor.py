@@ -37,7 +37,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
 
     def __init__(
         self, *, epsilon: Any = None, delta: Any = None, table: Any = None, bounds: Any = None, target_bounds: Any = None,
-        width: int = 0, model: Any = None, optimizer: Any = "horizon", space: Any = None, selection: Any = "auto",
+        width: int = 0, model: Any = None, optimizer: Any = None, space: Any = None, selection: Any = "auto",
         validation: float = 0.2, metric: Any = None, max_runs: Any = None, candidates: Any = None,
         published: bool = False, lot: Any = None, steps: Any = None, epochs: Any = None, ledger: Any = None,
         dataset: Any = None, note: str = "", out: Any = None, preprocessing: Any = None, public_steps: Any = None,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import NUMBER, Inputs
 from honestdp.gradients.layout import Layout
+from honestdp.losses import prediction
 
 SHAKES = tuple(2.0**power for power in range(-9, 2))
 """Deviations of the noise in every weight."""
@@ -29,12 +30,12 @@ _NOISE_SEED, _INPUT_SEED, _MODEL_SEED = 18, 19, 20
 
 
 @torch.no_grad()
-def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs) -> Tensor:
+def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs, classes_at: int | None = -1) -> Tensor:
     """`[runs, norms, shakes]`: the root mean square by which noise of that deviation moves an output of the model, over what the
     outputs bear (`borne`).
 
-    rows: initial weights `[runs, width]`. blank: made-up records, for their shapes. Runs with the same weights are heard
-    once. Where the model does not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
+    rows: initial weights `[runs, width]`. blank: made-up records, for their shapes. classes_at: the dimension of the outputs that
+    classes are along; None where every output stands for itself. Runs with the same weights are heard once. Where the model does not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
 
     What a model draws in eval() mode is drawn from a fixed seed too, the same with and without noise. Were the table another in
     each copy of a search, the same lots and noise would come to other weights, and whoever has both could subtract the noise.
@@ -45,7 +46,7 @@ def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs) -> Ten
         for row in rows:
             key = row.cpu().contiguous().view(torch.uint8).numpy().tobytes()
             if key not in heard:
-                heard[key] = _heard(model, layout, row, blank)
+                heard[key] = _heard(model, layout, row, blank, classes_at)
             tables.append(heard[key])
     return torch.stack(tables).to(rows)
 
@@ -86,50 +87,51 @@ def borne(table: Tensor, outputs: int) -> Tensor:
     return table / math.log(outputs + 1) if outputs > 1 and bool(bent < _STRAIGHT) else table
 
 
-def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> Tensor:
-    still = copy.deepcopy(model).eval()
+def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs, classes_at: int | None) -> Tensor:
     norms = LOG_NORMS[:1] if inputs.entering(blank) == 0 else LOG_NORMS
-    x = inputs.joined([made_up(still, blank, log_norm) for log_norm in norms])
     try:
-        before = _outputs(still, layout, row, x)
+        still = copy.deepcopy(model).eval()
+        x = inputs.joined([made_up(still, blank, log_norm) for log_norm in norms])
+        before, noisy = _outputs(still, layout, row, x), torch.empty_like(row)
+        outputs = 1 if classes_at is None else before.shape[classes_at]
         table = torch.zeros(len(norms), len(SHAKES), dtype=torch.float64)
         for noise in _noises(layout, row):
             for place, shake in enumerate(SHAKES):
-                moved = _outputs(still, layout, row + shake * noise, x) - before
-                table[:, place] += _squares(moved, len(norms)) / _DRAWS
+                moved = _outputs(still, layout, torch.add(row, noise, alpha=shake, out=noisy), x) - before
+                table[:, place] += _squares(moved, len(norms), classes_at) / _DRAWS
     except (MemoryError, torch.OutOfMemoryError):  # how much is free is another thing in each copy of a search
         raise
     except Exception:  # the model's own, of inputs that no record may have
         return chain(layout)
     whole = bool(table.isfinite().all()) and bool((table[:, -1] > 0).all())
-    return borne(table.sqrt(), before.shape[-1]).expand(len(LOG_NORMS), -1) if whole else chain(layout)
+    return borne(table.sqrt(), outputs).expand(len(LOG_NORMS), -1) if whole else chain(layout)
 
 
-def _squares(moved: Tensor, norms: int) -> Tensor:
+def _squares(moved: Tensor, norms: int, classes_at: int | None) -> Tensor:
     """Of each norm the mean square of a move. What moves the outputs of all classes alike changes no answer."""
-    classes = moved.shape[-1]
+    classes = 1 if classes_at is None else moved.shape[classes_at]
     if classes > 1:
-        moved = (moved - moved.mean(-1, keepdim=True)) * math.sqrt(classes / (classes - 1))
+        moved = (moved - moved.mean(classes_at, keepdim=True)) * math.sqrt(classes / (classes - 1))
     return moved.square().reshape(norms, -1).mean(1).cpu()
 
 
 def _outputs(model: nn.Module, layout: Layout, row: Tensor, x: Inputs) -> Tensor:
-    """`[.., outputs]`, in float64."""
+    """`[examples, ...]`, in float64: what of the model's output is its prediction."""
     torch.default_generator.manual_seed(_MODEL_SEED)
     if row.is_cuda:
         torch.cuda.default_generators[row.device.index].manual_seed(_MODEL_SEED)
-    found = inputs.call_with(model, {name: value[0] for name, value in layout.views(row[None]).items()}, x)
-    if not isinstance(found, Tensor):
-        raise TypeError("outputs that are not one tensor")
-    return found.double() if found.dim() > 1 else found.double()[:, None]
+    weights = {name: value[0] for name, value in layout.views(row[None]).items()}
+    found = prediction(inputs.call_with(model, weights, x)).double()
+    return found if found.dim() > 1 else found[:, None]
 
 
 def _noises(layout: Layout, row: Tensor) -> Iterator[Tensor]:
     """Normal numbers in the place of every weight; drawn on the CPU, so that they are the same everywhere."""
     drawn = torch.Generator().manual_seed(_NOISE_SEED)
+    weights = layout.columns([1.0] * len(layout.shapes)) > 0 if layout.gaps else slice(None)
     for _ in range(_DRAWS):
-        noise = layout.columns([1.0] * len(layout.shapes))
-        noise[noise > 0] = torch.randn(layout.total, generator=drawn).double()
+        noise = torch.zeros(layout.width)
+        noise[weights] = torch.randn(layout.total, generator=drawn)
         yield noise.to(row)
 
 

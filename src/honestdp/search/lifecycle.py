@@ -281,10 +281,10 @@ def _checked_key(path: Path, settings: dict[str, Any], resume: bool, besides: tu
     try:
         written = json.loads(path.read_text())
         key = str(written.pop("key"))
-        written.pop(TEXT, None)
-        settings = {name: value for name, value in settings.items() if name != TEXT}
-        names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys()) - {*besides}
+        names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys()) - {TEXT, *besides}
         others = {name for name in names if written.get(name) != settings.get(name)}
+        if "space" in others and [*written["space"]] != [*settings["space"]]:
+            others.add(f"the optimizer ({', '.join(written['space'])} and not {', '.join(settings['space'])})")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
     _check_same(path.parent, others, resume)

@@ -28,6 +28,7 @@ from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
+from honestdp.optimizers.default import BEFORE, default_rule
 from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.shapes import training_records
 from honestdp.search import home
@@ -63,7 +64,7 @@ def tune(
     data: Any,
     *,
     budget: Budget,
-    optimizer: Optimizer | Sequence[Optimizer] = "horizon",
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
     space: Mapping[str, Any] | None = None,
     selection: str | Selection = "auto",
     coverage: float = 0.9,
@@ -103,8 +104,8 @@ def tune(
         Dataset of pairs, or the rows of a `Table`.
     budget: for everything: all runs, all scores, the choice among them.
     optimizer: one or several, each as a name (sgd, momentum, adam, adam-wosm, adadp, oso, adam-oso, quantile), a class, or a
-        rule, whose numbers stand wherever the space has no others; of your own, too. The default, horizon, needs no search: it
-        is one run that gets the whole budget.
+        rule, whose numbers stand wherever the space has no others; of your own, too. Left out, there is no search but one run
+        that gets the whole budget: by echo where the loss is a cross-entropy, by horizon for any other (see `train`).
     space: hyperparameters to lists (a grid), LogUniform, Uniform or Choice; may hold weight_decay, lot, steps or epochs, and any
         argument of the model's function, such as width; for several optimizers a dictionary of these by optimizer's name. Left
         out, or without a hyperparameter of the optimizer's own, the grid that comes with each optimizer.
@@ -204,12 +205,11 @@ def asked(
     checks.whole(least=0, space_seed=space_seed, **({} if noise_seed is None else {"noise_seed": noise_seed}))
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
-    loss = with_class_weights(loss, class_weights, prevalence)
-    fraction = float(validation)
-    training = training_records(size, fraction)
-    shaped, how = shaped_space(
-        optimizer, space, budget=budget, records=training, lot=lot, steps=steps, epochs=epochs, model=model
-    )
+    loss, shapes = with_class_weights(loss, class_weights, prevalence), private.shapes
+    rules = default_rule(loss, None if shapes is None else shapes.y) if optimizer is None else optimizer
+    training = training_records(size, fraction := float(validation))
+    shape: dict[str, Any] = {"budget": budget, "records": training, "lot": lot, "steps": steps, "epochs": epochs}
+    shaped, how = shaped_space(rules, space, **shape, model=model)
     request = Request(
         budget=budget,
         records=size,
@@ -223,15 +223,19 @@ def asked(
         published=published,
         drawn=candidates,
         space_seed=space_seed,
-        metric=metric_of(metric, private.shapes, validation=fraction, prevalence=prevalence, unit=private.unit),
+        metric=metric_of(metric, shapes, validation=fraction, prevalence=prevalence, unit=private.unit),
         unit=private.unit,
     )
     place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers, "cluster": cluster_of(compute)}
     setting = Setting(model=model, loss=loss, schedule=schedule, secure=secure, strict=strict, **place)
-    declared = records is not None or before.declared
-    named = {"dataset": dataset, "reproduce": reproduce}
-    public = configuration(request, setting, private, declared=declared, seed=noise_seed, **named)
-    folder = home.folder_of(out, public, books=books, label=label, again=again)
+    named: dict[str, Any] = {
+        "declared": records is not None or before.declared,
+        "dataset": dataset,
+        "reproduce": reproduce,
+    }
+    public = configuration(request, setting, private, seed=noise_seed, **named)
+    left_out = None if optimizer else BEFORE
+    folder = home.folder_of(out, public, books=books, label=label, again=again, before=left_out)
     of: dict[str, Any] = {"public": public, "private": private, "books": books, "folder": folder}
     return Asked(**of, resume=resume, compute=compute, preprocessing=before.words)
 

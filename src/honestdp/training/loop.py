@@ -31,7 +31,7 @@ from honestdp.training import checkpoint as checkpoints
 from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
 from honestdp.training.identity import identity
 from honestdp.training.population import Population
-from honestdp.training.progress import Advance, bar, unshown
+from honestdp.training.progress import Advance, bar, spinner, unshown
 from honestdp.training.watching import StopTraining, Watch
 
 _log = logger(__name__)
@@ -85,9 +85,12 @@ class Job:
             todo = checkpoints.load(self.place, about, self.seed, self.initial.device)
         if todo is not None and len(todo.finished) == len(todo.chunks):
             _log.info("the training of %s is over; its result is read from there", self.place)
+        self.initial = self.initial if todo is None or todo.initial is None else todo.initial
+        if todo is None or len(todo.finished) < len(todo.chunks):
+            self._hear(show)
         todo = todo or checkpoints.Progress(about, self.seed, self.ranks.first(self.chunks))
         self.seed, todo.watched = todo.seed, todo.watched or self.watch is not None
-        self.initial = todo.initial = self.initial if todo.initial is None else todo.initial
+        todo.initial = self.initial
         if self.start is not None and len(todo.finished) < len(todo.chunks):
             self.start(todo)
         runs, steps = len(self.runs), self.runs[0].steps
@@ -214,11 +217,20 @@ class Job:
         echo = self._echo[torch.tensor(chunk)] if any(self.rules[i].by_echo for i in chunk) else None
         return Constants(first.records, first.lot, first.steps, noise, self.intake.layout, self.factors, echo)
 
+    def _hear(self, show: bool) -> None:
+        """What rules go by, before they are asked for: a model of ten million weights takes a CPU some seconds."""
+        if any(rule.by_echo for rule in self.rules):
+            with spinner("measuring what noise does to the outputs") if show and self.ranks.is_first else nullcontext():
+                _ = self._echo
+
     @cached_property
     def _echo(self) -> Tensor:
-        """`[runs, ...]`: what noise in the initial weights does to the outputs; zeros for runs that do not go by it."""
+        """`[runs, ...]`: what noise in the initial weights does to the outputs; zeros for runs that do not go by it.
+
+        The first rank hears it for all: its last digits may be others on another machine, and so would be the steps.
+        """
         asks = torch.tensor([rule.by_echo for rule in self.rules], device=self.initial.device)
-        heard = self.intake.echo(self.initial[asks])
+        heard = self.ranks.first(lambda: self.intake.echo(self.initial[asks]).cpu()).to(self.initial)
         return heard.new_zeros(len(asks), *heard.shape[1:]).masked_scatter(asks[:, None, None], heard)
 
     def _rule(self, chunk: list[int]) -> Rule:

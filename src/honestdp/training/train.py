@@ -26,6 +26,7 @@ from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers import Rule
+from honestdp.optimizers.default import default_rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.planner.prospects import counting, forewarn, prospects
@@ -56,7 +57,7 @@ def train(
     data: Any,
     *,
     run: Run | None = None,
-    optimizer: str | Rule | type[Rule] = "horizon",
+    optimizer: str | Rule | type[Rule] | None = None,
     delta: float | None = None,
     loss: Loss | None = None,
     class_weights: Weights | None = None,
@@ -77,7 +78,8 @@ def train(
 ) -> Result:
     """Train one model under differential privacy.
 
-    optimizer: a rule of honestdp.optimizers or of your own; a name or a class where it needs no numbers, such as "horizon".
+    optimizer: a rule of honestdp.optimizers or of your own; a name or a class where it needs no numbers. Left out, it is one that
+        has nothing to tune: "echo" where the loss is a cross-entropy, "horizon" for any other and for a Dataset without a loss.
     on_step: called as on_step(step, model) with a copy of the model at that step, in eval mode: 0 before a record is read, then
         every so many steps, and after the last. Free, for all iterates are in the guarantee; evaluate on public records alone.
         It changes nothing of the training, but may end it by raising honestdp.errors.StopTraining, at the price of all steps.
@@ -93,10 +95,14 @@ def train(
     >>> import torch, honestdp
     >>> x, y = honestdp.load_dataset("digits").train
     >>> run = honestdp.Run(records=len(x), lot=64, steps=20, noise=2.0)
-    >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, optimizer="horizon", delta=1e-5)
-    >>> round(result.epsilon, 2)
-    0.45
+    >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, delta=1e-5)
+    >>> round(result.epsilon, 2), result.hyperparameters["optimizer"]
+    (0.45, 'echo')
     """
+    if optimizer is None:
+        shapes = PrivateData(data).shapes
+        known = with_class_weights(loss, class_weights, prevalence)
+        optimizer = default_rule(known, None if shapes is None else shapes.y)
     results = train_population(
         model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, class_weights=class_weights,
         prevalence=prevalence, noise_seed=noise_seed, secure=secure,

@@ -1,0 +1,33 @@
+"""The optimizer of a call that names none. It has nothing to tune, and follows from the loss, which is public.
+
+Echo's step lets noise move an output by 1, which is much or little by what an output is. Of a logit that is known. What other
+losses make of their outputs is not, nor in which units they are: there it is Horizon, which goes by weights alone.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from honestdp.losses import Loss, default_loss
+from honestdp.losses.logits import on_logits
+from honestdp.optimizers.echo import Echo
+from honestdp.optimizers.horizon import Horizon
+from honestdp.optimizers.rule import Rule
+
+BEFORE = Horizon.name
+"""What a call that named none was begun with, whatever its loss, until Echo came."""
+
+
+def default_rule(loss: Loss | None, labels: Tensor | None = None) -> type[Rule]:
+    """Echo for a cross-entropy, Horizon for any other loss, and where it is not known.
+
+    loss: None for that which follows from the labels. labels: of no record, `[0, ...]`, for their kind; None of a Dataset, which
+    is not read before it is paid for.
+
+    >>> import torch
+    >>> default_rule(None, torch.zeros(0, dtype=torch.int64)).name, default_rule(None, torch.zeros(0)).name
+    ('echo', 'horizon')
+    """
+    if loss is None and labels is not None:
+        loss = default_loss(labels)
+    return Echo if loss is not None and on_logits(loss) else Horizon
