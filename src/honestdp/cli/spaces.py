@@ -7,7 +7,6 @@ from typing import Any
 
 from honestdp import checks
 
-
 DEFAULT = "the default"
 """Stands for the optimizer where none is asked for: which it is follows from the data."""
 

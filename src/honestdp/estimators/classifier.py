@@ -40,7 +40,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         rarest class and less for the others, since the clip would cut larger ones.
     width: units of a hidden layer, 0 for a linear model. model: in its place a function of (inputs, outputs) that makes a module.
     optimizer, space: left out, there is one run on all rows, with nothing to tune: by echo for classes, by horizon for numbers.
-        With a space, or an optimizer that needs one, `fit` is a search as by `honestdp.tune`, which selection, validation, metric, max_runs, candidates, published and out are for.
+        With a space, or an optimizer that needs one, `fit` is a search as by `honestdp.tune`, which selection, validation,
+        metric, max_runs, candidates, published and out are for.
     lot, steps, epochs, ledger, dataset, note, strict, secure, compute: see `honestdp.tune`.
     preprocessing: what was done to the rows beforehand, in words, for the statement. public_steps: of a Pipeline before this
         estimator, those that learnt from public rows alone, with where those are from; see docs/scikit-learn.md.

@@ -35,7 +35,8 @@ def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs, classe
     outputs bear (`borne`).
 
     rows: initial weights `[runs, width]`. blank: made-up records, for their shapes. classes_at: the dimension of the outputs that
-    classes are along; None where every output stands for itself. Runs with the same weights are heard once. Where the model does not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
+    classes are along; None where every output stands for itself. Runs with the same weights are heard once. Where the model does
+    not take made-up inputs, or makes of them what is not finite, it is taken for a chain of layers.
 
     What a model draws in eval() mode is drawn from a fixed seed too, the same with and without noise. Were the table another in
     each copy of a search, the same lots and noise would come to other weights, and whoever has both could subtract the noise.

@@ -53,10 +53,10 @@ class SavedModel(Shown):
     >>> import tempfile, torch, honestdp
     >>> x, y = honestdp.load_dataset("digits").train
     >>> run = honestdp.Run(records=len(x), lot=64, steps=5, noise=2.0)
-    >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, optimizer="horizon", delta=1e-5)
+    >>> result = honestdp.train(torch.nn.Linear(64, 10), (x, y), run=run, delta=1e-5)
     >>> saved = honestdp.save(f"{tempfile.mkdtemp()}/model", result)
     >>> saved.hyperparameters["optimizer"], saved.table
-    ('horizon', None)
+    ('echo', None)
     """
 
     model: nn.Module

@@ -36,8 +36,8 @@ FLOOR = 1 / 50
 class Echo(Outlook, name="echo"):
     """Nothing to tune: the step size follows from the steps, the noise, the lot, and how far noise in the weights moves what the
     model answers, which is measured on made-up inputs as large as the records are. That every step releases beside the gradient,
-    out of the same noise. Take it for convolutions, residual networks and transformers. It sets its own pace and takes no
-    schedule.
+    out of the same noise. Take it where a search is not worth its privacy: it is the default where the loss is a cross-entropy.
+    It sets its own pace and takes no schedule.
 
     weight_decay: see `Rule`.
 

@@ -31,8 +31,8 @@ SIGNAL = 0.2
 @dataclass(frozen=True)
 class Horizon(FixedClip, name="horizon"):
     """Nothing to tune: clip, step size and its decay follow from the steps, the noise, the lot and the model's shape.
-    Take it where a search is not worth its privacy; it wants a few thousand steps, and is the default of `tune`. It
-    sets its own pace and takes no schedule.
+    Take it for long runs of small models, or where outputs are no logits: there it is the default. It wants a few thousand
+    steps, sets its own pace and takes no schedule.
 
     average: leave with a running average of the weights in the place of a decaying step. weight_decay: see `Rule`.
 

@@ -65,7 +65,7 @@ class TuneResult(Outcome):
     >>> data, budget = honestdp.load_dataset("digits").train, honestdp.Budget(epsilon=1.0, delta=1e-5)
     >>> result = honestdp.tune(lambda: torch.nn.Linear(64, 10), data, budget=budget, lot=64, steps=5)
     >>> result.hyperparameters
-    {'optimizer': 'horizon', 'lot': 64, 'steps': 5}
+    {'optimizer': 'echo', 'lot': 64, 'steps': 5}
     >>> print(result.statement.how)
     one run
     """
