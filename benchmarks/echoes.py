@@ -6,6 +6,10 @@ Of every setting whose oracle is kept: the best step (step size x clip, as gradi
 of the noise that a run of it leaves in every weight, and how far that moves an output (`honestdp.gradients.echo`). Then for some
 targets the accuracy of the step that moves outputs by so much, interpolated between the candidates' steps, minus the best
 candidate. That is for constant steps, as the candidates have; nothing is trained.
+
+    OMP_NUM_THREADS=1 python benchmarks/echoes.py --clock
+
+How many seconds of the processor it takes to hear some models.
 """
 
 from __future__ import annotations
@@ -14,12 +18,15 @@ import argparse
 import json
 import math
 import sys
+import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
@@ -81,6 +88,20 @@ def left_out(rows: list[dict[str, Any]], by: str) -> str:
     return f"chosen without the {by}, {min(chosen):g} to {max(chosen):g}: {said}"
 
 
+def clock() -> None:
+    def dense(*widths: int) -> nn.Module:
+        layers = [part for ends in pairwise(widths) for part in (nn.Linear(*ends), nn.ReLU())]
+        return nn.Sequential(*layers[:-1])
+
+    for widths in ((784, 10), (784, 100, 10), (784, 1000, 300, 10), (1000, 3000, 2400, 10)):
+        model = dense(*widths)
+        layout, began = replace(layout_of(model), entering=widths[0]), time.process_time()
+        echoes(model, layout, stack([model], layout, torch.device("cpu")), torch.zeros(2, widths[0]))
+        print(
+            f"{layout.total:9d} weights, {'-'.join(map(str, widths))}: {time.process_time() - began:.2f} s", flush=True
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seed", default="A", help="of the suite; A if left out")
@@ -88,7 +109,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "suite", help="where the suite is kept")
     parser.add_argument("--families", nargs="*", help="dense, scattering, convolution, ...; all if left out")
     parser.add_argument("--json", action="store_true", help="a line of JSON for every setting")
+    parser.add_argument("--clock", action="store_true", help="how long some models take to hear, and nothing else")
     asked = parser.parse_args()
+    if asked.clock:
+        return clock()
     rows = []
     for setting in settings(asked.seed, asked.settings):
         part = asked.out / "parts" / setting.name / "oracle.npz"

@@ -38,7 +38,6 @@ def main(steps: int = 300) -> honestdp.Result:
         network(),
         (x, y),
         run=run,
-        optimizer="horizon",
         budget=honestdp.Budget(epsilon=8.0, delta=1e-5),
         augment=honestdp.augment.CropAndFlip(
             pad=1, flip=False

@@ -117,7 +117,7 @@ def test_weights_by_declared_prevalence_find_the_rare_class() -> None:
     generator = np.random.default_rng(0)
     y = np.where(generator.random(4000) < 0.05, "ill", "well")
     x = generator.normal(size=(4000, 2)) + np.where(y == "ill", 1.5, 0.0)[:, None]
-    common = {"bounds": (-4, 4), "classes": ["ill", "well"], "steps": 100, "lot": 400}
+    common = {"bounds": (-4, 4), "classes": ["ill", "well"], "steps": 100, "lot": 400, "optimizer": "horizon"}
     plain = classifier(**common).fit(x, y)
     balanced = classifier(**common, class_weights="balanced", prevalence={"ill": 0.05, "well": 0.95}).fit(x, y)
     found = [(model.predict(x)[y == "ill"] == "ill").mean() for model in (plain, balanced)]

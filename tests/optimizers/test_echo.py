@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,19 @@ from torch import Tensor, nn
 
 import honestdp
 from honestdp import optimizers as rules
+from honestdp.boundary import intake as taking_in
+from honestdp.boundary.intake import Intake
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Constants
+from honestdp.boundary.ranks import Ranks
+from honestdp.gradients import echo as hearing
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, borne, chain, echoes, made_up
 from honestdp.gradients.layout import Layout, layout_of, stack
+from honestdp.losses import cross_entropy
+from honestdp.losses.class_weights import ClassWeighted
+from honestdp.losses.logits import classes_at
 from honestdp.optimizers.echo import allowed
+from honestdp.training import loop
 from tests.tiny_search import clouds, linear
 from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
 
@@ -395,3 +404,119 @@ def test_a_table_of_any_numbers_gives_steps_that_are_finite() -> None:
         found = allowed(table)
         assert found.isfinite().all()
         assert (found <= math.log(SHAKES[-1]) + 1e-6).all()
+
+
+class Placed(nn.Module):
+    """Classes at each of four places: along the second dimension, or along the last."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.hidden, self.head, self.last = nn.Linear(5, 6), nn.Linear(6, 12), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.head(self.hidden(x).relu()).unflatten(1, (3, 4))
+        return found.transpose(1, 2) if self.last else found
+
+
+def test_classes_are_where_the_loss_looks_for_them() -> None:
+    blank, tables = torch.zeros(2, 5), []
+    for last, at in ((False, 1), (True, -1), (False, -1)):
+        model = seeded(partial(Placed, last))
+        tables.append(echoes(model, *laid_out(model, blank), blank, at))
+    torch.testing.assert_close(tables[0], tables[1])
+    assert not torch.allclose(tables[0], tables[2], rtol=1e-2)
+    assert classes_at(cross_entropy) == classes_at(ClassWeighted((1.0, 2.0))) == 1
+    assert classes_at(nn.BCEWithLogitsLoss(reduction="none")) is None
+    assert classes_at(nn.MSELoss(reduction="none")) == -1
+
+
+def test_the_loss_that_is_trained_with_says_where_classes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def heard(*given: Any) -> Tensor:
+        asked.append(given[4])
+        return echoes(*given)
+
+    monkeypatch.setattr(taking_in, "echoes", heard)
+    x, y = clouds()
+    for loss, labels in ((None, y), (nn.BCEWithLogitsLoss(reduction="none"), y.astype("float32"))):
+        model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)) if loss else linear()
+        honestdp.train_population(model, (x, labels), run=RUN, optimizers=["echo"], loss=loss, noise_seed=1)
+    assert asked == [1, None]
+
+
+def test_where_every_output_is_a_question_what_moves_all_alike_counts() -> None:
+    class Common(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Linear(5, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight(x).expand(-1, 3)  # type: ignore[no-any-return]
+
+    blank, model = torch.zeros(2, 5), seeded(Common)
+    one = seeded(lambda: nn.Sequential(nn.Linear(5, 1)))
+    alone = echoes(one, *laid_out(one, blank), blank, None)
+    torch.testing.assert_close(echoes(model, *laid_out(model, blank), blank, None), alone)
+    torch.testing.assert_close(
+        echoes(model, *laid_out(model, blank), blank)[0], chain(laid_out(model, blank)[0]).float()
+    )
+
+
+def test_of_outputs_by_name_the_logits_are_heard() -> None:
+    class ByName(nn.Linear):
+        def forward(self, x: Tensor) -> Any:
+            found = super().forward(x)
+            return {"loss": found.sum(), "logits": found}
+
+    blank = torch.zeros(2, 5)
+    named, plain = (seeded(partial(make, 5, 3)) for make in (ByName, nn.Linear))
+    assert torch.equal(*(echoes(model, *laid_out(model, blank), blank) for model in (named, plain)))
+
+
+def test_made_up_inputs_that_cannot_be_made_stop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is after the charge: whatever goes wrong, the model is a chain of its layers."""
+    model, blank = nn.Linear(5, 3), torch.zeros(2, 5)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("inputs of a kind that nobody thought of")
+
+    monkeypatch.setattr(hearing, "made_up", fails)
+    layout, rows = laid_out(model, blank)
+    torch.testing.assert_close(echoes(model, layout, rows, blank)[0], chain(layout).float())
+
+
+def test_the_first_rank_hears_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine the last digits may be others, and the ranks' weights would part."""
+    depth = [0]
+    first, kept = Ranks.first, Intake.echo
+
+    def inside(self: Ranks, act: Callable[[], Any]) -> Any:
+        depth[0] += 1
+        try:
+            return first(self, act)
+        finally:
+            depth[0] -= 1
+
+    def echo(self: Intake, initial: Tensor) -> Tensor:
+        assert depth[0] == 1
+        return kept(self, initial)
+
+    monkeypatch.setattr(Ranks, "first", inside)
+    monkeypatch.setattr(Intake, "echo", echo)
+    honestdp.train(linear(), clouds(), run=RUN, optimizer="echo", delta=1e-5)
+
+
+def test_who_waits_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def spinner(words: str) -> Any:
+        told.append(words)
+        return nullcontext()
+
+    monkeypatch.setattr(loop, "spinner", spinner)
+    for name in ("horizon", "echo"):
+        for progress in (False, True):
+            how = honestdp.Compute(device="cpu", progress=progress)
+            honestdp.train(linear(), clouds(), run=RUN, optimizer=name, delta=1e-5, compute=how)
+    assert told == ["measuring what noise does to the outputs"]

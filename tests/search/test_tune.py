@@ -55,7 +55,7 @@ def test_what_leaves_is_written(selection: str, tmp_path: Path) -> None:
 
 def said(selection: str) -> dict:
     """The statement of a small search, as JSON gives it back."""
-    own = {"optimizer": "horizon", "space": None} if selection == "one-run" else {"selection": selection}
+    own = {"optimizer": None, "space": None} if selection == "one-run" else {"selection": selection}
     result = honestdp.tune(linear, clouds(), records=400, max_runs=30, **{**SEARCH, **own})
     return json.loads(json.dumps(result.statement.as_dict()))
 
@@ -124,9 +124,9 @@ def test_the_same_seed_gives_the_same_search_and_says_not_private() -> None:
     assert not unseeded[0].statement.not_private
 
 
-def test_horizon_is_the_default_and_needs_no_search() -> None:
+def test_the_default_needs_no_search() -> None:
     result = honestdp.tune(linear, clouds(), budget=BUDGET, lot=40, steps=20, compute=Compute(device="cpu"))
-    assert result.hyperparameters == {"optimizer": "horizon", "lot": 40.0, "steps": 20}
+    assert result.hyperparameters == {"optimizer": "echo", "lot": 40.0, "steps": 20}
     assert result.statement.how == "one run"
     everything = honestdp.tune(
         linear, clouds(), budget=BUDGET, lot=40, steps=20, validation=0, compute=Compute(device="cpu")
