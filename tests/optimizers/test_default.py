@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any], str]] = {
     "class weights": (linear, clouds(), {"class_weights": [1.0, 2.0]}, "echo"),
     "a Dataset": (linear, Rows(), {"metric": "accuracy"}, "horizon"),
     "a Dataset with a loss": (linear, Rows(), {"metric": "accuracy", "loss": cross_entropy}, "echo"),
+    "a Dataset with class weights": (linear, Rows(), {"metric": "accuracy", "class_weights": [1.0, 2.0]}, "echo"),
     "a Dataset with a made-up record": (linear, KnownRows(), {"metric": "accuracy"}, "echo"),
 }
 

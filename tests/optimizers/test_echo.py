@@ -520,3 +520,20 @@ def test_who_waits_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             how = honestdp.Compute(device="cpu", progress=progress)
             honestdp.train(linear(), clouds(), run=RUN, optimizer=name, delta=1e-5, compute=how)
     assert told == ["measuring what noise does to the outputs"]
+
+
+def test_a_lack_of_memory_for_it_shows_before_the_charge(tmp_path: Path) -> None:
+    class Hungry(nn.Linear):
+        """With as many inputs as noise is heard on."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) == 8 * len(LOG_NORMS):
+                raise torch.OutOfMemoryError
+            return super().forward(x)
+
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("data", honestdp.Budget(3.0, 1e-4))
+    how: dict[str, Any] = {"run": RUN, "delta": 1e-5, "ledger": ledger, "dataset": "data"}
+    with pytest.raises(torch.OutOfMemoryError):
+        honestdp.train(Hungry(3, 2), clouds(), **how)
+    assert ledger.balance("data").charges == 0

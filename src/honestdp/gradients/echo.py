@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -88,24 +89,48 @@ def borne(table: Tensor, outputs: int) -> Tensor:
     return table / math.log(outputs + 1) if outputs > 1 and bool(bent < _STRAIGHT) else table
 
 
-def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs, classes_at: int | None) -> Tensor:
-    norms = LOG_NORMS[:1] if inputs.entering(blank) == 0 else LOG_NORMS
+@torch.no_grad()
+def try_once(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> None:
+    """One of the calls that `echoes` makes, to know before the charge that there is memory for them; whatever else goes wrong
+    stops none of them.
+    """
+    with torch.random.fork_rng(devices=[row.device] if row.is_cuda else []), _chained():
+        still, x, _ = _made(model, blank)
+        _outputs(still, layout, row, x)
+
+
+@contextmanager
+def _chained() -> Iterator[None]:
+    """What a model raises here is its own, of inputs that no record may have: it is then a chain. But for a lack of memory: how
+    much is free is another thing in each copy of a search.
+    """
     try:
-        still = copy.deepcopy(model).eval()
-        x = inputs.joined([made_up(still, blank, log_norm) for log_norm in norms])
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception:
+        return
+
+
+def _made(model: nn.Module, blank: Inputs) -> tuple[nn.Module, Inputs, int]:
+    """The model at rest, made-up inputs of every norm, and of how many norms they are."""
+    still, norms = copy.deepcopy(model).eval(), LOG_NORMS[:1] if inputs.entering(blank) == 0 else LOG_NORMS
+    return still, inputs.joined([made_up(still, blank, log_norm) for log_norm in norms]), len(norms)
+
+
+def _heard(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs, classes_at: int | None) -> Tensor:
+    with _chained():
+        still, x, norms = _made(model, blank)
         before, noisy = _outputs(still, layout, row, x), torch.empty_like(row)
         outputs = 1 if classes_at is None else before.shape[classes_at]
-        table = torch.zeros(len(norms), len(SHAKES), dtype=torch.float64)
+        table = torch.zeros(norms, len(SHAKES), dtype=torch.float64)
         for noise in _noises(layout, row):
             for place, shake in enumerate(SHAKES):
                 moved = _outputs(still, layout, torch.add(row, noise, alpha=shake, out=noisy), x) - before
-                table[:, place] += _squares(moved, len(norms), classes_at) / _DRAWS
-    except (MemoryError, torch.OutOfMemoryError):  # how much is free is another thing in each copy of a search
-        raise
-    except Exception:  # the model's own, of inputs that no record may have
-        return chain(layout)
-    whole = bool(table.isfinite().all()) and bool((table[:, -1] > 0).all())
-    return borne(table.sqrt(), outputs).expand(len(LOG_NORMS), -1) if whole else chain(layout)
+                table[:, place] += _squares(moved, norms, classes_at) / _DRAWS
+        if bool(table.isfinite().all()) and bool((table[:, -1] > 0).all()):
+            return borne(table.sqrt(), outputs).expand(len(LOG_NORMS), -1)
+    return chain(layout)
 
 
 def _squares(moved: Tensor, norms: int, classes_at: int | None) -> Tensor:

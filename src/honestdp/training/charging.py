@@ -28,6 +28,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.budget import LEDGER_VARIABLE
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
+from honestdp.gradients.echo import try_once
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import Rule
@@ -165,6 +166,8 @@ class Charging:
             width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)
             how: dict[str, Any] = {"strict": self.strict, "declared": data.classes}
             try_out(module, self.loss or default_loss(y), x, y, examples=width, **how)
+            if any(rule.by_echo for rule in self.rules):
+                try_once(module, layout, stack([module], layout, device)[0], x)
         if self.ranks.is_first:
             names = [rule.name for rule in self.rules]
             forewarn(prospects(first, parameters=counting(layout.shapes), optimizers=names))
