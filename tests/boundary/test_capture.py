@@ -58,7 +58,7 @@ def trained(rule: rules.Rule, *, width: int | None, seen: list[tuple[Tensor, Ten
     return population.weights()
 
 
-RULES = [rules.SGD(lr=0.5, clip=1.0), rules.OSO(lr=0.5), rules.Horizon(average=True)]
+RULES = [rules.SGD(lr=0.5, clip=1.0), rules.OSO(lr=0.5), rules.Horizon(average=True), rules.Echo()]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)

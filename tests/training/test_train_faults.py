@@ -48,7 +48,7 @@ def refused_before_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
 @pytest.mark.parametrize(
-    "rule", [RULE, rules.OSO(lr=0.1), rules.Quantile(lr=0.1), rules.Horizon(), rules.ADADP(clip=1.0)]
+    "rule", [RULE, rules.OSO(lr=0.1), rules.Quantile(lr=0.1), rules.Horizon(), rules.Echo(), rules.ADADP(clip=1.0)]
 )
 def test_poisoned_records_leave_finite_weights(poison: float, rule: rules.Rule) -> None:
     x, y = toy_data()
@@ -359,7 +359,9 @@ def test_noise_zero_trains_and_is_not_private() -> None:
     assert "infinite" in str(result.statement)
 
 
-@pytest.mark.parametrize("rule", [rules.OSO(lr=0.1), rules.Quantile(lr=0.1), rules.Horizon(), rules.Adam(clip="auto")])
+@pytest.mark.parametrize(
+    "rule", [rules.OSO(lr=0.1), rules.Quantile(lr=0.1), rules.Horizon(), rules.Echo(), rules.Adam(clip="auto")]
+)
 def test_noise_zero_is_defined_for_every_rule(rule: rules.Rule) -> None:
     result = train(toy_model(), toy_data(), run=RUN.with_noise(0.0), optimizer=rule)
     assert torch.isfinite(weights(result)).all()

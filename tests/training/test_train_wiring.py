@@ -41,6 +41,7 @@ MIXED: list[rules.Rule] = [
     rules.AdamWOSM(clip=0.35),
     rules.ADADP(clip=0.45),
     rules.Horizon(),
+    rules.Echo(),
 ]
 NOISES = [0.5 * 1.2**i for i in range(len(MIXED))]
 MIXED_RUN = Run(records=80, lot=37.5, steps=6, noise=1.0)
