@@ -203,10 +203,12 @@ def test_of_two_searches_with_one_out_the_second_is_refused_and_costs_nothing(
 # ---- The same result
 
 
-@pytest.mark.parametrize("selection", ["compose", "envelope"])
+@pytest.mark.parametrize("selection", ["compose", "envelope", "compose by the default optimizer"])
 def test_a_search_ends_alike_on_a_cluster_and_on_one_machine(selection: str, cluster: Any, tmp_path: Path) -> None:
     """No seed is fixed: it is the secret state of one folder, copied, that both go on with."""
     more = {"selection": selection, "coverage": 0.6, "space": {"lr": [0.1, 1.0], "clip": [1.0], "width": [3, 4]}}
+    if "default" in selection:  # which every process measures for itself
+        more |= {"selection": "compose", "optimizer": None, "space": {"width": [3, 4]}}
     begun(cluster, tmp_path / "cluster", **more)
     shutil.copytree(tmp_path / "cluster", tmp_path / "here")
     there = honestdp.tune(hidden, clouds(), **on(cluster, **more), out=tmp_path / "cluster")
