@@ -26,7 +26,19 @@ from torch import nn
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
 import honestdp  # noqa: E402
-from honestdp.optimizers import ADADP, OSO, SGD, Adam, AdamOSO, AdamWOSM, Horizon, Momentum, Quantile, Rule  # noqa: E402
+from honestdp.optimizers import (  # noqa: E402
+    ADADP,
+    OSO,
+    SGD,
+    Adam,
+    AdamOSO,
+    AdamWOSM,
+    Echo,
+    Horizon,
+    Momentum,
+    Quantile,
+    Rule,
+)  # fmt: skip
 from honestdp.planner.prospects import counting  # noqa: E402
 
 DELTA = 1e-5
@@ -44,6 +56,7 @@ SHAPES = {  # data: records, and the widths of hidden layers, lot and steps
 }
 RULES: dict[str, list[Rule]] = {
     "horizon": [Horizon()],
+    "echo": [Echo()],
     "sgd": [SGD(lr=lr, clip=1.0) for lr in (1.0, 4.0)],
     "momentum": [Momentum(lr=lr, clip=1.0, momentum=0.9) for lr in (0.1, 0.5)],
     "adam": [Adam(lr=lr, clip=1.0) for lr in (0.01, 0.05)],

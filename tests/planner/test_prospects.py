@@ -137,7 +137,7 @@ def test_tune_warns_before_it_charges_and_goes_on(caplog: pytest.LogCaptureFixtu
         )
     words = said_by(caplog)
     assert "noise drowns the gradients" in words
-    assert "too few steps: 10 of horizon" in words
+    assert "too few steps: 10 of echo" in words
     assert "all of its range" in words
     assert result.epsilon <= 0.01
     [noted] = [note for note in result.statement.notes if note.startswith(WORD)]
