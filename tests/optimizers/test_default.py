@@ -114,6 +114,18 @@ def test_train_takes_it_and_says_which(case: str) -> None:
     result = honestdp.train(model(), data, run=RUN, **ALL, **more)
     assert result.hyperparameters["optimizer"] == name
     assert any(note.startswith("echo: beside its gradient") for note in result.statement.notes) == (name == "echo")
+    assert why(result.statement) == [WHY[name]]
+
+
+def why(statement: honestdp.Statement) -> list[str]:
+    return [note for note in statement.notes if "optimizer" in note]
+
+
+WHY = {
+    "echo": "no optimizer was named: echo was taken, which has nothing to tune, because the loss is a cross-entropy",
+    "horizon": "no optimizer was named: horizon was taken, which has nothing to tune, because the loss is not known to be a "
+    "cross-entropy",
+}
 
 
 @pytest.mark.parametrize("case", ["classes", "numbers", "a loss of one's own", "a Dataset"])
@@ -123,6 +135,20 @@ def test_tune_takes_it_and_writes_it_down(case: str, tmp_path: Path) -> None:
     assert result.hyperparameters["optimizer"] == name
     assert list(json.loads((tmp_path / "out" / "search.json").read_text())["space"]) == [name]
     assert result.statement.how == "one run"
+    assert why(result.statement) == [WHY[name]]
+
+
+def test_a_dry_run_says_which_and_why_where_none_was_named() -> None:
+    how: dict[str, Any] = {"lot": 320, "steps": 2, **ALL}
+    ahead = str(honestdp.dry_run(linear, clouds(), **how))
+    assert f"optimizer   {WHY['echo'].replace('no optimizer', 'none', 1)}\n" in ahead
+    named = honestdp.dry_run(linear, clouds(), optimizer="echo", **how)
+    assert "optimizer  " not in str(named)
+    assert why(named.statement) == []
+
+
+def test_a_training_whose_optimizer_was_named_does_not_say_why() -> None:
+    assert why(honestdp.train(linear(), clouds(), run=RUN, optimizer="horizon", **ALL).statement) == []
 
 
 SCHEMA = """

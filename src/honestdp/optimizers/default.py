@@ -14,6 +14,9 @@ from honestdp.optimizers.echo import Echo
 from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.rule import Rule
 
+NOT_NAMED = "no optimizer was named: "
+"""What the note of a statement begins with that says which was taken."""
+
 BEFORE = Horizon.name
 """What a call that named none was begun with, whatever its loss, until Echo came."""
 
@@ -31,3 +34,9 @@ def default_rule(loss: Loss | None, labels: Tensor | None = None) -> type[Rule]:
     if loss is None and labels is not None:
         loss = default_loss(labels)
     return Echo if loss is not None and on_logits(loss) else Horizon
+
+
+def default_note(rule: type[Rule]) -> str:
+    """For the statement of a call that named no optimizer: which was taken, and why."""
+    why = "is" if rule is Echo else "is not known to be"
+    return f"{NOT_NAMED}{rule.name} was taken, which has nothing to tune, because the loss {why} a cross-entropy"

@@ -17,6 +17,7 @@ from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up
 from honestdp.ledger import Balance, Ledger, OtherUnit
 from honestdp.ledger.account import Account
 from honestdp.ledger.spending import Spending, counted_epsilon
+from honestdp.optimizers.default import NOT_NAMED
 from honestdp.run import Run
 from honestdp.search import result as leaving
 from honestdp.search.configuration import joined_for
@@ -105,6 +106,8 @@ class DryRun:
     def __str__(self) -> str:
         rows = [("dry run", f"{_STANDINGS[self.standing]}; nothing was charged, trained, read or written")]
         rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {self.budget.delta:g}"))
+        said = (note for note in self.statement.notes if note.startswith(NOT_NAMED))
+        rows += [("optimizer", f"none was named: {note.removeprefix(NOT_NAMED)}") for note in said]
         rows += [("noise", _of_run(run)) for run in self.noise]
         if self.score_noise is not None:
             rows.append(("scores", f"noise of {self.score_noise:.4g} times what one record adds"))

@@ -48,15 +48,18 @@ def guarantee(
     preprocessing: str | None = None,
     cluster: bool = False,
     expected: tuple[str, ...] = (),
+    chosen: tuple[str, ...] = (),
 ) -> Statement:
     """seeded: the randomness came from a user's seed. declared: the number of records was given, not taken from the data.
     loss: the user's own. decoded: the records are those of a Dataset. strict: each example was under a map of its own.
     preprocessing: the user's words on it. cluster: the runs are made on the nodes of one. expected: a word on a hopeless search.
+    chosen: which optimizer was taken where none was named.
     """
     made = statement(design.selection, design.base, delta=design.budget.delta)
     notes = [*made.notes]
     if not design.selection.one_run:
         notes.append(f"the selection was chosen because: {design.reason}")
+    notes += chosen
     if design.shaped:
         notes.append(design.shaped)
     if design.selection.secret:

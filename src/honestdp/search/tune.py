@@ -28,7 +28,7 @@ from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
-from honestdp.optimizers.default import BEFORE, default_rule
+from honestdp.optimizers.default import BEFORE, default_note, default_rule
 from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.shapes import training_records
 from honestdp.search import home
@@ -165,7 +165,9 @@ def tune(
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A search that was asked for, before anything of it is planned. folder: where it is, or will be."""
+    """A search that was asked for, before anything of it is planned. folder: where it is, or will be. chosen: the optimizer that
+    was taken where none was named, for the statement.
+    """
 
     public: Configuration
     private: PrivateData
@@ -174,6 +176,7 @@ class Asked:
     resume: bool
     compute: Compute
     preprocessing: str
+    chosen: tuple[str, ...] = ()
 
 
 def asked(
@@ -206,7 +209,8 @@ def asked(
     if loss is not None and (isinstance(loss, type) or not callable(loss)):
         raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
     loss, shapes = with_class_weights(loss, class_weights, prevalence), private.shapes
-    rules = default_rule(loss, None if shapes is None else shapes.y) if optimizer is None else optimizer
+    usual = default_rule(loss, None if shapes is None else shapes.y)
+    rules, chosen = (usual, (default_note(usual),)) if optimizer is None else (optimizer, ())
     training = training_records(size, fraction := float(validation))
     shape: dict[str, Any] = {"budget": budget, "records": training, "lot": lot, "steps": steps, "epochs": epochs}
     shaped, how = shaped_space(rules, space, **shape, model=model)
@@ -237,7 +241,7 @@ def asked(
     left_out = None if optimizer else BEFORE
     folder = home.folder_of(out, public, books=books, label=label, again=again, before=left_out)
     of: dict[str, Any] = {"public": public, "private": private, "books": books, "folder": folder}
-    return Asked(**of, resume=resume, compute=compute, preprocessing=before.words)
+    return Asked(**of, resume=resume, compute=compute, preprocessing=before.words, chosen=chosen)
 
 
 def carried_out(what: Asked) -> TuneResult:
@@ -273,6 +277,7 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         preprocessing=what.preprocessing,
         cluster=public.setting.cluster is not None,
         expected=for_the_statement(made, public.setting),
+        chosen=what.chosen,
     )
     report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
     rehearsed = rehearse(

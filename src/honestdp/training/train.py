@@ -8,6 +8,7 @@ program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers import Rule
-from honestdp.optimizers.default import default_rule
+from honestdp.optimizers.default import default_note, default_rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.planner.prospects import counting, forewarn, prospects
@@ -99,17 +100,19 @@ def train(
     >>> round(result.epsilon, 2), result.hyperparameters["optimizer"]
     (0.45, 'echo')
     """
+    said: tuple[str, ...] = ()
     if optimizer is None:
         shapes = PrivateData(data).shapes
         known = with_class_weights(loss, class_weights, prevalence)
         optimizer = default_rule(known, None if shapes is None else shapes.y)
+        said = (default_note(optimizer),)
     results = train_population(
         model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, class_weights=class_weights,
         prevalence=prevalence, noise_seed=noise_seed, secure=secure,
         schedule=schedule, augment=augment, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note,
         preprocessing=preprocessing, on_step=on_step, every=every, compute=compute,
     )  # fmt: skip
-    return results[0]
+    return replace(results[0], notes=(*results[0].notes, *said))
 
 
 def train_population(
