@@ -1,4 +1,4 @@
-"""The page of a paper, made from its results: settings, a summary, then every claim and our numbers side by side."""
+"""The page of a paper, made from its results: what was found, settings, a summary, then every claim beside our numbers."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
         "Curves over test data and repeats evaluate the reproduction on public data. No budget covers them: a practitioner who "
         "looked at them would have to pay for them.",
         "",
+        "## In short",
+        "",
+        *_in_short(found),
+        "",
         "## Settings",
         "",
         *head.settings,
@@ -79,6 +83,31 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
             *_stale(found),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _in_short(found: Found) -> list[str]:
+    """What was found: how many claims of the paper have which verdict, which sentences do not hold, and what follows."""
+    results = [(item.name, result) for item, result in found if result is not None]
+    claims = [(name, claim) for name, result in results for claim in result["claims"]]
+    lines = []
+    for kind, what in ((SENTENCE, "sentences of the paper"), (NUMBERS, "printed numbers")):
+        own = [claim["verdict"] for _, claim in claims if claim.get("kind", SENTENCE) == kind]
+        if own:
+            said = ", ".join(f"{own.count(verdict)} {words.lower()}" for verdict, words in SUMMED.items())
+            lines.append(f"- Of {len(own)} {what}: {said} ([which](#what-the-paper-got-right-and-what-not)).")
+    failed: dict[str, list[str]] = {}
+    for name, claim in claims:
+        if claim.get("kind", SENTENCE) == SENTENCE and claim["verdict"] == "does not hold":
+            failed.setdefault(claim["claim"], []).append(f"[{name}](#{name})")
+    if failed:
+        lines += ["- Sentences that do not hold:"]
+        lines += [f"  - {claim} ({', '.join(links)})" for claim, links in failed.items()]
+    for name, result in results:
+        lines += [f"- {said} ([{name}](#{name}))" for said in result["numbers"].get("conclusions", [])[:1]]
+    lacking = {part for _, result in results for part in result["made"].get("missing", [])}
+    if lacking:
+        lines.append(f"- {len(lacking)} parts are not trained yet ([which](#what-is-not-trained-yet)).")
+    return ["Names are explained in [words](#words).", "", *lines]
 
 
 def _folder(out: Path, paper: Paper) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import warnings
 from dataclasses import replace
@@ -69,13 +70,25 @@ def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: 
     page = (tmp_path / "docs" / "papers" / "mohapatra2022.md").read_text()
     assert "](../../results/papers/mohapatra2022/figure1.png)" in page
     assert "| the paper, numbers | It is 4.8 times at n = 5000" in page
-    assert page.index("## Settings") < page.index("## What the paper got right") < page.index("## figure1")
+    assert (
+        page.index("## In short")
+        < page.index("## Settings")
+        < page.index("## What the paper got right")
+        < page.index("## figure1")
+    )
     assert "| DPMomentum | 0.001, 0.002, 0.005" in page, "Table 3"
     assert (
         "  - The least overhead of LT is about 5 times or more, and grows with the dataset ([figure1](#figure1))"
         in page
     )
     assert RULE in page
+    sentences = re.search(
+        r"- Of (\d+) sentences of the paper: (\d+) hold, (\d+) hold in part, (\d+) do not hold, ", page
+    )
+    assert sentences is not None
+    total, *parts = map(int, sentences.groups())
+    assert 1 <= sum(parts) <= total
+    assert f"{page.count('| the paper, a sentence |')} sentences of the paper" in page
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/table1`" in page
     assert "honestdp papers run mohapatra2022/figure1" in page
 
@@ -104,6 +117,10 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     file.write_text(json.dumps(result))
     written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
     assert "\n5 parts, for want of time on a GPU." in written
+    assert (
+        "\n- 5 parts are not trained yet ([which](#what-is-not-trained-yet)).\n"
+        in written[: written.index("## Settings")]
+    )
     assert "\n- `a/seed0`, `a/seed1`: X, Y\n- `b`: Z\n" in written
 
 
