@@ -4,7 +4,7 @@
     ...
     <!-- /records/epsilons -->
 
-One way is the headline of each data set and model, named here and not picked cell by cell: the default rule with nothing to tune,
+One way is the headline of each data set and model, named here and not picked cell by cell: Horizon, the default of that time,
 lot and steps by the public rule, features centred, and for photographs scaled, and mirrored where the model is linear, as was
 taken on held-out training images (docs/notes/records.md).
 """

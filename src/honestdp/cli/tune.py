@@ -135,7 +135,8 @@ def tune(
 
     `honestdp tune digits --epsilon 3 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --lot 64 --steps 300 --out runs/first`
 
-    With no optimizer it is one run with nothing to tune and the whole budget in it: echo for classes, horizon for numbers.
+    With no optimizer it is one run with nothing to tune and the whole budget in it: by echo for classes, by horizon for numbers,
+    which find their steps themselves (docs/optimizers.md says how, and when to name another).
 
     First see what it would do:  the same with  `--dry-run`
     """
