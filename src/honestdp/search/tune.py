@@ -165,9 +165,7 @@ def tune(
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A search that was asked for, before anything of it is planned. folder: where it is, or will be. chosen: the optimizer that
-    was taken where none was named, for the statement.
-    """
+    """A search that was asked for, not yet planned. folder: where it is, or will be. chosen: words on a default optimizer."""
 
     public: Configuration
     private: PrivateData
@@ -232,14 +230,10 @@ def asked(
     )
     place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers, "cluster": cluster_of(compute)}
     setting = Setting(model=model, loss=loss, schedule=schedule, secure=secure, strict=strict, **place)
-    named: dict[str, Any] = {
-        "declared": records is not None or before.declared,
-        "dataset": dataset,
-        "reproduce": reproduce,
-    }
-    public = configuration(request, setting, private, seed=noise_seed, **named)
-    left_out = None if optimizer else BEFORE
-    folder = home.folder_of(out, public, books=books, label=label, again=again, before=left_out)
+    named: dict[str, Any] = {"declared": records is not None or before.declared, "dataset": dataset}
+    public = configuration(request, setting, private, seed=noise_seed, reproduce=reproduce, **named)
+    older = BEFORE if optimizer is None else None
+    folder = home.folder_of(out, public, books=books, label=label, again=again, before=older)
     of: dict[str, Any] = {"public": public, "private": private, "books": books, "folder": folder}
     return Asked(**of, resume=resume, compute=compute, preprocessing=before.words, chosen=chosen)
 
@@ -280,15 +274,8 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         chosen=what.chosen,
     )
     report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
-    rehearsed = rehearse(
-        made,
-        public.setting,
-        data.shapes,
-        classes=classes,
-        statement=statement,
-        report=None if folder is None else report,
-        balance=balance,
-    )
+    shown: dict[str, Any] = {"statement": statement, "report": None if folder is None else report, "balance": balance}
+    rehearsed = rehearse(made, public.setting, data.shapes, classes=classes, **shown)
     home.check_room(folder, rehearsed.needed(made))
     search = Search(
         design=made,
