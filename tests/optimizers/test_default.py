@@ -42,6 +42,18 @@ class Sharp(nn.CrossEntropyLoss):
         return super().forward(1000 * output, y)
 
 
+class Agreeable:
+    """Says that it equals whatever it is asked about."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+        return own(output, y)
+
+
 def own(output: Tensor, y: Tensor) -> Tensor:
     return cross_entropy(1000 * output, y)
 
@@ -66,6 +78,8 @@ def own(output: Tensor, y: Tensor) -> Tensor:
         (nn.BCELoss(reduction="none"), NUMBERS, "horizon"),
         (Sharp(reduction="none"), WHOLES, "horizon"),
         (own, WHOLES, "horizon"),
+        (Agreeable(), WHOLES, "horizon"),
+        (partial(own), WHOLES, "horizon"),
     ],
 )
 def test_the_default_follows_from_the_loss(loss: Any, labels: Tensor | None, name: str) -> None:

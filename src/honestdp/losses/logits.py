@@ -21,19 +21,19 @@ def on_logits(loss: Loss) -> bool:
     >>> on_logits(cross_entropy), on_logits(nn.BCEWithLogitsLoss(reduction="none")), on_logits(nn.MSELoss(reduction="none"))
     (True, True, False)
     """
-    return _known(loss) in (*_OF_CLASSES, *_OF_EACH)
+    return _one_of((*_OF_CLASSES, *_OF_EACH), loss)
 
 
 def classes_at(loss: Loss) -> int | None:
     """The dimension of the outputs along which classes are, so that what is added to all of them changes no answer; None where
     every output is a question of its own. Of a loss that nobody knows it is taken to be the last.
     """
-    known = _known(loss)
-    return None if known in _OF_EACH else 1 if known in _OF_CLASSES else -1
+    return None if _one_of(_OF_EACH, loss) else 1 if _one_of(_OF_CLASSES, loss) else -1
 
 
-def _known(loss: Loss) -> object:
-    """The function, or the class of the module, that a loss is made of."""
+def _one_of(known: tuple[object, ...], loss: Loss) -> bool:
+    """Whether a loss is made of one of these functions, or classes of modules: of itself, whatever it says that it equals."""
     base = base_of(loss)
     base = base.func if isinstance(base, partial) else base
-    return type(base) if isinstance(base, nn.Module) else base
+    made_of = type(base) if isinstance(base, nn.Module) else base
+    return any(made_of is one for one in known)
