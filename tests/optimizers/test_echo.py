@@ -22,7 +22,7 @@ from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Constants
 from honestdp.boundary.ranks import Ranks
 from honestdp.gradients import echo as hearing
-from honestdp.gradients.echo import LOG_NORMS, SHAKES, borne, chain, echoes, made_up
+from honestdp.gradients.echo import LOG_NORMS, SHAKES, borne, chain, echoes, made_up, try_once
 from honestdp.gradients.layout import Layout, layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp.losses.class_weights import ClassWeighted
@@ -396,6 +396,22 @@ def test_a_lack_of_memory_gives_no_other_table() -> None:
     model, blank = Hungry(5, 3), torch.zeros(2, 5)
     with pytest.raises(torch.OutOfMemoryError):
         echoes(model, *laid_out(model, blank), blank)
+
+
+@pytest.mark.parametrize("words", [None, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"])
+def test_nor_does_one_of_which_torch_makes_a_plain_error(words: str | None) -> None:
+    """On a CPU it is no OutOfMemoryError, and a chain in its place would be another table than where there is room."""
+
+    class Hungry(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if words is not None:
+                raise RuntimeError(words)
+            return torch.empty(2**56)
+
+    model, blank = Hungry(5, 3), torch.zeros(2, 5)
+    for hear in (echoes, lambda model, layout, rows, blank: try_once(model, layout, rows[0], blank)):
+        with pytest.raises(MemoryError):
+            hear(model, *laid_out(model, blank), blank)
 
 
 def test_a_table_of_any_numbers_gives_steps_that_are_finite() -> None:

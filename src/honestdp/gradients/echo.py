@@ -26,6 +26,8 @@ LOG_NORMS = (0.35, 1.0, 2.0, 3.5, 5.0, 6.9)
 _EXAMPLES, _DRAWS = 8, 8
 _STRAIGHT = 0.02
 """How far twice the noise may be from twice the move where a model is linear in its weights: what float32 leaves of it."""
+_NO_MEMORY = ("DefaultCPUAllocator", "STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED")
+"""What torch says of a lack of memory in a plain RuntimeError: on a CPU, and in the libraries of a GPU."""
 _NOISE_SEED, _INPUT_SEED, _MODEL_SEED = 18, 19, 20
 """Several: noise that repeats the inputs would lie in their direction."""
 
@@ -101,15 +103,16 @@ def try_once(model: nn.Module, layout: Layout, row: Tensor, blank: Inputs) -> No
 
 @contextmanager
 def _chained() -> Iterator[None]:
-    """What a model raises here is its own, of inputs that no record may have: it is then a chain. But for a lack of memory: how
-    much is free is another thing in each copy of a search.
+    """What a model raises here is its own, of inputs that no record may have: it is then a chain. But for a lack of memory, or
+    a device that fails: these are another thing in each copy of a search.
     """
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError):
+    except (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
-    except Exception:
-        return
+    except Exception as trouble:
+        if any(words in str(trouble) for words in _NO_MEMORY):
+            raise MemoryError(*trouble.args) from trouble
 
 
 def _made(model: nn.Module, blank: Inputs) -> tuple[nn.Module, Inputs, int]:
