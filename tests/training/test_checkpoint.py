@@ -98,6 +98,27 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_resumed_result_is_the_uninterrupted_o
     assert weights(go(path)).equal(uninterrupted())
 
 
+def test_runs_that_had_not_begun_begin_with_the_weights_of_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script makes its module anew when it is run again. With other weights, or a table of Echo's that was heard at others, the
+    same lots and noise would come to other results in each copy of the file, whose difference has no noise.
+    """
+
+    def start(seed: int, path: Path | None) -> list[Result]:
+        how: dict[str, Any] = {"run": RUN, "optimizers": [EVERY_RULE[0], rules.Echo()], "noise_seed": 4}
+        return train_population(toy_model(seed=seed), toy_data(), compute=Compute(checkpoint=path), **how)
+
+    path = tmp_path / "kept"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3, KeyboardInterrupt)
+        with pytest.raises(Interrupted):
+            start(1, path)
+    resumed = weights(start(2, path))
+    assert resumed.equal(weights(start(1, None)))
+    assert not resumed.equal(weights(start(2, None)))
+
+
 def test_the_secure_generator_resumes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("randomgen")
     path = tmp_path / "kept"
