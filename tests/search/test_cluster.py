@@ -57,16 +57,18 @@ SMALL: dict[str, Any] = {"space": {"lr": [0.1, 1.0], "clip": [1.0]}}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Joined by this process, so that its workers are started once."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Joined by this process, so that its workers are started once. As on a machine on which Ray has never run."""
     from honestdp.cli.local_cluster import local_cluster
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many as a task has: a sum rounds otherwise on more
-    with warnings.catch_warnings(action="ignore"), local_cluster(nodes=NODES) as started:
-        ray.init(address=started.address, log_to_driver=False, configure_logging=False)
-        yield started
-        ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore"):
+        patch.setenv("RAY_TMPDIR", str(tmp_path_factory.mktemp("never")))
+        with local_cluster(nodes=NODES) as started:
+            ray.init(address=started.address, log_to_driver=False, configure_logging=False)
+            yield started
+            ray.shutdown()
     torch.set_num_threads(threads)
 
 

@@ -37,22 +37,22 @@ def local_cluster(*, nodes: int = 3, cpus: int = 1, store: int = STORE) -> Itera
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_enable_timeline": "0",
     }
+    from ray._common.utils import get_default_ray_temp_dir, try_to_create_directory
     from ray.cluster_utils import Cluster
 
+    try_to_create_directory(get_default_ray_temp_dir())  # a Cluster writes its address there, and takes it for granted
     folder = tempfile.mkdtemp(prefix="ray-")  # readable by its owner alone; sockets in it have short names
     common = {"object_store_memory": store, "node_ip_address": LOOPBACK, "include_dashboard": False}
     spilling = {"automatic_object_spilling_enabled": False}
-    cluster = None
+    cluster = Cluster()
     try:
-        head = common | {"num_cpus": 0, "temp_dir": folder, "_system_config": spilling}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster.add_node(**common, num_cpus=0, temp_dir=folder, _system_config=spilling)  # the head
         for _ in range(nodes):
             cluster.add_node(num_cpus=cpus, **common)
         yield cluster
     finally:
         with _undisturbed():
-            if cluster is not None:
-                cluster.shutdown()
+            cluster.shutdown()
             shutil.rmtree(folder, ignore_errors=True)
 
 
