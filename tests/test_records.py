@@ -13,8 +13,14 @@ import pytest
 import torch
 from dp_accounting import ComposedDpEvent
 
-from honestdp import Run
+from honestdp import Run, kernels
 from honestdp.accounting import epsilon
+from honestdp.gradients import per_example
+from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.layers.implicit import Convolved
+
+from .gradients.plain_autograd import assert_agrees
+from .kernels import plain_convolution
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +307,26 @@ def test_the_network_of_both_mirror_images_is_the_mean_of_the_published_one_and_
 
 
 _PAIR = ("published-cnn", "mirror-cnn")
+
+
+@pytest.mark.parametrize(("kind", "channels", "side"), [("mirror-cnn", 243, 8), (_PAIR[0], 243, 8), (_PAIR[0], 81, 7)])
+def test_convolutions_of_the_cnns_go_by_the_kernels_of_a_gpu(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: str, channels: int, side: int
+) -> None:
+    monkeypatch.setattr(kernels, "convolutions", lambda device: plain_convolution)
+    torch.manual_seed(3)
+    model = records.MODELS[kind](channels, side, side)
+    params = {name: torch.stack([value.detach(), value.detach() / 2]) for name, value in model.named_parameters()}
+    x, y = torch.randn(2, 3, channels, side, side), torch.randint(0, 10, (2, 3))
+
+    def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(output, labels, reduction="none")
+
+    result = per_example(model, loss, params, x, y)
+    assert isinstance(result, BookKeeping)
+    first = next(name.removesuffix(".weight") for name in params)
+    assert isinstance(result.forms[f"{first}.weight", f"{first}.bias"], Convolved), "nearly all products are there"
+    assert_agrees(result, model, loss, params, x, y)
 
 
 def test_a_model_is_also_tested_on_both_mirror_images(records: ModuleType) -> None:
