@@ -7,15 +7,16 @@
     python benchmarks/records.py --document                   # the tables of docs/records.md, and what other pages quote
 
 Features are `scattering.py`'s, 81 channels a colour, group-normalised image by image: no statistic of any data is in them. On
-them a linear model, and a small CNN of two convolutions. Two ways, and more by words behind them, as in `--ways "untuned outlook,
-long" search`:
+them the models of `records_models.py`: a linear one and the CNNs as Tramer & Boneh published them, and by `--models` two CNNs of
+ours. Two ways, and more by words behind them, as in `--ways "untuned outlook, long" "search echo"`:
 
 - `untuned`: one training with Horizon, all records, lot and steps by the public rule of `honestdp.planner.shapes`. Where the
   noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `untuned outlook` names another rule with
   nothing to tune.
-- `search`: `honestdp.tune` over the rules that have nothing to tune, Horizon and Outlook, the same lot and steps, a twentieth of
-  the records to validate, all runs, scores and the choice inside the same epsilon. It needs accountants, OpenDP and cryptography
-  besides; where they are not installed it is left out, and that is said.
+- `search echo`: `honestdp.tune` over two rules that have nothing to tune, Horizon and today's default, Echo, the same lot and
+  steps, a twentieth of the records to validate, all runs, scores and the choice inside the same epsilon. `search` alone is what
+  was searched before there was Echo: Horizon and Outlook. It needs accountants, OpenDP and cryptography besides
+  (docs/notes/records.md says how to carry them); where they are not installed it is left out, and that is said.
 - `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon
   (`centring.py`). `, mirrored`: left and right of an image are taken for the same
   (`scattering.mirrored`; of linear models on CIFAR-10). `, scaled`: channels are divided by public constants in the place of the
@@ -26,6 +27,9 @@ Test accuracy is of the public test set, after the model has left. Every cell (d
 stopped. Cells of one data set and model whose lots and steps agree are trained as one population: all seeds of an epsilon, and
 several epsilons. `--seconds`: nothing is begun that would not be over by then, by an estimate that learns from the lines that
 are there. At the end means over seeds, beside Tramer & Boneh 2021 where they have a number: theirs do not count their searches.
+
+Of photographs a line also has `both`: the accuracy of the same model where its logits are averaged over an image and its mirror
+image. That is done to what has left, and costs nothing.
 """
 
 from __future__ import annotations
@@ -54,12 +58,12 @@ from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
-from records_page import EPSILONS, SEEDS, fill, table  # noqa: E402
-from scattering import Scattering, channels, mirrored, normalised, scaled  # noqa: E402
+from records_models import MODELS, products  # noqa: E402
+from records_page import CANDIDATES, EPSILONS, PUBLISHED, SEEDS, fill, table  # noqa: E402
+from scattering import Scattering, channels, mirror_image, mirrored, normalised, scaled  # noqa: E402
 
 DELTA = 1e-5
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
-CANDIDATES = ("horizon", "outlook")  # what has nothing to tune
 VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
 LONG, CENTRED, MIRRORED, SCALED = KINDS = ", long", ", centred", ", mirrored", ", scaled"  # in this order
@@ -82,22 +86,6 @@ def features(images: Any, pixels: int, colours: int, device: str, way: str = "un
         made = mirrored(made) if MIRRORED in way else made
         parts.append(made if SCALED in way else normalised(made))
     return torch.cat(parts)
-
-
-def linear(channels: int, side: int, width: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * width, 10))
-
-
-def cnn(channels: int, side: int, _: int) -> nn.Module:
-    last = side // 2 if side > 2 else side
-    pool = nn.MaxPool2d(2) if side > 2 else nn.Identity()
-    head = nn.Sequential(nn.Flatten(), nn.Linear(32 * last**2, 10))
-    return nn.Sequential(
-        nn.Conv2d(channels, 64, 3, padding=1), nn.Tanh(), pool, nn.Conv2d(64, 32, 3, padding=1), nn.Tanh(), head
-    )
-
-
-MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {"linear": linear, "cnn": cnn}
 
 
 def shape_of(name: str, epsilon: float, way: str = "untuned") -> tuple[int, float, int]:
@@ -167,8 +155,7 @@ class Batch:
         """Operations of all runs: of the products with the weights, forward and twice back, and their norms."""
         _, pixels, colours = DATA[self.name]
         side, depth = pixels // 4, channels() * colours
-        once = 10 * depth * side**2 if self.model == "linear" else 9 * 64 * depth * side**2
-        once //= 2 if MIRRORED in self.way else 1
+        once = products(self.model, depth, side) // (2 if MIRRORED in self.way else 1)
         runs = len(self.cells) * (RUNS if self.way.startswith("search") else 1)
         return 8.0 * runs * self.steps * self.lot * once
 
@@ -219,19 +206,24 @@ def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Ba
     budget = split(budget)[1] if CENTRED in batch.way else budget
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
     how |= {"selection": "envelope", "max_runs": RUNS, "validation": VALIDATION, "lot": batch.lot, "steps": batch.steps}
-    return [honestdp.tune(model, data, budget=budget, optimizer=CANDIDATES, **how)]
+    return [honestdp.tune(model, data, budget=budget, optimizer=CANDIDATES[kind_of(batch.way)], **how)]
+
+
+def kind_of(way: str) -> str:
+    """Without what is done to the features, lots and steps."""
+    return way.partition(",")[0]
 
 
 def optimizer_of(way: str) -> str:
     """ "untuned" is Horizon; others are named behind it."""
-    return way.partition(",")[0].partition(" ")[2] or "horizon"
+    return kind_of(way).partition(" ")[2] or "horizon"
 
 
 def way_of(text: str) -> str:
     """A way as it stands in the table, or ValueError."""
     kind, *others = text.split(",")
     asked = [f",{other}" for other in others]
-    known = kind == "search" or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
+    known = kind in CANDIDATES or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
     if not known or asked != [each for each in KINDS if each in asked]:
         raise ValueError(text)
     return text
@@ -250,11 +242,17 @@ def centred(sides: Sides, batch: Batch, device: str) -> Sides:
     return (x - mean, y), (tested - mean, labels)
 
 
-def accuracy(model: nn.Module, tested: Tensor, labels: Tensor) -> float:
+def accuracy(model: nn.Module, tested: Tensor, labels: Tensor, *, both: bool = False) -> float:
+    """both: of the logits averaged over an image and its mirror image."""
     model = model.to(tested.device)
+
+    def logits(part: Tensor) -> Tensor:
+        found: Tensor = model(part)
+        return found + model(mirror_image(part)) if both else found
+
     with torch.no_grad():
         sides = zip(tested.split(1000), labels.split(1000), strict=True)
-        return 100 * sum(int((model(part).argmax(1) == answer).sum()) for part, answer in sides) / len(labels)
+        return 100 * sum(int((logits(part).argmax(1) == answer).sum()) for part, answer in sides) / len(labels)
 
 
 def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
@@ -264,12 +262,15 @@ def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
     results = (search if batch.way.startswith("search") else untuned)(
         partial(MODELS[batch.model], *train[0].shape[1:]), train, batch, device
     )
-    found = [accuracy(result.model, tested, labels) for result in results]
+    found = [{"accuracy": accuracy(result.model, tested, labels)} for result in results]
     seconds = time.perf_counter() - began
+    if batch.name in PHOTOGRAPHS and MIRRORED not in batch.way and batch.model != "mirror-cnn":
+        for result, scores in zip(results, found, strict=True):
+            scores["both"] = accuracy(result.model, tested, labels, both=True)
     return [
         {
             "cell": cell,
-            "accuracy": right,
+            **scores,
             "run": vars(result.run),
             "hyperparameters": result.hyperparameters,
             "device": device,
@@ -277,7 +278,7 @@ def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
             "together": len(results),
             "work": batch.work(),
         }
-        for cell, right, result in zip(batch.cells, found, results, strict=True)
+        for cell, scores, result in zip(batch.cells, found, results, strict=True)
     ]
 
 
@@ -294,7 +295,7 @@ def loaded(name: str, device: str, way: str = "untuned") -> Sides:
 def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -> None:
     held: dict[tuple[str, ...], Sides] = {}  # a GPU holds all of them: 20 GB
     for batch in todo:
-        wanted = pace(asked.device, lines(asked.out))(batch)
+        wanted = pace(asked.device, known_lines(asked))(batch)
         if time.perf_counter() + wanted > until:
             print(f"not begun, for it would take about {wanted:.0f} s: {batch}", flush=True)
             continue
@@ -321,6 +322,10 @@ def lines(path: Path) -> list[Found]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def known_lines(asked: argparse.Namespace) -> list[Found]:
+    return lines(asked.out) + (lines(asked.also) if asked.also else [])
+
+
 def show(path: Path) -> None:
     print("", *table(lines(path)), sep="\n")
 
@@ -333,14 +338,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     parser.add_argument("--document", action="store_true", help="fill the places of pages by what is there and stop")
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion-mnist", "cifar10"], choices=list(DATA))
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--all-models", action="store_true", help="the CNN of MNIST and Fashion-MNIST too")
-    parser.add_argument("--ways", nargs="+", type=way_of, default=["untuned", "search"], help="see above")
+    models = list(dict.fromkeys(model for _, model in PUBLISHED))
+    parser.add_argument(
+        "--models", nargs="+", default=models, choices=list(MODELS), help=f"default: {' '.join(models)}"
+    )
+    parser.add_argument("--all-models", action="store_true", help="CNNs of MNIST and Fashion-MNIST too")
+    parser.add_argument("--ways", nargs="+", type=way_of, default=["untuned", "search echo"], help="see above")
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS), help="in this order")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing that would end later")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="default: results/records.jsonl, or records_quick.jsonl")
+    parser.add_argument("--also", type=Path, help="lines that are there besides: their cells are not made again")
     return parser.parse_args()
 
 
@@ -360,16 +369,18 @@ def main() -> None:
     if asked.document:
         print("\n".join(f"{page} is filled anew" for page in fill(lines(asked.out))) or "no page has changed")
         return
-    done = {tuple(each["cell"]) for each in lines(asked.out)}
+    known = known_lines(asked)
+    done = {tuple(each["cell"]) for each in known}
     orders = itertools.product(asked.epsilon, asked.data, asked.models, asked.ways, range(asked.seeds))
     cells = [(name, model, way, epsilon, seed) for epsilon, name, model, way, seed in orders]
     if not asked.all_models:
         cells = [cell for cell in cells if cell[1] == "linear" or cell[0] in ("cifar10", "digits")]
     cells = [cell for cell in cells if MIRRORED not in cell[2] or (cell[0] in PHOTOGRAPHS and cell[1] == "linear")]
     cells = [cell for cell in cells if SCALED not in cell[2] or cell[0] in PHOTOGRAPHS]
+    cells = [cell for cell in cells if cell[1] != "mirror-cnn" or cell[0] in PHOTOGRAPHS]
     todo = batches([cell for cell in cells if cell not in done])
     if asked.list:
-        expected = pace(asked.device, lines(asked.out))
+        expected = pace(asked.device, known)
         for batch in todo:
             print(f"{expected(batch):6.0f} s  {batch}, {batch.steps} steps of lots of {batch.lot:g}")
         print(f"{sum(map(expected, todo)):6.0f} s  {len(todo)} populations and searches, on {asked.device}")

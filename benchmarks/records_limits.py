@@ -30,7 +30,7 @@ from records import DATA, DELTA, MODELS, PUBLISHED, accuracy, honestdp, loaded, 
 HELD_OUT = {"digits": 400}  # others 10,000
 SHAPES = {
     "linear": [(2900, 500), (2900, 1000), (1024, 2400), (4096, 2000), (8192, 1000)],
-    "cnn": [(2900, 1000), (1024, 2400)],
+    "published-cnn": [(2900, 1000), (1024, 2400)],
     "digits": [(64, 100)],
 }
 SCALES, CLIPS = (0.35, 0.7, 1.4, 2.8, 5.6, 11.0), (1.0, 4.0)

@@ -120,22 +120,30 @@ def normalised(features: Tensor, groups: int = 27) -> Tensor:
     return nn.functional.group_norm(features, groups)
 
 
-def mirrored(features: Tensor, scale: int = 2, angles: int = 8) -> Tensor:
-    """The mean of an image's features and of those of its mirror image: `[n, colours x channels, s, s]` to `[..., s, s / 2]`.
+def mirror_image(features: Tensor, scale: int = 2, angles: int = 8) -> Tensor:
+    """Features `[n, colours x channels, s, s]` of an image to those of its mirror image, without another transform.
 
-    Left and right of a photograph mean the same, which is public. A mirror turns wavelets of angle a into those of -a and
-    column k into column s - 1 - k (up to three pixels, since the columns begin at the first pixel), so the mean is its own mirror
-    image, and its left half is all of it: half as many numbers, which have half as much noise. Times sqrt(2), for the same norm.
+    A mirror turns wavelets of angle a into those of -a and column k into column s - 1 - k (up to three pixels, since the columns
+    begin at the first pixel).
     """
     if scale != 2:
         raise ValueError(f"scale must be 2 here, got {scale}")
-    turned = [(2 * (angles - angles // 2 - 1) - number) % angles for number in range(angles)]
-    first, second = 1 + angles, 1 + 2 * angles
-    order = [0, *(1 + turn for turn in turned), *(first + turn for turn in turned)]
-    order += [second + one * angles + two for one in turned for two in turned]
-    colours = features.view(len(features), -1, channels(scale, angles), *features.shape[2:])
-    mean = (colours + colours[:, :, order].flip(-1)) / math.sqrt(2)
-    return mean[..., : features.shape[-1] // 2].reshape(len(features), features.shape[1], features.shape[2], -1)
+    turn = angles % 2 - 1  # number k of `bank`'s angles becomes number -k, one on where their number is even
+    found = features.unflatten(1, (-1, channels(scale, angles))).flip(-1)
+    none, one, two = found.split([1, 2 * angles, angles**2], 2)
+    one = one.unflatten(2, (2, angles)).flip(3).roll(turn, 3).flatten(2, 3)
+    two = two.unflatten(2, (angles, angles)).flip(2, 3).roll((turn, turn), (2, 3)).flatten(2, 3)
+    return torch.cat([none, one, two], 2).flatten(1, 2)
+
+
+def mirrored(features: Tensor, scale: int = 2, angles: int = 8) -> Tensor:
+    """The mean of an image's features and of those of its mirror image: `[n, colours x channels, s, s]` to `[..., s, s / 2]`.
+
+    Left and right of a photograph mean the same, which is public. The mean is its own mirror image, and its left half is all of
+    it: half as many numbers, which have half as much noise. Times sqrt(2), for the same norm.
+    """
+    mean = (features + mirror_image(features, scale, angles)) / math.sqrt(2)
+    return mean[..., : features.shape[-1] // 2].contiguous()
 
 
 def clouds(pixels: int, count: int = 400) -> Tensor:

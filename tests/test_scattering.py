@@ -93,6 +93,8 @@ def test_an_image_and_its_mirror_image_have_the_same_mirrored_features(scatterin
     assert (there - back).abs().max() > 0.05
     assert scattering.mirrored(there).shape == (2, 243, 8, 4)
     torch.testing.assert_close(scattering.mirrored(there), scattering.mirrored(back), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scattering.mirror_image(there), back, atol=1e-5, rtol=0)
+    assert torch.equal(scattering.mirror_image(scattering.mirror_image(there)), there)
 
 
 def test_mirrored_features_keep_the_norm_of_an_image_that_is_its_own_mirror_image(scattering: ModuleType) -> None:
