@@ -72,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, default=RESULTS, help="where what was measured is kept; results/suite if left out"
     )
     parser.add_argument("--keep-stale", action="store_true", help="leave trainings as they are that other code made")
+    parser.add_argument(
+        "--together", action="store_true", help="a setting's rules as one population: quicker where they are many"
+    )
     parser.add_argument("--again", action="store_true", help="try settings too in which a GPU was lost twice")
     parser.add_argument("--quick", action="store_true", help="tiny settings of digits, for a CPU")
     parser.add_argument("--list", action="store_true", help="show the settings, and train nothing")
@@ -161,7 +164,11 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
     enough = (DONE, STALE) if asked.keep_stale else (DONE,)
     order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
     todo = [
-        [part for part in parts_of(setting, rules, oracle=not asked.beside) if state(part, folder) not in enough]
+        [
+            part
+            for part in parts_of(setting, rules, oracle=not asked.beside, together=asked.together)
+            if state(part, folder) not in enough
+        ]
         for setting in order
     ]
     weights = [sum(part.weight for part in parts) for parts in todo]

@@ -18,7 +18,8 @@ import ast
 import runpy
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,21 @@ def rule_part(setting: Setting, named: Named) -> Part:
     return _part(setting, name, [named.rule], repeats, identity, type(named.rule).__module__)
 
 
+def parts_together(setting: Setting, rules: Sequence[Named]) -> list[Part]:
+    """The parts of several rules, made by one population of all their repeats: the first that is asked for trains them all."""
+    seed = zlib.crc32(f"{setting.name}/together".encode())
+
+    @cache
+    def population(device: str) -> Arrays:
+        return trained(setting, [named.rule for named in rules], repeats_of(setting), seed=seed, device=device)
+
+    def work(device: str, tell: Tell, *, number: int) -> Arrays:
+        found = population(device)
+        return found | {"right": found["right"][:, number : number + 1]}
+
+    return [replace(rule_part(setting, named), work=partial(work, number=number)) for number, named in enumerate(rules)]
+
+
 def repeats_of(setting: Setting) -> int:
     return max(4, AGAIN * setting.repeats)
 
@@ -152,8 +168,9 @@ def answered(model: nn.Module, tested: Tensor, answers: Tensor) -> int:
     return int(right)
 
 
-def parts_of(setting: Setting, rules: Sequence[Named], *, oracle: bool = True) -> list[Part]:
-    return [*([oracle_part(setting)] if oracle else []), *(rule_part(setting, named) for named in rules)]
+def parts_of(setting: Setting, rules: Sequence[Named], *, oracle: bool = True, together: bool = False) -> list[Part]:
+    of_rules = parts_together(setting, rules) if together else [rule_part(setting, named) for named in rules]
+    return [*([oracle_part(setting)] if oracle else []), *of_rules]
 
 
 def check_distinct(rules: Sequence[Named]) -> None:

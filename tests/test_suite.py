@@ -148,6 +148,18 @@ def test_rules_beside_each_other_need_no_oracle(
     assert set(told[0]["accuracies"]) == {"horizon", "echo"}
 
 
+def test_rules_together_are_one_population_and_each_keeps_its_own_answers(
+    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    same = ["--settings", "1", "--out", str(tmp_path), "--device", "cpu", "--beside", "--rules", "horizon", "echo"]
+    assert suite["suite"].main([*same, "--together"]) == 0
+    assert trained == [("A-000", 2)]
+    kept = [np.load(tmp_path / "parts" / "A-000" / f"{name}.npz")["right"] for name in ("horizon", "echo")]
+    assert [right[:2].tolist() for right in kept] == [[[0], [2]], [[1], [3]]]
+    assert suite["suite"].main(same) == 0
+    assert len(trained) == 1  # they are the parts that each of them has by itself
+
+
 def test_a_setting_that_fails_does_not_stop_the_others(
     suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
