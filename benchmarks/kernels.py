@@ -45,9 +45,11 @@ def compare(device: torch.device) -> str:
         _compares(fused, width, device)
     for rows, columns in ((1, 1), (10, 100), (64, 64), (70, 130), (128, 4096)):
         _sums(fused, rows, columns, device)
+    for rows, lot in ((1, 1), (5, 40), (16, 130), (300, 300)):
+        _adds(rows, lot, device)
     return (
-        "gathered rows, labels and norms, norms of products, weighted rows, their products in float64, rounded sums, NaN and "
-        "infinity among them"
+        "gathered rows, labels and norms, norms of products, weighted rows, their products in float64, sums of kept gradients, "
+        "rounded sums, NaN and infinity among them"
     )
 
 
@@ -89,6 +91,24 @@ def _sums(fused, rows: int, columns: int, device: torch.device) -> None:
         fused.add_products(total, left, right, weights)
         assert ((total - wanted).abs() <= 2.0**-48 * most).all(), (rows, columns, lot)
         assert torch.equal(room[:, rows * columns :], beside)
+
+
+def _adds(rows: int, lot: int, device: torch.device) -> None:
+    """Of lots that fill several programs, or end early, or have gaps or nothing in them."""
+    from honestdp.kernels import Shape, gradients
+
+    shape = Shape(3, 1, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1))
+    kept, weights = torch.randn(4, lot, rows * 4, device=device), torch.rand(4, lot, device=device)
+    weights[0, lot // 2 :], weights[1, ::3], weights[2] = 0, 0, 0
+    counted = (weights != 0)[..., None]
+    wide, shares = torch.where(counted, kept, 0).double(), weights.double()[:, None]
+    wanted, most = torch.bmm(shares, wide)[:, 0], torch.bmm(shares, wide.abs())[:, 0]
+    kept = torch.where(counted, kept, NAN)
+    for dtype, digits in ((torch.float64, 45), (torch.float32, 18)):
+        weight, shift = gradients.sum_rows(kept, weights, shape, bias=True, dtype=dtype)
+        found = torch.cat([weight.reshape(4, -1), shift], 1)
+        assert found.dtype == dtype
+        assert ((found - wanted).abs() <= 2.0**-digits * most).all(), (rows, lot, dtype)
 
 
 def _rounds(fused, width: int, device: torch.device) -> None:

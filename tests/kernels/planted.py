@@ -44,6 +44,7 @@ FAULTS = (
     ("gradients", "wanted = inside[:, None] & (o < R)[None, :]", "wanted = inside[:, None]"),
     ("gradients", "seen = inside[:, None] & (k < K)[None, :]", "seen = (k < K)[None, :]"),
     ("gradients", "mask=one < lot, other=0.0", "mask=one <= lot, other=0.0"),
+    ("gradients", "mask=place < most, other=0.0", "mask=place <= most, other=0.0"),
     ("gradients", "known = column < width", "known = column <= width"),
     ("gradients", "summed, mask=o < R)", "summed, mask=o <= R)"),
     ("taps", "(y >= 0) & (y < H) & (z >= 0)", "(y >= 0) & (z >= 0)"),

@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton", reason="TRITON IS NOT INSTALLED: nothing 
 if os.environ.get("TRITON_INTERPRET"):
     pytest.skip("kernels are made for the interpreter here", allow_module_level=True)
 
-from honestdp.kernels import Shape, blocks, convolution, products  # noqa: E402
+from honestdp.kernels import Shape, blocks, convolution, gradients, products  # noqa: E402
 from honestdp.kernels.tiles import launched_tiles, product_tiles, settings  # noqa: E402
 
 POOLED = Shape(8, 14, 14, 16, 14, 14, (3, 3), (1, 1), (1, 1), (1, 1), 2)
@@ -47,7 +47,7 @@ def by_blocks(shape: Shape, tiles: tuple[int, ...]) -> str:
     return compiled(blocks._blocks, given, warps, stages)
 
 
-def compiled(kernel: Any, given: dict[str, Any], warps: int, stages: int, *, pool: int = 1) -> str:
+def compiled(kernel: Any, given: dict[str, Any], warps: int, stages: int, *, pool: int = 1, wide: str = "fp32") -> str:
     """A kernel as PTX for sm_90. What is not given is a pointer, which 16 divides."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -56,7 +56,9 @@ def compiled(kernel: Any, given: dict[str, Any], warps: int, stages: int, *, poo
     for place, parameter in enumerate(kernel.params):
         name = parameter.name
         if name not in given:
-            kind = {"counts": "i32", "total": "fp64", "chosen": "u8" if pool > 1 else "fp32"}.get(name, "fp32")
+            kind = {"counts": "i32", "total": "fp64", "out": wide, "chosen": "u8" if pool > 1 else "fp32"}.get(
+                name, "fp32"
+            )
             signature[name], attributes[place,] = f"*{kind}", [["tt.divisibility", 16]]
         elif parameter.is_constexpr or given[name] == 1:
             signature[name], constants[place,] = "constexpr", given[name]
@@ -165,3 +167,15 @@ def test_a_sum_in_float64_is_made_by_tensor_cores_of_numbers_that_are_read_many_
     assert re.search(r"cp\.async\.cg\.shared\.global \[[^]]*\], \[[^]]*\], 0x10", made)
     assert not re.search(r"ld\.global\.b64 \{", made)
     assert re.search(r"ld\.global\.v2\.b64|ld\.global\.v4\.b32", made)
+
+
+def test_a_sum_of_kept_gradients_reads_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With one or two loads under way and three barriers for every 16 examples it read 3.1 TB/s where other passes read 4."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    given = {"lot": 627, "splits": 5, "width": 18496, "WIDE": triton.language.float64}
+    given |= {"TOGETHER": 8, "SHARE": 128, "BLOCK": 256, "STAGES": 3}
+    made = compiled(gradients._sum_rows, given, 4, 3, wide="fp64")
+    loads = re.findall(r"cp\.async\.cg\.shared\.global \[[^]]*\], \[[^]]*\], 0x10", made)
+    assert len(loads) >= 3 * 4
+    waits = re.findall(r"cp\.async\.wait_group\s+(0x\w+|\d+)", made)
+    assert any(int(each, 0) >= 2 for each in waits)
