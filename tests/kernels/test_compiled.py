@@ -173,8 +173,9 @@ def test_a_sum_of_kept_gradients_reads_ahead(monkeypatch: pytest.MonkeyPatch, tm
     """With one or two loads under way and three barriers for every 16 examples it read 3.1 TB/s where other passes read 4."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     given = {"lot": 627, "splits": 5, "width": 18496, "WIDE": triton.language.float64}
-    given |= {"TOGETHER": 8, "SHARE": 128, "BLOCK": 256, "STAGES": 3}
-    made = compiled(gradients._sum_rows, given, 4, 3, wide="fp64")
+    together, share, block, warps, stages = gradients.SUMMED
+    given |= {"TOGETHER": together, "SHARE": share, "BLOCK": block, "STAGES": stages}
+    made = compiled(gradients._sum_rows, given, warps, stages, wide="fp64")
     loads = re.findall(r"cp\.async\.cg\.shared\.global \[[^]]*\], \[[^]]*\], 0x10", made)
     assert len(loads) >= 3 * 4
     waits = re.findall(r"cp\.async\.wait_group\s+(0x\w+|\d+)", made)

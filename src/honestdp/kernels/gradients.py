@@ -19,8 +19,8 @@ from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, nine_par
 
 _SHARE = 32
 """Examples of a run that one program makes and adds up."""
-_ROWS = 128
-"""Gradients of a run that one program reads and adds up."""
+SUMMED = (8, 128, 256, 4, 3)
+"""Gradients of a run that one program reads at a time, and that it adds up in all; numbers of each, warps, stages of loads."""
 
 
 @triton.jit
@@ -217,15 +217,21 @@ def square_norms(
 
 
 def sum_rows(
-    kept: Tensor, weights: Tensor, shape: Shape, *, bias: bool, dtype: torch.dtype
+    kept: Tensor,
+    weights: Tensor,
+    shape: Shape,
+    *,
+    bias: bool,
+    dtype: torch.dtype,
+    tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The same as `weighted_sum` of gradients that were kept, in this precision."""
-    runs, lot, width = kept.shape
-    splits, block = triton.cdiv(lot, _ROWS), min(256, triton.next_power_of_2(width))
+    (runs, lot, width), (together, share, most, warps, stages) = kept.shape, tiles or SUMMED
+    splits, block = triton.cdiv(lot, share), min(most, triton.next_power_of_2(width))
     parts = torch.empty(runs, splits, width, dtype=dtype, device=kept.device)
     _sum_rows[(runs * splits * triton.cdiv(width, block),)](
-        kept, weights.contiguous(), parts, lot, splits, width, WIDE=_wide(dtype), TOGETHER=8, SHARE=_ROWS, BLOCK=block,
-        STAGES=3, num_warps=4,
+        kept, weights.contiguous(), parts, lot, splits, width, WIDE=_wide(dtype), TOGETHER=together, SHARE=share,
+        BLOCK=block, STAGES=stages, num_warps=warps,
     )  # fmt: skip
     out = parts.sum(1)
     return _parameters(out[:, : shape.rows * shape.columns], out[:, shape.rows * shape.columns :], shape, bias)
