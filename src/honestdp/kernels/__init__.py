@@ -64,7 +64,8 @@ def multiplies(total: Tensor) -> bool:
     by a library's product of what was `widened` before.
     """
     rows, columns = total.shape[1:]
-    if total.dtype != torch.float64 or total.stride()[1:] != (columns, 1) or min(rows, columns) < 64:
+    lies_so = total.stride()[1:] == (columns, 1) and total.stride(0) < 1 << 31
+    if total.dtype != torch.float64 or not lies_so or min(rows, columns) < 64:
         return False
     wide = not total.is_cuda or torch.cuda.get_device_capability(total.device) in _WIDE_TENSOR_CORES
     return wide and _FEWEST <= rows * columns <= _MOST
