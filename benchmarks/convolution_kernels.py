@@ -389,6 +389,8 @@ def gradient_tries(rows: int, columns: int) -> list[Tiles]:
         tries = [(o, 16, p, w, s, 2, 1) for o, p, w, s in sides if o <= 32 * w]  # what one warp's registers hold
         wide = ((32, 2), (32, 3), (16, 3)) if columns % 288 == 0 else ()
         return tries + [(min(32, most), 32, p, 2, s, 2, 1) for p, s in wide]
+    if columns <= 16:  # little to multiply: by a warp alone, which waits for no other
+        tries = [(power(rows, 64), 16, p, w, s, 0, 1) for p, w in ((32, 1), (64, 1), (128, 2)) for s in (2, 3)]
     for k, p, w, s, f in (
         (32, 64, 2, 2, 0), (32, 64, 2, 1, 0), (64, 64, 4, 1, 0), (64, 64, 4, 1, 1), (128, 32, 4, 1, 1), (128, 64, 8, 1, 0),
         (256, 32, 4, 1, 1), (256, 32, 8, 1, 0),

@@ -169,6 +169,17 @@ def passes(dice: random.Random, module: Any) -> None:
     module.differs(left.view(torch.int32), left.view(torch.int32), torch.zeros((), dtype=torch.bool))
 
 
+def products(dice: random.Random, module: Any) -> None:
+    """Sums of products in float64, of lots that end early. module: honestdp.kernels.products."""
+    runs, lot, rows = dice.randint(1, 3), dice.choice((1, 5, 16, 33)), dice.choice((1, 10, 64, 70))
+    columns, beside = dice.choice((1, 64, 100, 129)), dice.choice((0, 1, 2))
+    left, right = torch.randn(runs, lot, rows), torch.randn(runs, lot, columns)
+    weights = torch.rand(runs, lot).mul(2).round()
+    weights[0, lot - dice.randrange(lot + 1) :] = 0
+    total = torch.randn(runs, rows * columns + beside, dtype=torch.float64)[:, beside:].unflatten(1, (rows, columns))
+    module.add_products(total, left, right, weights)
+
+
 def far(module: Any, fused: Any) -> None:
     """Populations of more than 2^31 numbers. What programs at the ends do not touch takes no memory."""
     from honestdp.kernels import Shape
@@ -198,6 +209,8 @@ def far(module: Any, fused: Any) -> None:
     module.sum_rows(kept, weights, spread._replace(rows=16 * 22), bias=True, dtype=torch.float32)
     fused.weigh(kept, weights)
     fused.widened(kept[:6], weights[:6])
+    total = torch.empty(4 * runs, 64, kept.shape[2], dtype=torch.float64)
+    fused.add_products(total, torch.empty(4 * runs, lot, 64), kept, weights)
     records = torch.empty(700_000, 3072, dtype=torch.uint8)
     last = torch.tensor([0, len(records) - 1])
     fused.gather(records, torch.empty(len(records), dtype=torch.int64), last, 1.0)
@@ -262,8 +275,10 @@ def main(words: list[str] | None = None) -> int:
     from tests.kernels.guarded import OutsideError, guarded
 
     from honestdp.kernels import blocks, convolution, fused, gradients, normalisation
+    from honestdp.kernels import products as of_float64
 
     every = {convolutions: convolution, several: blocks, taps: gradients, norms: normalisation, passes: fused}
+    every[products] = of_float64
     jobs: list[tuple[str, Callable[[], None], bool]] = []
     for number in range(asked.first, asked.first + asked.many):
         for what, module in every.items():

@@ -43,8 +43,13 @@ def compare(device: torch.device) -> str:
             _multiplies(fused, width, shift, device)
         _rounds(fused, width, device)
         _compares(fused, width, device)
+    for rows, columns in ((1, 1), (10, 100), (64, 64), (70, 130), (128, 4096)):
+        _sums(fused, rows, columns, device)
+    for rows, lot in ((1, 1), (5, 40), (16, 130), (300, 300)):
+        _adds(rows, lot, device)
     return (
-        "gathered rows, labels and norms, norms of products, weighted rows, rounded sums, NaN and infinity among them"
+        "gathered rows, labels and norms, norms of products, weighted rows, their products in float64, sums of kept gradients, "
+        "rounded sums, NaN and infinity among them"
     )
 
 
@@ -69,6 +74,41 @@ def _weighs(fused, width: int, device: torch.device) -> None:
     wide = fused.widened(rows, weights)
     assert wide.dtype == torch.float64
     assert torch.equal(wide, torch.where((weights != 0)[..., None], rows, 0).double())
+
+
+def _sums(fused, rows: int, columns: int, device: torch.device) -> None:
+    """With float64's rounding, of lots that end early, have gaps, or are none at all, for totals that lie among others."""
+    for lot, apart in ((1, 0), (16, 1), (50, 6)):
+        weights = torch.rand(4, lot, device=device)
+        weights[0, lot // 2 :], weights[1, ::3], weights[2] = 0, 0, 0
+        counted = (weights != 0)[..., None]
+        left, right = torch.randn(4, lot, rows, device=device) * counted, torch.randn(4, lot, columns, device=device)
+        room = torch.randn(4, rows * columns + apart, dtype=torch.float64, device=device)
+        wide, total = left.double().mT, room[:, : rows * columns].view(4, rows, columns)
+        silent = torch.where(counted, right, 0).double()
+        wanted, most = torch.baddbmm(total, wide, silent), torch.baddbmm(total.abs(), wide.abs(), silent.abs())
+        beside, right[~counted[..., 0]] = room[:, rows * columns :].clone(), NAN
+        fused.add_products(total, left, right, weights)
+        assert ((total - wanted).abs() <= 2.0**-48 * most).all(), (rows, columns, lot)
+        assert torch.equal(room[:, rows * columns :], beside)
+
+
+def _adds(rows: int, lot: int, device: torch.device) -> None:
+    """Of lots that fill several programs, or end early, or have gaps or nothing in them."""
+    from honestdp.kernels import Shape, gradients
+
+    shape = Shape(3, 1, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1))
+    kept, weights = torch.randn(4, lot, rows * 4, device=device), torch.rand(4, lot, device=device)
+    weights[0, lot // 2 :], weights[1, ::3], weights[2] = 0, 0, 0
+    counted = (weights != 0)[..., None]
+    wide, shares = torch.where(counted, kept, 0).double(), weights.double()[:, None]
+    wanted, most = torch.bmm(shares, wide)[:, 0], torch.bmm(shares, wide.abs())[:, 0]
+    kept = torch.where(counted, kept, NAN)
+    for dtype, digits in ((torch.float64, 45), (torch.float32, 18)):
+        weight, shift = gradients.sum_rows(kept, weights, shape, bias=True, dtype=dtype)
+        found = torch.cat([weight.reshape(4, -1), shift], 1)
+        assert found.dtype == dtype
+        assert ((found - wanted).abs() <= 2.0**-digits * most).all(), (rows, lot, dtype)
 
 
 def _rounds(fused, width: int, device: torch.device) -> None:

@@ -1,7 +1,6 @@
 """What is not finite never reaches a sum, and a norm is never too small."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from honestdp import kernels
 from honestdp.gradients import bookkeeping, materialised, per_example
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, is_counted
+from honestdp.kernels.passes import Plain
 
 from .plain_autograd import drawn, one_at_a_time
 
@@ -272,21 +272,47 @@ def test_book_keeping_itself_sees_that_an_input_was_written_to() -> None:
     assert torch.equal(told.norms, own.norms)
 
 
-def test_by_kernels_a_wide_sum_has_nothing_of_an_example_of_weight_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a wide sum multiplies is silenced and converted in one pass; tensor operations stand in for it here."""
+class Standing(Plain):
+    """Tensor operations that stand in for the kernels of wide sums, and which were asked for."""
 
-    def widened(rows: Tensor, weights: Tensor) -> Tensor:
-        return torch.where((weights != 0)[..., None], rows, 0).double()
+    def __init__(self) -> None:
+        self.asked: list[str] = []
 
-    plain = SimpleNamespace(
-        widened=widened, weigh=lambda rows, weights: (widened(rows, weights) * weights[..., None]).float()
-    )
+    def widened(self, rows: Tensor, weights: Tensor) -> Tensor:
+        self.asked.append("widened")
+        return super().widened(rows, weights)
+
+    def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+        self.asked.append("add_products")
+        total.baddbmm_(left.mT.double(), super().widened(right, weights))
+
+
+@pytest.mark.parametrize(("rows", "columns", "by"), [(4, 5, "widened"), (64, 1024, "add_products")])
+def test_by_kernels_a_wide_sum_has_nothing_of_an_example_of_weight_zero(
+    rows: int, columns: int, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a wide sum multiplies is silenced and converted on the way."""
+    plain = Standing()
     monkeypatch.setattr(kernels, "on", lambda device: plain)
-    left, right, weights = torch.randn(2, 3, 4), torch.randn(2, 3, 5), torch.rand(2, 3)
+    left, right, weights = torch.randn(2, 3, rows), torch.randn(2, 3, columns), torch.rand(2, 3)
     weights[:, 1] = 0
     wanted = torch.einsum("rl,rlo,rlc->roc", weights.double(), left.double(), right.double())
     left[0, 1], right[:, 1, 2] = math.nan, math.inf
-    totals = [torch.zeros(2, 4, 5, dtype=torch.float64), torch.zeros(2, 4, dtype=torch.float64)]
-    Product(left, right, (4, 5), shift=True).add_weighted_sum(totals, weights, counted=is_counted(weights))
+    totals = [torch.zeros(2, *size, dtype=torch.float64) for size in ((rows, columns), (rows,))]
+    Product(left, right, (rows, columns), shift=True).add_weighted_sum(totals, weights, counted=is_counted(weights))
     torch.testing.assert_close(totals[0], wanted, rtol=1e-6, atol=1e-6)
     assert totals[1].isfinite().all()
+    assert plain.asked == [by]
+
+
+def test_a_wide_sum_is_multiplied_by_a_kernel_where_it_is_large_and_lies_row_by_row() -> None:
+    def total(rows: int, columns: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.empty(2, rows, columns, dtype=dtype, device="meta")
+
+    assert kernels.multiplies(total(128, 4096))
+    assert kernels.multiplies(total(128, 4096).narrow(1, 3, 64))
+    assert not kernels.multiplies(total(10, 8192))
+    assert not kernels.multiplies(total(64, 64))
+    assert not kernels.multiplies(total(4096, 4096))
+    assert not kernels.multiplies(total(128, 4096, torch.float32))
+    assert not kernels.multiplies(total(128, 4096).mT)

@@ -44,6 +44,7 @@ FAULTS = (
     ("gradients", "wanted = inside[:, None] & (o < R)[None, :]", "wanted = inside[:, None]"),
     ("gradients", "seen = inside[:, None] & (k < K)[None, :]", "seen = (k < K)[None, :]"),
     ("gradients", "mask=one < lot, other=0.0", "mask=one <= lot, other=0.0"),
+    ("gradients", "mask=place < most, other=0.0", "mask=place <= most, other=0.0"),
     ("gradients", "known = column < width", "known = column <= width"),
     ("gradients", "summed, mask=o < R)", "summed, mask=o <= R)"),
     ("taps", "(y >= 0) & (y < H) & (z >= 0)", "(y >= 0) & (z >= 0)"),
@@ -52,6 +53,10 @@ FAULTS = (
     ("blocks", "(left + right >= 0) & (left + right < W)", "left + right < W"),
     ("blocks", "    inside = example < lot", "    inside = example <= lot"),
     ("blocks", "wanted & (row[:, None] < OH - down[None, :])", "wanted"),
+    ("products", "known, at = place < last - first", "known, at = place <= last - first"),
+    ("products", "b_wanted = known[:, None] & (column < COLUMNS)[None, :]", "b_wanted = known[:, None]"),
+    ("products", "inside = (row < ROWS)[:, None] & ", "inside = "),
+    ("products", "mask=one < lot, other=0.0", "mask=one <= lot, other=0.0"),
     ("normalisation", "inside = p < P", "inside = p <= P"),
 )
 """Module, what is in it, and what is put in its place."""
@@ -74,12 +79,13 @@ def changed(name: str, before: str, after: str, folder: Path) -> ModuleType:
 
 def as_seen(name: str, module: Any) -> str | None:
     """What guarded memory says of it, or None."""
-    from kernel_bounds import convolutions, norms, passes, several, taps
+    from kernel_bounds import convolutions, norms, passes, products, several, taps
     from tests.kernels.guarded import OutsideError, guarded
 
     if name in _OWN:  # and not those of other modules that it hands on
         module = SimpleNamespace(**{each: getattr(module, each) for each in _OWN[name]})
-    work = {"fused": passes, "normalisation": norms, "taps": taps, "blocks": several}.get(name, convolutions)
+    every = {"fused": passes, "normalisation": norms, "taps": taps, "blocks": several, "products": products}
+    work = every.get(name, convolutions)
     if name == "taps":
         module = with_taps(module)
     for number in TRIES:

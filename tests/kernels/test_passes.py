@@ -35,18 +35,25 @@ def given(name: str, width: int) -> tuple[list[Any], dict[str, Any]]:
             [torch.randn(RUNS, width, dtype=torch.float64), torch.randn(RUNS, width), torch.tensor([1.0, 0.01])],
             {"shift": SHIFT},
         ),
+        "add_products": ([room(width), rows * weights[..., None], torch.randn(RUNS, LOT, 7), weights], {}),
         "outer_square_norms": ([rows, torch.randn(RUNS, LOT, 7)], {"right_is_norms": False, "shift": True}),
     }
     return ways[name]
 
 
-NAMES = ("gather", "weigh", "widened", "differs", "noisy", "outer_square_norms")
+def room(width: int) -> Tensor:
+    """A sum as it lies among those of other parameters."""
+    return torch.randn(RUNS, 5 + 7 * width, dtype=torch.float64)[:, 4:-1].view(RUNS, width, 7)
+
+
+NAMES = ("gather", "weigh", "widened", "add_products", "differs", "noisy", "outer_square_norms")
+MADE_IN = {"differs": 2, "add_products": 0}
 
 
 def made(way: Any, name: str, width: int) -> list[Tensor]:
     values, how = given(name, width)
     found = getattr(way, name)(*values, **how)
-    return [values[2]] if found is None else list(found) if isinstance(found, tuple) else [found]
+    return [values[MADE_IN[name]]] if found is None else list(found) if isinstance(found, tuple) else [found]
 
 
 class Counted(Plain):
@@ -119,6 +126,30 @@ def unsilenced(usual: Any, rows: Tensor, weights: Tensor) -> Any:
     return rows * weights[..., None]
 
 
+def less_of_it(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
+    usual(total, left * 0.9999, *rest)
+
+
+def of_none(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+    total.baddbmm_(left.mT.double(), right.double())
+
+
+def of_float32(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+    total.add_(torch.bmm(left.mT, torch.where((weights != 0)[..., None], right, 0)))
+
+
+def but_for_an_example(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+    usual(total, left, right, weights.index_fill(1, weights.new_tensor([33]).long(), 0))
+
+
+def but_for_a_row(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
+    usual(total[:, :-1], left[..., :-1], *rest)
+
+
+def anew(usual: Any, total: Tensor, *rest: Any) -> None:
+    usual(total.zero_(), *rest)
+
+
 def never(usual: Any, one: Tensor, other: Tensor, flag: Tensor) -> None:
     return None
 
@@ -136,6 +167,7 @@ FAULTS = [
     *(("outer_square_norms", fault) for fault in (shorter, infinite)),
     *(("gather", fault) for fault in (shorter_norms, neighbours)),
     *((name, fault) for name in ("weigh", "widened") for fault in (unsilenced, shorter)),
+    *(("add_products", fault) for fault in (less_of_it, of_none, of_float32, but_for_an_example, but_for_a_row, anew)),
     *(("differs", fault) for fault in (never, but_for_the_last)),
     *((name, does_not_compile) for name in NAMES),
 ]
@@ -190,9 +222,14 @@ def others(name: str) -> dict[str, Call]:
     for at, value in enumerate(values):
         if isinstance(value, Tensor):
             ways = {"beginning elsewhere": beside(value)}
-            if value.dtype in OTHER_DTYPE:
+            if value.dtype in OTHER_DTYPE and name != "add_products":  # which is of these dtypes alone
                 ways["of another dtype"] = value.to(OTHER_DTYPE[value.dtype])
             found |= {f"{at} {way}": ([*values[:at], other, *values[at + 1 :]], how) for way, other in ways.items()}
+    if name == "add_products":
+        found = {what: call for what, call in found.items() if what != "0 beginning elsewhere"}
+        wider = torch.randn(RUNS, 7 * 37 + 4, dtype=torch.float64)
+        found["runs an odd way apart"] = ([wider[:, 4:].view(RUNS, 37, 7), *values[1:]], how)
+        found["a sum beginning elsewhere"] = ([wider[:, 3:-1].view(RUNS, 37, 7), *values[1:]], how)
     if name == "gather":
         found["another scale"] = ([*values[:3], 0.5], how)
     if name == "noisy":

@@ -141,11 +141,15 @@ class Product:
             scaled = silenced(self.left, counted) * weights.unsqueeze(-1)
         else:
             scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
-        if fused is not None and (self.right.dtype, totals[0].dtype) == (torch.float32, torch.float64):
-            right = fused.widened(self.right.contiguous(), weights.contiguous())  # silenced and converted in one pass
+        total = totals[0].view(len(scaled), scaled.shape[2], self.right.shape[2])
+        if fused is not None and (self.right.dtype, total.dtype) == (torch.float32, torch.float64):
+            given = self.right.contiguous(), weights.contiguous()
+            if kernels.multiplies(total):  # silenced, converted and multiplied in one pass
+                fused.add_products(total, scaled, *given)
+            else:
+                _add_product(total, scaled.mT, fused.widened(*given))  # silenced and converted in one
         else:
-            right = self.right if self.right_finite else silenced(self.right, counted)
-        _add_product(totals[0], scaled.mT, right)
+            _add_product(total, scaled.mT, self.right if self.right_finite else silenced(self.right, counted))
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=counted)
 

@@ -19,8 +19,8 @@ from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, nine_par
 
 _SHARE = 32
 """Examples of a run that one program makes and adds up."""
-_ROWS = 64
-"""Gradients of a run that one program reads and adds up."""
+SUMMED = (8, 128, 256, 4, 3)
+"""Gradients of a run that one program reads at a time, and that it adds up in all; numbers of each, warps, stages of loads."""
 
 
 @triton.jit
@@ -152,20 +152,29 @@ def _weighted_sum(
 @triton.jit(do_not_specialize=["lot", "splits"])
 def _sum_rows(
     rows, weights, out, lot, splits, width, WIDE: tl.constexpr, TOGETHER: tl.constexpr, SHARE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    run, split = (tl.program_id(0) // splits).to(tl.int64), tl.program_id(0) % splits
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    # The columns of the same rows one after the other: programs that run at once read memory that lies together.
+    across = (width + BLOCK - 1) // BLOCK
+    share = tl.program_id(0) // across
+    run, split = (share // splits).to(tl.int64), share % splits
+    column = (tl.program_id(0) % across) * BLOCK + tl.arange(0, BLOCK)
     known = column < width
-    total = tl.zeros([BLOCK], WIDE)
-    for first in range(0, SHARE, TOGETHER):
-        one = split * SHARE + first + tl.arange(0, TOGETHER)
-        weight = tl.load(weights + run * lot + one, mask=one < lot, other=0.0)
-        # What has no weight is not read, whatever it holds.
-        wanted = (weight != 0)[:, None] & known[None, :]
-        values = tl.load(rows + (run * lot + one)[:, None] * width + column[None, :], mask=wanted, other=0.0)
-        total += tl.sum(values.to(WIDE) * weight.to(WIDE)[:, None], 0)
-    tl.store(out + tl.program_id(0).to(tl.int64) * width + column, total, mask=known)
+    begin, most = run * lot + split * SHARE, lot - split * SHARE
+    place = tl.arange(0, SHARE)
+    counted = tl.load(weights + begin + place, mask=place < most, other=0.0) != 0
+    last = tl.max(tl.where(counted, place + 1, 0), 0)  # what is behind it is not read
+    total = tl.zeros([TOGETHER, BLOCK], WIDE)
+    for first in tl.range(0, last, TOGETHER, num_stages=STAGES):
+        one = first + tl.arange(0, TOGETHER)
+        inside = one < last
+        # No load waits for another: what has no weight is read, and is not looked at, whatever it holds.
+        weight = tl.load(weights + begin + one, mask=inside, other=0.0)
+        at = rows + (begin + one)[:, None] * width + column[None, :]
+        values = tl.load(at, mask=inside[:, None] & known[None, :], other=0.0)
+        values = tl.where((weight != 0)[:, None], values, 0.0)
+        total += values.to(WIDE) * weight.to(WIDE)[:, None]
+    tl.store(out + share.to(tl.int64) * width + column, tl.sum(total, 0), mask=known)
 
 
 def _width(shape: Shape, bias: bool) -> int:
@@ -208,15 +217,21 @@ def square_norms(
 
 
 def sum_rows(
-    kept: Tensor, weights: Tensor, shape: Shape, *, bias: bool, dtype: torch.dtype
+    kept: Tensor,
+    weights: Tensor,
+    shape: Shape,
+    *,
+    bias: bool,
+    dtype: torch.dtype,
+    tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The same as `weighted_sum` of gradients that were kept, in this precision."""
-    runs, lot, width = kept.shape
-    splits, block = triton.cdiv(lot, _ROWS), min(256, triton.next_power_of_2(width))
+    (runs, lot, width), (together, share, most, warps, stages) = kept.shape, tiles or SUMMED
+    splits, block = triton.cdiv(lot, share), min(most, triton.next_power_of_2(width))
     parts = torch.empty(runs, splits, width, dtype=dtype, device=kept.device)
-    _sum_rows[(runs * splits, triton.cdiv(width, block))](
-        kept, weights.contiguous(), parts, lot, splits, width, WIDE=_wide(dtype), TOGETHER=16, SHARE=_ROWS, BLOCK=block,
-        num_warps=4,
+    _sum_rows[(runs * splits * triton.cdiv(width, block),)](
+        kept, weights.contiguous(), parts, lot, splits, width, WIDE=_wide(dtype), TOGETHER=together, SHARE=share,
+        BLOCK=block, STAGES=stages, num_warps=warps,
     )  # fmt: skip
     out = parts.sum(1)
     return _parameters(out[:, : shape.rows * shape.columns], out[:, shape.rows * shape.columns :], shape, bias)

@@ -24,6 +24,10 @@ _ROUNDED = 2.0**-21
 """The share of a number that a rounding or two in float32 may change."""
 _ADDED = 2.0**-14
 """The share of a sum of squares that adding it up in float32, in another order, may change: of millions of numbers too."""
+_WIDE = 2.0**-45
+"""The same of a sum of products in float64, of the sum of their absolute values."""
+_LOT = 70
+"""Made-up examples of a run, of which products take some at a time."""
 _BLOCKS = 4096
 """More numbers than a program holds at a time."""
 _DEVIATIONS = (0.3, 1e-3)
@@ -43,6 +47,9 @@ class Plain:
 
     def widened(self, rows: Tensor, weights: Tensor) -> Tensor:
         return torch.where((weights != 0)[..., None], rows, 0).double()
+
+    def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+        total.baddbmm_(self.widened(left, weights).mT, self.widened(right, weights))
 
     def differs(self, one: Tensor, other: Tensor, flag: Tensor) -> None:
         flag.logical_or_((one != other).any())
@@ -83,6 +90,16 @@ class TriedPasses:
         asked = _of_rows(rows, weights)
         way = self._way("widened", asked, rows.device, lambda way: _weighed(way.widened, rows, weights))
         return way.widened(rows, weights)
+
+    def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+        """left: zeros where the weight is 0, as `weigh` gives it."""
+        values = (total, left, right, weights)
+        asked = (left.shape[2], right.shape[2], total.stride(0) % 2, *map(_kind, values))
+        way = self._way("add_products", asked, total.device, lambda way: _summed(way, *values))
+        if way is PLAIN:
+            total.baddbmm_(left.mT.double(), self.widened(right, weights))
+        else:
+            way.add_products(*values)
 
     def differs(self, one: Tensor, other: Tensor, flag: Tensor) -> None:
         asked = (_few(one.numel()), *map(_kind, (one, other, flag)))
@@ -133,9 +150,9 @@ def _of_rows(rows: Tensor, other: Tensor) -> tuple[object, ...]:
     return _few(rows.shape[0] * rows.shape[1]), rows.shape[2], _kind(rows), _kind(other)
 
 
-def _like(value: Tensor, size: tuple[int, ...], salt: int) -> Tensor:
+def _like(value: Tensor, size: tuple[int, ...], salt: int, *, whole: bool = False) -> Tensor:
     """Made-up numbers of this dtype that begin as `value` does."""
-    made = numbers(value.device, size, salt, whole=False)
+    made = numbers(value.device, size, salt, whole=whole)
     made = (made if value.is_floating_point() else made * 120 + 120).to(value.dtype)
     room = made.new_empty(made.numel() + beside(value))
     return room[beside(value) :].view(size).copy_(made)
@@ -154,6 +171,26 @@ def _weighed(made: Callable[[Tensor, Tensor], Tensor], rows: Tensor, weights: Te
     found = made(own, shares)
     shares[0, -1], own[0, -1] = 0, math.nan  # of weight 0 nothing is left, whatever it is
     return [(each, _ROUNDED * each.abs()) for each in (found, made(own, shares))]
+
+
+def _summed(way: Kernels, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> list[Part]:
+    """Of whole numbers, which no order of additions rounds, and of others; what is of weight 0 is no number on the right."""
+    (rows, columns), parts = total.shape[1:], list[Part]()
+    shares = _like(weights, (2, _LOT), 3)
+    shares[0, _LOT // 2 :], shares[1, ::5] = 0, 0  # the lots of two runs, one of which ends early
+    counted = (shares != 0)[..., None]
+    for whole in (True, False):
+        one, other = (_like(each, (2, _LOT, each.shape[2]), at, whole=whole) for at, each in enumerate((left, right)))
+        one.masked_fill_(~counted, 0)
+        room = _like(total, (2, rows * columns + 2 + (rows * columns + total.stride(0)) % 2), 2, whole=whole)
+        found = room[:, : rows * columns].view(2, rows, columns)
+        most: Tensor | float = 0.0
+        if not whole:
+            most = _WIDE * torch.baddbmm(found.abs(), one.abs().mT.double(), other.abs().double())
+        other.masked_fill_(~counted, math.nan)
+        way.add_products(found, one, other, shares)
+        parts += [(found, most), (room[:, rows * columns :], 0.0)]
+    return parts
 
 
 def _compared(way: Kernels, one: Tensor, other: Tensor) -> list[Part]:

@@ -22,6 +22,7 @@ everything was asked for once (honestdp.boundary.capture); what was not is not i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,6 +39,8 @@ from honestdp.kernels.trials import Trials, agrees, beside, compiled
 
 _LOT = 3
 """Made-up examples of a run. Where members are counted all are; then, of numbers with all digits, one fewer of the first run."""
+_SUMMED = 40
+"""The same for the sum of gradients that were kept, which takes a few at a time and reads ahead."""
 _BY_TENSORS: ContextVar[bool] = ContextVar("by_tensor_operations", default=False)
 
 
@@ -143,9 +146,11 @@ class Tried:
         """How far the kernel is off of made-up numbers that lie as these do: whole ones, and others where those are right."""
         pool, device = shape[0].pool if shape else 1, values[0].device
         for whole in (True, False):
-            likes = [
+            likes: list[Any] = [
                 None if each is None else _like(name, at, each, runs, pool, whole) for at, each in enumerate(values)
             ]
+            if name == "sum_rows" and whole:  # what has no weight may be no number
+                likes[0].masked_fill_((likes[1] == 0)[..., None], math.nan)
             own = dict(how)
             if own.get("x") is not None:
                 own["x"] = _like(name, len(values), own["x"], runs, pool, whole)
@@ -214,10 +219,11 @@ def _parts(made: Any) -> list[Any]:
 
 
 def _like(name: str, at: int, value: Tensor, runs: int, pool: int, whole: bool) -> Tensor:
-    """Made-up numbers of as many runs, of `_LOT` examples each, which lie in memory as `value` does."""
+    """Made-up numbers of as many runs, of a few examples each, which lie in memory as `value` does."""
     sums = (name, at) in {("sum_rows", 0), ("sum_rows", 1), ("weighted_sum", 3)}
     parameters = (name, at) in {("forward", 1), ("forward", 2), ("back", 2)}
-    size = (runs, _LOT, *value.shape[2:]) if sums else (runs if parameters else runs * _LOT, *value.shape[1:])
+    lot = _SUMMED if name == "sum_rows" else _LOT
+    size = (runs, lot, *value.shape[2:]) if sums else (runs if parameters else runs * lot, *value.shape[1:])
     stride = value.stride() if value.dim() == 4 else torch.empty(size, device="meta").stride()
     room = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) + beside(value)
     apart = min(stride) > 0  # else one number stands for several
