@@ -143,3 +143,27 @@ class VisibleFar(Visible, name="visible-far"):
     """The same, up to four times the step."""
 
     most = 4.0
+
+
+@dataclass(frozen=True)
+class StillTwice(Varied, name="still-twice"):
+    """No momentum, twice the step."""
+
+    factor = 2.0
+
+
+@dataclass(frozen=True)
+class Level(Varied, name="level"):
+    """No momentum, and a step that stays the same, with as much noise at the end as Echo's has."""
+
+    factor = 1 / math.sqrt(2)
+
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        size = state["size"] if release.norm is None else state["size"] + release.norm
+        eta = self._level(size, state["step"] + 1, state, constants)
+        memory = {**state, "first": release.gradient, "size": size}
+        del memory["step"]
+        return params - eta * release.gradient, memory
+
+    def pace(self, state: State, constants: Constants) -> Tensor:
+        return self._level(state["size"], state["step"], state, constants)
