@@ -52,7 +52,8 @@ class Listening(Varied):
     """No momentum, and a step that inner products of the run's releases have a say in: most^share times Echo's.
 
     `turned` is the sum of the products of each release with the one before it: positive while gradients go on in one direction,
-    negative where each takes back the one before. `squares` is that of the releases' squares less their noise.
+    negative where each takes back the one before. `squares` is that of the releases' squares less their noise. Both are taken
+    for sums over a fifth of the run more, of nothing, so that the first releases say little.
     """
 
     most: ClassVar[float] = 2.0
@@ -71,7 +72,8 @@ class Listening(Varied):
         return params, memory
 
     def _level(self, size: Tensor, count: Tensor, state: State, constants: Constants) -> Tensor:
-        grown = (math.log(self.most) * self._share(count.to(size.dtype).clamp(min=1), state, constants)).exp()
+        share = self._share(count + constants.steps / 5, state, constants).to(size.dtype)
+        grown = (math.log(self.most) * share).exp()
         return grown[:, None] * super()._level(size, count, state, constants)
 
     def _share(self, count: Tensor, state: State, constants: Constants) -> Tensor:
@@ -132,14 +134,23 @@ class Visible(Listening, name="visible"):
     gradient is 1/200 of its noise's.
     """
 
+    seen: ClassVar[float] = 1 / 200
+
     def _share(self, count: Tensor, state: State, constants: Constants) -> Tensor:
         noise = count * constants.layout.total * self._variance(constants)
-        seen = (200 * state["squares"] / noise).clamp(min=0).square()
-        return seen / (1 + seen)
+        found = (state["squares"] / (self.seen * noise)).clamp(min=0).square()
+        return found / (1 + found)
 
 
 @dataclass(frozen=True)
-class VisibleFar(Visible, name="visible-far"):
-    """The same, up to four times the step."""
+class VisibleMild(Visible, name="visible-mild"):
+    """The same, up to 1.4 times the step."""
 
-    most = 4.0
+    most = 1.4
+
+
+@dataclass(frozen=True)
+class VisibleSooner(Visible, name="visible-sooner"):
+    """As `visible`, where the square of a gradient is 1/400 of its noise's."""
+
+    seen = 1 / 400
