@@ -2,17 +2,17 @@
 
 Noise is the same in all directions of the weights, so while a model is nearly linear in them no layer needs a step of its own:
 signal sum(eta_l G_l^2) at noise sum(eta_l^2 G_l^2) is largest where all eta_l are equal. What is left is one number. Steps of
-size eta with decay leave noise of deviation s = eta sigma sqrt(T/2) / L in every weight at the end. It may move an output by 1,
-in root mean square, and that gives s:
+size eta with decay leave noise of deviation s = eta sigma sqrt(T/2) / L in every weight at the end. It may move an output by
+2, in root mean square, and that gives s:
 
     eta = sqrt(2) s / sqrt((sigma sqrt(T) / L)^2 + 1/50^2)
 
-with clip 1, momentum 0.9 with bias correction and the decay h(t) = sqrt(1 - t/T), as in Horizon. 1 is what matters between
-classes: it multiplies the odds by e. Where the model is linear in its weights it is ln(C + 1) for C classes, where half of a
-record's gradient is gone: there nothing bends but the loss (`gradients.echo.borne`). How far noise moves an output is measured,
-at the initial weights and on made-up inputs (`gradients.echo`), so that whatever lies between a weight and the outputs is in it:
-depth, width, pools, normalisation, skips, attention, and that noise in one matrix is passed on by noise in the next. It depends
-on n, the size of the records, which is released as by Outlook.
+with clip 1 and the decay h(t) = sqrt(1 - t/T), as in Horizon, and without momentum: clipped gradients keep their length, so that
+old ones overshoot. Where noise saturates what lies between it is 1 and less, and where the model is linear in its weights
+ln(C + 1) for C classes, where half of a record's gradient is gone (`gradients.echo.borne`). How far noise moves an output is
+measured, at the initial weights and on made-up inputs (`gradients.echo`), so that whatever lies between a weight and the outputs
+is in it: depth, width, pools, normalisation, skips, attention, and that noise in one matrix is passed on by noise in the next. It
+depends on n, the size of the records, which is released as by Outlook.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch import Tensor
 
 from honestdp.boundary.query import HALF_RANGE, Constants, Release
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain
-from honestdp.optimizers.outlook import BETA, Outlook, _ahead, _known
-from honestdp.optimizers.rule import State, bias_correction
+from honestdp.optimizers.outlook import Outlook, _ahead, _known
+from honestdp.optimizers.rule import State
 
 TARGET = 1.0
 FLOOR = 1 / 50
@@ -57,15 +57,12 @@ class Echo(Outlook, name="echo"):
         echo = constants.echo
         if echo is None:
             echo = chain(constants.layout).to(params).expand(len(params), -1, -1)
-        return {"first": torch.zeros_like(params), "size": torch.zeros_like(params[:, 0]), "allowed": allowed(echo)}
+        return {"size": torch.zeros_like(params[:, 0]), "allowed": allowed(echo)}
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        first = BETA * state["first"] + (1 - BETA) * release.gradient
-        step = state["step"] + 1
         size = state["size"] if release.norm is None else state["size"] + release.norm
-        memory = {"first": first, "size": size, "allowed": state["allowed"]}
-        eta = self._eta(size, step, state["allowed"], constants) * _ahead(state, constants)
-        return params - eta * first / bias_correction(BETA, step, params), memory
+        eta = self._eta(size, state["step"] + 1, state["allowed"], constants) * _ahead(state, constants)
+        return params - eta * release.gradient, {"size": size, "allowed": state["allowed"]}
 
     def pace(self, state: State, constants: Constants) -> Tensor:
         return self._eta(state["size"], state["step"], state["allowed"], constants) * _ahead(state, constants)

@@ -106,7 +106,7 @@ class Outlook(FixedClip, name="outlook"):
 def _ahead(state: State, constants: Constants) -> Tensor:
     """h(t), a column."""
     left = (1 - state["step"].double() / constants.steps).clamp(min=0)
-    return left.sqrt().to(state["first"].dtype)[:, None]
+    return left.sqrt().to(state["size"].dtype)[:, None]
 
 
 def _known(size: Tensor, count: Tensor, constants: Constants) -> Tensor:
