@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -212,7 +211,9 @@ def outlook(s: Slow, members: list[int], noise: list[Tensor]) -> None:
     lot, inputs = s.lot, layers[0].in_features
     if s.t == 0:
         s.memory["squares"] = [(m.weight.square().mean().item(), m.bias.square().mean().item()) for m in layers]
-    m_hat, log_n = _sized(s, members, noise, inputs)
+    release, log_n = _sized(s, members, noise, inputs)
+    s.memory["m"] = 0.9 * s.memory.get("m", 0) + 0.1 * release
+    m_hat = s.memory["m"] / (1 - 0.9 ** (s.t + 1))
     eta = math.exp(0.4 * log_n) / len(layers) / math.hypot(s.sigma * math.sqrt(s.steps) / (1.5 * lot), 1 / 150)
     square, parts = (math.exp(2 * log_n) - 1) / inputs, []
     for number, (layer, (weights, biases)) in enumerate(zip(layers, s.memory["squares"], strict=True)):
@@ -225,35 +226,37 @@ def outlook(s: Slow, members: list[int], noise: list[Tensor]) -> None:
 
 
 def _sized(s: Slow, members: list[int], noise: list[Tensor], inputs: int) -> tuple[Tensor, float]:
-    """The momentum of a gradient that shares its noise with a release of the inputs' size, and what is known of ln n."""
+    """A gradient that shares its noise with a release of the inputs' size, and what is known of ln n."""
     half, lot, nu = 3.453125, s.lot, 7.124 * s.sigma
     logs = [math.log1p(float(s.x[i].square().sum())) / 2 - half for i in members if bool(torch.isfinite(s.x[i]).all())]
     total = sum(round(min(half, max(-half, value)) * 2**16) / 2**16 for value in logs)
     s.memory["sum"] = s.memory.get("sum", 0.0) + (total + nu * half * float(noise[1])) / lot + half
-    s.memory["m"] = 0.9 * s.memory.get("m", 0) + 0.1 * s.flat(members, 1.0, noise[0], (s.sigma**-2 - nu**-2) ** -0.5)
+    release = s.flat(members, 1.0, noise[0], (s.sigma**-2 - nu**-2) ** -0.5)
     precision = 1 / (half**2 * ((nu / lot) ** 2 + 1 / lot))
     guess = math.log(math.sqrt(1 + 0.35**2 * inputs))
     log_n = (guess + precision * s.memory["sum"]) / (1 + precision * (s.t + 1))
-    return s.memory["m"] / (1 - 0.9 ** (s.t + 1)), min(max(log_n, 0.0), 2 * half)
+    return release, min(max(log_n, 0.0), 2 * half)
 
 
 def echo(s: Slow, members: list[int], noise: list[Tensor]) -> None:
-    """For dense layers of which no more than the shapes are known: noise of deviation exp(ln s) moves an output by one."""
+    """For dense layers of which no more than the shapes are known: noise of deviation exp(ln s) moves an output by two, or by
+    less where twice the noise that moves it by one does not move it by 2.5."""
     fans = [m.in_features for m in s.model.modules() if isinstance(m, nn.Linear)]
-    m_hat, log_n = _sized(s, members, noise, fans[0])
-    grid, found = [0.35, 1.0, 2.0, 3.5, 5.0, 6.9], []
+    if s.t == 0:
+        s.memory["reach"] = 2 / len(fans) * max(1.0, math.sqrt(float(s.theta.square().sum())))
+    release, log_n = _sized(s, members, noise, fans[0])
+    grid, shakes, found = [0.35, 1.0, 2.0, 3.5, 5.0, 6.9], [power * math.log(2) for power in range(-9, 2)], []
     for log_norm in grid:
         moves = []
-        for power in range(-9, 2):
+        for shake in shakes:
             moved, square = 0.0, (math.exp(2 * log_norm) - 1) / fans[0]
             for fan_in in fans:
-                moved, square = 4.0**power * (1 + fan_in * (square + moved)) + moved / 3, square / 3
-            moves.append((math.log(math.sqrt(moved)), power * math.log(2)))
-        if moves[0][0] >= 0:
-            found.append(moves[0][1] - moves[0][0])
-            continue
-        (low, below), (high, above) = next(pair for pair in pairwise(moves) if pair[0][0] < 0 <= pair[1][0])
-        found.append(below + (above - below) * -low / (high - low))
+                moved, square = math.exp(2 * shake) * (1 + fan_in * (square + moved)) + moved / 3, square / 3
+            moves.append(math.log(moved) / 2)
+        one = float(np.interp(0.0, moves, shakes))
+        doubled = float(np.interp(one + math.log(2), shakes, moves) - np.interp(one, shakes, moves))
+        bears = math.log(min(2.0, max(0.5, 1 + (math.exp(doubled) - 2.1) / 0.4)))
+        found.append(float(np.interp(bears, moves, shakes)) + min(0.0, bears - moves[0]))
     log_s = float(np.interp(log_n, grid, found))
     eta = math.sqrt(2) * math.exp(log_s) / math.hypot(s.sigma * math.sqrt(s.steps) / s.lot, 1 / 50)
-    s.theta = s.theta - math.sqrt(1 - s.t / s.steps) * eta * m_hat
+    s.theta = s.theta - math.sqrt(1 - s.t / s.steps) * min(eta, s.memory["reach"]) * release

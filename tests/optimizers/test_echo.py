@@ -1,4 +1,4 @@
-"""Echo: its step lets noise move an output by one, whatever the model; what it measures is of no record; what it asks is said."""
+"""Echo: noise of its steps moves an output by what the model bears; what it measures is of no record; what it asks is said."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from honestdp import optimizers as rules
 from honestdp.boundary import intake as taking_in
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.mechanism import Mechanism
-from honestdp.boundary.query import Constants
+from honestdp.boundary.query import Constants, Release
 from honestdp.boundary.ranks import Ranks
 from honestdp.gradients import echo as hearing
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, borne, chain, echoes, made_up, try_once
@@ -32,6 +32,7 @@ from honestdp.training import loop
 from tests.tiny_search import clouds, linear
 from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
 
+UNITS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh)
 RUN = honestdp.Run(records=400, lot=40, steps=3, noise=1.0)
 
 
@@ -39,6 +40,13 @@ def measured(model: nn.Module, blank: Tensor) -> Tensor:
     """ln s for each of LOG_NORMS."""
     layout, rows = laid_out(model, blank)
     return allowed(echoes(model, layout, rows, blank))[0]
+
+
+def raw_table(model: nn.Module, blank: Tensor) -> Tensor:
+    """`[norms, shakes]`: how far an output moves, whatever it may."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hearing, "borne", lambda table, outputs: table)
+        return echoes(model, *laid_out(model, blank), blank)[0]
 
 
 def laid_out(model: nn.Module, blank: Tensor, align: int = 1) -> tuple[Layout, Tensor]:
@@ -62,7 +70,7 @@ def test_what_is_asked_beside_the_gradient_is_stated_and_costs_no_more_than_the_
     assert stated["echo"].epsilon == stated["horizon"].epsilon
 
 
-def test_noise_of_the_step_that_is_taken_moves_an_output_by_one() -> None:
+def test_noise_of_the_step_that_is_taken_moves_an_output_of_a_network_by_two() -> None:
     """By hand: 200 noises of that deviation in a network that the rule knows nothing of but its outputs."""
     model = seeded(lambda: nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 4)))
     blank = torch.zeros(2, 30)
@@ -75,7 +83,29 @@ def test_noise_of_the_step_that_is_taken_moves_an_output_by_one() -> None:
             noisy = {name: p + deviation * torch.randn_like(p) for name, p in model.named_parameters()}
             moved = torch.func.functional_call(model, noisy, (x,)) - model(x)
             squares.append(moved.var(1).mean().item())
-        assert math.sqrt(sum(squares) / 200) == pytest.approx(1, rel=0.35)
+        assert math.sqrt(sum(squares) / 200) == pytest.approx(2, rel=0.35)
+
+
+def test_where_noise_saturates_it_may_move_less() -> None:
+    """Units of tanh behind large records are stuck by noise that moves the outputs no further."""
+    wide = {
+        unit: seeded(lambda unit=unit: nn.Sequential(nn.Linear(400, 20), unit(), nn.Linear(20, 4))) for unit in UNITS
+    }
+    tables = {unit: raw_table(model, torch.zeros(2, 400)) for unit, model in wide.items()}
+    bears = {unit: (table / borne(table, 4))[:, 0] for unit, table in tables.items()}
+    large = LOG_NORMS.index(3.5)
+    assert bears[nn.ReLU][large] == 2
+    assert bears[nn.Tanh][large] < 1
+    assert bears[nn.Tanh][0] > bears[nn.Tanh][large]  # small ones do not saturate it
+
+
+def test_what_a_network_bears_follows_from_what_twice_the_noise_does() -> None:
+    shakes = torch.tensor(SHAKES, dtype=torch.float64)
+    for power, bears in ((3.0, 2.0), (math.log2(2.5), 2.0), (math.log2(2.3), 1.5), (math.log2(2.1), 1.0), (0.5, 0.5)):
+        table = (4 * shakes**power)[None]
+        torch.testing.assert_close(table / borne(table, 10), torch.full_like(table, bears))
+    late = torch.where(shakes < 0.5, shakes**3, 0.125 * (shakes / 0.5) ** 0.5)[None]  # moves by 1 nowhere in it
+    torch.testing.assert_close(late / borne(late, 10), torch.full_like(late, 0.5))
 
 
 def test_of_one_linear_layer_the_step_goes_as_far_as_half_a_gradient_over_the_norm() -> None:
@@ -109,7 +139,7 @@ def test_a_model_is_linear_by_its_answers_and_not_by_its_layers() -> None:
             return self.head(self.body(x).relu()) / 2
 
     def bends(make: Callable[[], nn.Module]) -> bool:
-        table = echoes(seeded(make), *laid_out(seeded(make), torch.zeros(2, 5)), torch.zeros(2, 5))[0]
+        table = raw_table(seeded(make), torch.zeros(2, 5))
         return not torch.equal(borne(table, 3), table / math.log(4))
 
     assert not bends(Halved)
@@ -265,10 +295,25 @@ def test_all_weights_move_by_one_step_size() -> None:
     assert constants.echo is not None
     assert torch.equal(state["allowed"], allowed(constants.echo))  # and not by the chain
     size = torch.tensor([3.5e6], dtype=torch.float64)  # a million releases that said 3.5
-    eta = rule._eta(size, torch.tensor([10**6]), state["allowed"], constants)
+    eta = rule._eta(size, torch.tensor([10**6]), state, constants)
     assert eta.shape == (1, 1)
     wanted = math.sqrt(2) * state["allowed"][0, LOG_NORMS.index(3.5)].exp().item() / math.hypot(2.0 * 10 / 20, 1 / 50)
     assert eta.item() == pytest.approx(wanted, rel=1e-3)
+
+
+def test_no_step_is_longer_than_the_weights_are_and_one_matrix_knows_no_such_bound() -> None:
+    for model, matrices in ((toy_model(), 2), (nn.Linear(5, 3).double(), 0)):
+        intake = intake_of(model, toy_data())
+        constants = constants_of(intake, records=60, lot=20.0, steps=4, noise=[1e-3, 1e-3])
+        starts = torch.cat([stack([model], intake.layout, CPU), torch.zeros_like(stack([model], intake.layout, CPU))])
+        state = (rule := rules.Echo()).init(starts, constants)
+        eta = rule.pace(state, constants)[:, 0]
+        if not matrices:
+            assert state["reach"].isinf().all()
+            continue
+        torch.testing.assert_close(eta, 2 / matrices * starts.norm(dim=1).clamp(min=1), rtol=1e-6, atol=0)
+        params, _ = rule.move(starts, state, Release(torch.ones_like(starts)), constants)
+        torch.testing.assert_close(starts - params, eta[:, None].expand_as(params), rtol=1e-6, atol=1e-9)
 
 
 def test_training_goes_by_the_measured_table_and_not_by_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:

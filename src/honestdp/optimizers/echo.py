@@ -8,11 +8,14 @@ size eta with decay leave noise of deviation s = eta sigma sqrt(T/2) / L in ever
     eta = sqrt(2) s / sqrt((sigma sqrt(T) / L)^2 + 1/50^2)
 
 with clip 1 and the decay h(t) = sqrt(1 - t/T), as in Horizon, and without momentum: clipped gradients keep their length, so that
-old ones overshoot. Where noise saturates what lies between it is 1 and less, and where the model is linear in its weights
-ln(C + 1) for C classes, where half of a record's gradient is gone (`gradients.echo.borne`). How far noise moves an output is
-measured, at the initial weights and on made-up inputs (`gradients.echo`), so that whatever lies between a weight and the outputs
-is in it: depth, width, pools, normalisation, skips, attention, and that noise in one matrix is passed on by noise in the next. It
-depends on n, the size of the records, which is released as by Outlook.
+old ones overshoot. Where noise saturates what lies between, an output may be moved by 1 and less, and where the model is linear
+in its weights by ln(C + 1) for C classes, where half of a record's gradient is gone (`gradients.echo.borne`). Little noise alone
+would allow steps that are longer than the weights are: none is longer than 2 |theta_0| / D, for initial weights theta_0 in D
+matrices, if there are several.
+
+How far noise moves an output is measured, at the initial weights and on made-up inputs (`gradients.echo`), so that whatever lies
+between a weight and the outputs is in it: depth, width, pools, normalisation, skips, attention, and that noise in one matrix is
+passed on by noise in the next. It depends on n, the size of the records, which is released as by Outlook.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from torch import Tensor
 
 from honestdp.boundary.query import HALF_RANGE, Constants, Release
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain
-from honestdp.optimizers.outlook import Outlook, _ahead, _known
+from honestdp.optimizers.outlook import Outlook, _ahead, _known, _matrix
 from honestdp.optimizers.rule import State
 
 TARGET = 1.0
 FLOOR = 1 / 50
+REACH = 2.0
+"""A step is at most so many times the norm of the initial weights, divided by the number of matrices."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +62,35 @@ class Echo(Outlook, name="echo"):
         echo = constants.echo
         if echo is None:
             echo = chain(constants.layout).to(params).expand(len(params), -1, -1)
-        return {"size": torch.zeros_like(params[:, 0]), "allowed": allowed(echo)}
+        return {"size": torch.zeros_like(params[:, 0]), "allowed": allowed(echo), "reach": _reach(params, constants)}
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         size = state["size"] if release.norm is None else state["size"] + release.norm
-        eta = self._eta(size, state["step"] + 1, state["allowed"], constants) * _ahead(state, constants)
-        return params - eta * release.gradient, {"size": size, "allowed": state["allowed"]}
+        paced = self._eta(size, state["step"] + 1, state, constants) * _ahead(state, constants)
+        memory = {"size": size, "allowed": state["allowed"], "reach": state["reach"]}
+        return params - paced * release.gradient, memory
 
     def pace(self, state: State, constants: Constants) -> Tensor:
-        return self._eta(state["size"], state["step"], state["allowed"], constants) * _ahead(state, constants)
+        return self._eta(state["size"], state["step"], state, constants) * _ahead(state, constants)
 
-    def _eta(self, size: Tensor, count: Tensor, logs: Tensor, constants: Constants) -> Tensor:
+    def _eta(self, size: Tensor, count: Tensor, state: State, constants: Constants) -> Tensor:
         """eta, a column, after so many releases of the size that add up to `size`."""
-        deviation = _between(_known(size, count, constants), logs).exp()
+        deviation = _between(_known(size, count, constants), state["allowed"]).exp()
         unit = constants.noise * (math.sqrt(max(1, constants.steps)) / constants.lot)
-        return (math.sqrt(2) * deviation / (unit.square() + FLOOR**2).sqrt())[:, None]
+        eta = math.sqrt(2) * deviation / (unit.square() + FLOOR**2).sqrt()
+        return torch.minimum(eta, state["reach"])[:, None]
+
+
+def _reach(params: Tensor, constants: Constants) -> Tensor:
+    """The longest step, `[runs]`, by the initial weights; a norm below 1 counts as 1. Where one matrix is all there is none.
+
+    In float64, so that it is the same to the last digit however many runs are together: in every copy of a run.
+    """
+    matrices = sum(_matrix(constants))
+    if matrices < 2:
+        return torch.full_like(params[:, 0], math.inf)
+    norms: Tensor = torch.linalg.vector_norm(params, dim=1, dtype=torch.float64)
+    return (REACH / matrices * norms.clamp(min=1)).to(params)
 
 
 def allowed(echo: Tensor) -> Tensor:
