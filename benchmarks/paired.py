@@ -83,7 +83,11 @@ class Way:
     def __str__(self) -> str:
         words = [self.rule, f"x{self.factor:g}"]
         words += [f"clip {self.clip:g}"] * (self.clip != 1) + [self.ahead] * (self.ahead != "sqrt")
-        return " ".join(words + [f"beta {self.beta:g}"] * (self.beta != BETA))
+        return " ".join(words + [f"beta {self.beta:g}"] * (self.beta != momentum_of(self.rule)))
+
+
+def momentum_of(rule: str) -> float:
+    return 0.0 if rule_of(rule).by_echo else BETA
 
 
 def paces(model: nn.Module, task: Task, rules: Sequence[str]) -> dict[str, Tensor]:
@@ -111,7 +115,7 @@ def _level(rule: Any, state: dict[str, Tensor], log_norm: float, constants: Cons
     count = torch.tensor([10**6])
     size = (log_norm * count).to(state["size"])
     if "allowed" in state:
-        return rule._eta(size, count, state["allowed"], constants)  # type: ignore[no-any-return]
+        return rule._eta(size, count, state, constants)  # type: ignore[no-any-return]
     each, spread = rule._paces(size, count, state["through"], constants), torch.zeros_like(state["first"])
     for view, pace in zip(constants.layout.views(spread).values(), each.unbind(1), strict=True):
         view.add_(pace.view(-1, *[1] * (view.dim() - 1)))
@@ -260,7 +264,9 @@ def main() -> None:
     parser.add_argument("--factors", type=float, nargs="+", default=[1.0], help="of a rule's steps")
     parser.add_argument("--clips", type=float, nargs="+", default=[1.0], help="noise and steps stay as they are")
     parser.add_argument("--aheads", nargs="+", default=["sqrt"], choices=list(AHEAD), help="how steps decay")
-    parser.add_argument("--betas", type=float, nargs="+", default=[BETA], help="of the momentum")
+    parser.add_argument(
+        "--betas", type=float, nargs="+", default=[math.nan], help="of the momentum; the rule's own if left out"
+    )
     parser.add_argument("--tails", type=float, nargs="*", default=[], help="parts of the run to average over")
     parser.add_argument("--noises", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0], help="of reference")
     parser.add_argument("--repeats", type=int, default=1)
@@ -271,8 +277,10 @@ def main() -> None:
     end = time.monotonic() + asked.seconds
     named = [(name, float(factor or 1)) for name, _, factor in (rule.partition("*") for rule in asked.rules)]
     ways = [
-        Way(rule, own * factor, *others)
-        for (rule, own), factor, *others in product(named, asked.factors, asked.clips, asked.aheads, asked.betas)
+        Way(rule, own * factor, clip, ahead, momentum_of(rule) if math.isnan(beta) else beta)
+        for (rule, own), factor, clip, ahead, beta in product(
+            named, asked.factors, asked.clips, asked.aheads, asked.betas
+        )
     ]
     for task in (reference if asked.verb == "reference" else suite)(asked):
         if time.monotonic() > end:

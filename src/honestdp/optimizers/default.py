@@ -1,6 +1,6 @@
 """The optimizer of a call that names none. It has nothing to tune, and follows from the loss, which is public.
 
-Echo's step lets noise move an output by 1, which is much or little by what an output is. Of a logit that is known. What other
+Echo's step lets noise move an output by 2, which is much or little by what an output is. Of a logit that is known. What other
 losses make of their outputs is not, nor in which units they are: there it is Horizon, which goes by weights alone.
 """
 

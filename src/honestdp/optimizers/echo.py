@@ -31,7 +31,6 @@ from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain
 from honestdp.optimizers.outlook import Outlook, _ahead, _known, _matrix
 from honestdp.optimizers.rule import State
 
-TARGET = 1.0
 FLOOR = 1 / 50
 REACH = 2.0
 """A step is at most so many times the norm of the initial weights, divided by the number of matrices."""
@@ -94,16 +93,16 @@ def _reach(params: Tensor, constants: Constants) -> Tensor:
 
 
 def allowed(echo: Tensor) -> Tensor:
-    """ln s, `[runs, norms]`: the deviation that moves an output by TARGET times what it bears, by straight lines between the
-    logarithms of SHAKES and of what they do. It grows with them, but for draws: so does what is taken. Below the least it is in
-    proportion.
+    """ln s, `[runs, norms]`: the deviation that moves an output by what it bears, which is 1 in the table, by straight lines
+    between the logarithms of SHAKES and of what they do. It grows with them, but for draws: so does what is taken. Below the
+    least it is in proportion.
     """
     moves = echo.clamp(min=torch.finfo(echo.dtype).tiny).log().cummax(2).values
     shakes = [math.log(shake) for shake in SHAKES]
-    found = shakes[0] + (math.log(TARGET) - moves[..., 0]).clamp(max=0)
+    found = shakes[0] - moves[..., 0].clamp(min=0)
     for number in range(len(shakes) - 1):
         low, high = moves[..., number], moves[..., number + 1]
-        part = ((math.log(TARGET) - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
+        part = (-low / (high - low).clamp(min=1e-6)).clamp(0, 1)
         found = found + (shakes[number + 1] - shakes[number]) * part
     return found
 
