@@ -246,13 +246,67 @@ def test_what_the_page_says_of_centring_and_of_echo_is_so(records: ModuleType) -
         return {key: means[key] - means[other] for key, other in plain.items() if other in means}
 
     assert min(gains(", centred").values()) > 0
-    echo, beside = gains(" echo"), {key: way.replace("untuned", "untuned echo") for key, way in HEADLINE.items()}
+    echo, beside = gains(" echo †"), {key: way.replace("untuned", "untuned echo †") for key, way in HEADLINE.items()}
     for name, model in (key for key in (*PUBLISHED, *OURS) if key[1] in ("linear", "cnn")):
         found = [
             echo[key] for each in (3.0, 2.0, 1.0, 0.5) if (key := (name, model, beside[name, model], each)) in echo
         ]
         assert (found == sorted(found) and found[0] > 0) if name == "cifar10" else max(map(abs, found)) < 0.3
     assert max(value for key, value in means.items() if key[:2] == ("cifar10", "cnn")) < OURS["cifar10", "cnn"]
+    published = [value for key, value in echo.items() if key[1] == "published-cnn"]
+    assert len(published) == 9
+    assert -0.9 < min(published) < max(published) < 0, "behind Horizon everywhere"
+    assert (
+        min(means["cifar10", "mirror-cnn", f"untuned{rule}, centred, scaled", 3.0] for rule in ("", " echo")) > 69.3 + 1
+    )
+
+
+def test_a_line_of_a_rules_earlier_form_stands_in_until_its_cell_is_made_again(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from records_page import HEADLINE, grouped, headline, of_today, sentence, ways
+
+    way = "untuned echo, centred"
+    old = [
+        {"cell": ["mnist", "linear", way, 3.0, seed], "accuracy": 90.0, "form": "before 2026-11-18"}
+        for seed in range(5)
+    ]
+    new = [{"cell": ["mnist", "linear", way, 3.0, seed], "accuracy": 95.0} for seed in range(5)]
+    assert of_today(grouped(old), "mnist", "linear", way, 3.0) == ([90.0] * 5, " †")
+    assert of_today(grouped(old + new), "mnist", "linear", way, 3.0) == ([95.0] * 5, "")
+    assert any("**90.00** (90.00 to 90.00): below †" in row for row in headline(old))
+    assert not any("†" in row for row in headline(old + new))
+    rows = "\n".join(ways(old + new))
+    for told in ("| **untuned echo †, centred** | 90.00 ", "| **untuned echo, centred** | 95.00 "):
+        assert told in rows, "what was measured stays"
+    others = [{"cell": [*key, HEADLINE[key], 3.0, 0], "accuracy": 90.0} for key in HEADLINE]
+    assert "before 2026-11-18" in " ".join(next(sentence(others + old)).split())
+    assert "today's default" in " ".join(next(sentence(others + old + new)).split())
+    out = tmp_path / "r.jsonl"
+    asked = ["records.py", "--device", "cpu", "--data", "mnist", "--models", "linear", "--ways", way, "--epsilon", "3"]
+    for lines, todo in ((old, "1 populations"), (old + new, "0 populations")):
+        out.write_text("".join(records.json.dumps(line) + "\n" for line in lines))
+        monkeypatch.setattr(sys, "argv", [*asked, "--list", "--out", str(out)])
+        records.main()
+        assert todo in capsys.readouterr().out
+
+
+def test_the_sentence_says_where_a_search_is_below_and_has_fewer_seeds(records: ModuleType) -> None:
+    from records_page import PUBLISHED, ruled, sentence
+
+    found = [
+        {
+            "cell": (*key, ruled(*key, kind), 3.0, seed),
+            "accuracy": theirs - (kind == "search echo" and key == ("mnist", "published-cnn")),
+        }
+        for key, theirs in PUBLISHED.items()
+        for kind in ("untuned", "search echo")
+        for seed in range(5 if key[0] == "mnist" else 1)
+    ]
+    said = " ".join(next(sentence(found)).split())
+    assert "has 98.70, 89.70 (1 seed) and 67.00 (1 seed) with linear models, and 97.70, 89.00 (1 seed)" in said
+    assert said.endswith("with their CNNs: below what is published for MNIST's CNN.")
+    assert "A search" not in next(sentence(found[:-1]))
 
 
 def test_the_published_networks_are_those_of_the_published_code(records: ModuleType) -> None:

@@ -307,6 +307,23 @@ def test_figure4_follows_the_numbers() -> None:
     assert list(found.values()) == [IN_PART, FAILS, HOLDS, FAILS]
 
 
+@pytest.mark.usefixtures("constant")
+def test_a_method_with_one_seed_stands_beside_others_with_more_and_its_error_is_not_known() -> None:
+    best = as_printed(FASHION, {ONLINE: 0.02, WOSM: 0.07, THRESHOLD: 0.04, QUANTILE: 0.03})
+    whole = planted(FASHION, best, others=0.1)
+    lone = {name for name in whole if name.endswith(THRESHOLD) and "/seed0/" not in name}
+    parts = {name: kept for name, kept in whole.items() if name not in lone}
+    parts["fashion/k7/seeds0-4/Online"]["error"][0] = 0.12  # a seed that never leaves the plateau
+    found = figures.figure4(parts, False)
+    assert "of FixedThreshold by +" in found.claims[0].found
+    assert "± ? (k 7, epsilon 1)" in found.claims[0].found
+    assert "1 of 10 (k 7, epsilon 2)" in found.notes[-1], "of Online and FixedQuantile"
+    cells = [claim for claim in tables.table3(parts, False).claims if "FixedThreshold at epsilon" in claim.claim]
+    assert cells
+    assert all("± ? per cent of the error behind (seeds: 1)" in claim.found for claim in cells)
+    assert {claim.verdict for claim in cells} == {UNTOLD}
+
+
 def test_figure5_follows_the_numbers_and_says_that_it_is_a_stand_in() -> None:
     values = {ONLINE: 79.95, WOSM: 80.0, THRESHOLD: 70.0, QUANTILE: 60.0}
     outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)

@@ -70,8 +70,12 @@ class Compared:
         return [self.sure(case, (first, second), leads[case].above(by)) if case in leads else None for case in cases]
 
     def spoken(self, first: str, second: str, cases: Sequence[Case], reading: str = BEST) -> str:
-        leads = self.leads(first, second, cases, reading)
-        return ", ".join(f"{gap} (k {k}, epsilon {epsilon:g})" for (k, epsilon), gap in leads.items()) or UNTRAINED
+        """The error is not known where one of them has a single seed."""
+        told = []
+        for (k, epsilon), gap in self.leads(first, second, cases, reading).items():
+            alone = 1 in {self.cases[k, epsilon][name].seeds for name in (first, second)} and not self.quick
+            told.append(f"{f'{gap.value:+.1f} ± ?' if alone else gap} (k {k}, epsilon {epsilon:g})")
+        return ", ".join(told) or UNTRAINED
 
 
 def compared(parts: Finished, task: Task, quick: bool) -> Compared:
@@ -104,8 +108,13 @@ def notes_of(here: Compared, ks: Sequence[int] = ()) -> list[str]:
     """ks: the granularities that are shown, all that are there if left out."""
     task, at = sized(here.task, here.quick), [*ks] or sorted({k for k, _ in here.cases})
     seeds, fewer = seeds_of(here, at)
+    there = (
+        f"All {SEEDS} seeds of the paper are trained"
+        if seeds == str(SEEDS)
+        else f"Seeds that are trained, of the paper's {SEEDS}: {seeds}"
+    )
     notes = [
-        f"Seeds that are trained, of the paper's {SEEDS}: {seeds}. ± is one standard error over them; in full size nothing is "
+        f"{there}. ± is one standard error over them; in full size nothing is "
         "decided by one seed, and the error of two is at least that of single candidates, pooled over the best quarter of "
         f"them. Granularities here: {', '.join(map(str, at)) or 'none'}, of the paper's 5, 7 and 9.",
         f"As in the paper the whole test set is looked at every {EVERY} steps, the best look stands for a training and the best "

@@ -210,11 +210,15 @@ def _falling(scores: Scores) -> float:
 
 
 def _plateau(here: Compared) -> list[str]:
-    """How many trainings end at the error of one grey for all pixels, where another seed of theirs does not."""
+    """How many trainings end at the error of one grey for all pixels, where another seed of theirs does not.
+
+    A method with one seed has no other, and is left out where there are methods with more.
+    """
     grey, counts = grey_error(sized(here.task, here.quick)), []
     for (k, epsilon), scores in here.cases.items():
-        ends = np.concatenate([own.read(LAST).T for own in scores.values()])  # [candidates of all methods, seeds]
-        learning = ends[ends.min(axis=1) < grey / 2]
+        several = [own for own in scores.values() if own.seeds > 1] or [*scores.values()]
+        ends = [own.read(LAST).T for own in several]  # [candidates, seeds] of every method
+        learning = np.concatenate([own[own.min(axis=1) < grey / 2].ravel() for own in ends])
         stuck = int((learning > (1 - PLATEAU) * grey).sum())
         counts.append(f"{stuck} of {learning.size} (k {k}, epsilon {epsilon:g})")
     if not counts:

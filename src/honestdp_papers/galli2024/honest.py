@@ -98,20 +98,31 @@ def conclusion(case: Case, quick: bool = False) -> str:
     found = {selection: decided(gap.above(0), case.seeds, quick) for selection, gap in leads.items()}
     before, still = found["compose"], found["envelope"]
     answer = {
-        True: "It pays even where selection is cheap",
-        False: f"It {'no longer pays' if before else 'does not pay'} where selection is cheap",
-        None: "Where selection is cheap it cannot be told whether it pays",
+        True: ". It pays even where selection is cheap",
+        False: f". It {'no longer pays' if before else 'does not pay'} where selection is cheap",
+        None: "",
     }[still]
     lone = [name for name in METHODS if case.cells[name, SELECTIONS[0]].seeds == 1]
     told = (
         _undecided(case, leads, lone)
         if lone and not quick
-        else f"needing one hyperparameter less {_judged(leads)}. {answer}"
+        else f"needing one hyperparameter less {_judged(leads)}{answer}"
     )
     way, cell = _top(case)
+    level = [
+        f"{name} under {selection} ({other.mean.value:.1f} %)"
+        for (name, selection), other in case.cells.items()
+        if (name, selection) != way
+        and min(cell.seeds, other.seeds) > 1
+        and less(cell.mean, other.mean).above(0) is None
+    ]
+    beside = (
+        f"; it cannot be told from {' or '.join(filter(None, (', '.join(level[:-1]), level[-1])))}" if level else ""
+    )
     return (
         f"{case.task.title} ({case.trained}), epsilon {EPSILON:g}, delta {DELTA:g}: {told}. "
-        f"The best of all is {way[0]} under {way[1]} with {cell.mean.value:.1f} %{' (one seed)' * (cell.seeds == 1)}."
+        f"The best of all is {way[0]} under {way[1]} with {cell.mean.value:.1f} %{' (one seed)' * (cell.seeds == 1)}"
+        f"{beside}."
     )
 
 

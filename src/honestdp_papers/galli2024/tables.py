@@ -167,17 +167,17 @@ def _judged(cell: Cell, task: Task, k: int, quick: bool) -> Claim:
     return judged(
         f"{words_of(cell.method, cell.printed)} is best: {at}",
         [verdict],
-        f"ours is {words_of(cell.method, own)} with {told(top.value, task)}; {what} {_behind(gap, task)} "
+        f"ours is {words_of(cell.method, own)} with {told(top.value, task)}; {what} {_behind(gap, task, cell.scores.seeds)} "
         f"(seeds: {cell.scores.seeds})",
         kind=kind_of(task),
     )
 
 
-def _behind(gap: Measured, task: Task) -> str:
-    """In words; 0 is at the best."""
+def _behind(gap: Measured, task: Task, seeds: int) -> str:
+    """In words; 0 is at the best. The error of a single seed is not known."""
     if not math.isfinite(gap.value):
         return f"diverged with {'some seeds' if math.isinf(gap.error) else 'all seeds'}"
-    return f"is {max(0.0, -gap.value):.1f} ± {gap.error:.1f} {unit(task)} behind"
+    return f"is {max(0.0, -gap.value):.1f} ± {'?' if seeds == 1 else f'{gap.error:.1f}'} {unit(task)} behind"
 
 
 def _plain(parts: Finished, task: Task, k: int, quick: bool) -> list[Claim]:
@@ -196,7 +196,7 @@ def _plain(parts: Finished, task: Task, k: int, quick: bool) -> list[Claim]:
                 f"Without privacy the step size {printed:g} is best, by {name} ({task.title})",
                 [decided(gap.above(-LEVEL[task.error]), scores.seeds, quick)],
                 f"ours is {own:.4g} with {told(scores.top(BEST).value, task)}; the printed one "
-                f"{_behind(gap, task)} (seeds: {scores.seeds})",
+                f"{_behind(gap, task, scores.seeds)} (seeds: {scores.seeds})",
                 kind=kind_of(task) if method == NODP else OURS,
             )
         )
