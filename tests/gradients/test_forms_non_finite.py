@@ -280,7 +280,8 @@ class Standing(Plain):
 
     def widened(self, rows: Tensor, weights: Tensor) -> Tensor:
         self.asked.append("widened")
-        assert rows.is_contiguous() and weights.is_contiguous()
+        assert rows.is_contiguous()
+        assert weights.is_contiguous()
         return super().widened(rows, weights)
 
     def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:

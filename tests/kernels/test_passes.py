@@ -160,6 +160,10 @@ def by_the_first_runs_weights(usual: Any, total: Tensor, left: Tensor, right: Te
     usual(total, left, right, weights[:1].expand_as(weights).contiguous())
 
 
+def of_the_first_run_alone(usual: Any, *values: Any) -> None:
+    usual(*(each[:1] for each in values))
+
+
 def never(usual: Any, one: Tensor, other: Tensor, flag: Tensor) -> None:
     return None
 
@@ -178,7 +182,7 @@ FAULTS = [
     *(("gather", fault) for fault in (shorter_norms, neighbours)),
     *((name, fault) for name in ("weigh", "widened") for fault in (unsilenced, shorter)),
     *(("add_products", fault) for fault in (less_of_it, of_none, of_float32, but_for_an_example, but_for_a_row, anew)),
-    *(("add_products", fault) for fault in (into_the_next, by_the_first_runs_weights)),
+    *(("add_products", fault) for fault in (into_the_next, by_the_first_runs_weights, of_the_first_run_alone)),
     *(("differs", fault) for fault in (never, but_for_the_last)),
     *((name, does_not_compile) for name in NAMES),
 ]
