@@ -77,8 +77,10 @@ def _weighs(fused, width: int, device: torch.device) -> None:
 
 
 def _sums(fused, rows: int, columns: int, device: torch.device) -> None:
-    """With float64's rounding, of lots that end early, have gaps, or are none at all, for totals that lie among others."""
-    for lot, apart in ((1, 0), (16, 1), (50, 6)):
+    """With float64's rounding, of lots that end early, have gaps, or are none at all, for totals that lie among others; of few
+    numbers also lots of which the weights are looked through in several blocks.
+    """
+    for lot, apart in ((1, 0), (16, 1), (50, 6), *([(2100, 2)] if rows * columns < 100 else [])):
         weights = torch.rand(4, lot, device=device)
         weights[0, lot // 2 :], weights[1, ::3], weights[2] = 0, 0, 0
         counted = (weights != 0)[..., None]

@@ -146,6 +146,11 @@ class Batch:
     def way(self) -> str:
         return self.cells[0][2]
 
+    @property
+    def searches(self) -> bool:
+        """Of a search no time is kept or told: it would tell how many runs were drawn (docs/guarantees.md)."""
+        return self.way.startswith("search")
+
     def __str__(self) -> str:
         epsilons = " ".join(f"{epsilon:g}" for epsilon in dict.fromkeys(cell[3] for cell in self.cells))
         seeds = " ".join(str(seed) for seed in dict.fromkeys(cell[4] for cell in self.cells))
@@ -173,16 +178,19 @@ def batches(cells: Sequence[Cell]) -> list[Batch]:
 
 def pace(device: str, known: Sequence[Found]) -> Callable[[Batch], float]:
     """About how many seconds a batch takes: by the operations, at the pace of the lines of the same model and way if there are
-    any, else of a guess: 2 10^13 a second on a GPU, 2 10^10 on a core. All lines count, for searches differ in their runs."""
+    any, else, as always for a search, of one training on the same features, else of a guess: 2 10^13 a second on a GPU, 2 10^10
+    on a core."""
     totals: dict[tuple[str, str], tuple[float, float]] = {}
     for line in known:
-        if line.get("device") == device and line.get("work"):
+        if line.get("device") == device and line.get("work") and "seconds" in line:
             spent, work = totals.get(kind := (line["cell"][1], line["cell"][2]), (0.0, 0.0))
             totals[kind] = spent + line["seconds"], work + line["work"]
     measured = {kind: spent / work for kind, (spent, work) in totals.items()}
 
     def seconds(batch: Batch) -> float:
         guess = 1 / (2e13 if device.startswith("cuda") else 2e10)
+        alone = "untuned" + batch.way.removeprefix(kind_of(batch.way))
+        guess = measured.get((batch.model, alone), guess)
         return 2.0 + batch.work() * measured.get((batch.model, batch.way), guess)
 
     return seconds
@@ -274,7 +282,7 @@ def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
             "run": vars(result.run),
             "hyperparameters": result.hyperparameters,
             "device": device,
-            "seconds": round(seconds, 1),
+            **({} if batch.searches else {"seconds": round(seconds, 1)}),
             "together": len(results),
             "work": batch.work(),
         }
@@ -315,7 +323,8 @@ def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -
         with asked.out.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in found)
         several = ", ".join(f"{line['accuracy']:.2f}" for line in found)
-        print(f"{batch}: {several} % in {found[0]['seconds']} s, about {wanted:.0f} expected", flush=True)
+        took = "" if batch.searches else f" in {found[0]['seconds']} s, about {wanted:.0f} expected"
+        print(f"{batch}: {several} %{took}", flush=True)
 
 
 def lines(path: Path) -> list[Found]:

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +234,34 @@ def test_the_pace_is_that_of_all_lines_of_the_device(records: ModuleType) -> Non
     ]
     assert records.pace("cpu", known)(batch) == pytest.approx(62)
     assert records.pace("cuda", known)(batch) == pytest.approx(3)
+
+
+def test_of_a_search_no_line_tells_how_long_it_took(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """From which follows how many runs were drawn, which is secret."""
+    assert not [line for line in records.lines(records.RESULTS) if "search" in line["cell"][2] and "seconds" in line]
+    result = SimpleNamespace(
+        model=torch.nn.Linear(2, 2), run=records.honestdp.Run(records=9, lot=3, steps=1, noise=1.0), hyperparameters={}
+    )
+    side = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
+    monkeypatch.setattr(records, "search", lambda *_: [result])
+    monkeypatch.setattr(records, "untuned", lambda *_: [result])
+    monkeypatch.setattr(records, "loaded", lambda *_: (side, side))
+    asked = SimpleNamespace(device="cpu", out=tmp_path / "lines", also=None)
+    for way, told in (("search echo", False), ("untuned", True)):
+        records.make_cells(asked, records.batches(cells("digits", way, (3.0,), 1)), float("inf"))
+        assert ("seconds" in records.lines(asked.out)[-1]) == told
+        assert (" s, about" in capsys.readouterr().out) == told
+
+
+def test_the_pace_of_a_search_is_that_of_one_training_on_the_same_features(records: ModuleType) -> None:
+    (batch,) = records.batches(cells("mnist", "search echo, centred", (3.0,), 1))
+    (alone,) = records.batches(cells("mnist", "untuned, centred", (3.0,), 1))
+    known = [{"cell": alone.cells[0], "device": "cpu", "seconds": 30.0, "work": alone.work()}]
+    assert records.pace("cpu", known)(batch) == pytest.approx(2 + 30 * records.RUNS)
+    other = {"cell": batch.cells[0], "device": "cpu", "work": batch.work()}
+    assert records.pace("cpu", [*known, other])(batch) == pytest.approx(2 + 30 * records.RUNS)
 
 
 def test_what_the_page_says_of_centring_and_of_echo_is_so(records: ModuleType) -> None:

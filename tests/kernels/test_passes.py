@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -150,6 +151,19 @@ def anew(usual: Any, total: Tensor, *rest: Any) -> None:
     usual(total.zero_(), *rest)
 
 
+def into_the_next(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
+    usual(total, left, *rest)
+    total.as_strided((len(total), 1), (total.stride(0), 1), total.storage_offset() + total[0].numel()).add_(left.sum())
+
+
+def by_the_first_runs_weights(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+    usual(total, left, right, weights[:1].expand_as(weights).contiguous())
+
+
+def of_the_first_run_alone(usual: Any, *values: Any) -> None:
+    usual(*(each[:1] for each in values))
+
+
 def never(usual: Any, one: Tensor, other: Tensor, flag: Tensor) -> None:
     return None
 
@@ -168,6 +182,7 @@ FAULTS = [
     *(("gather", fault) for fault in (shorter_norms, neighbours)),
     *((name, fault) for name in ("weigh", "widened") for fault in (unsilenced, shorter)),
     *(("add_products", fault) for fault in (less_of_it, of_none, of_float32, but_for_an_example, but_for_a_row, anew)),
+    *(("add_products", fault) for fault in (into_the_next, by_the_first_runs_weights, of_the_first_run_alone)),
     *(("differs", fault) for fault in (never, but_for_the_last)),
     *((name, does_not_compile) for name in NAMES),
 ]
@@ -183,6 +198,14 @@ def test_one_that_does_not_is_replaced_and_that_is_said(
     assert name in caplog.text
     assert "slower" in caplog.text
     assert "records" not in caplog.text
+
+
+def test_what_stands_in_for_products_adds_nothing_of_an_example_of_weight_zero() -> None:
+    (total, left, right, weights), _ = given("add_products", 37)
+    wanted = total.baddbmm(left.mT.double(), right.double())
+    right[0, 1] = math.nan  # its weight is 0
+    TriedPasses(Counted("add_products", does_not_compile)).add_products(total, left, right, weights)
+    torch.testing.assert_close(total, wanted)
 
 
 def test_a_difference_is_found_by_what_stands_in() -> None:
@@ -228,6 +251,8 @@ def others(name: str) -> dict[str, Call]:
     if name == "add_products":
         found = {what: call for what, call in found.items() if what != "0 beginning elsewhere"}
         wider = torch.randn(RUNS, 7 * 37 + 4, dtype=torch.float64)
+        columns = torch.randn(RUNS, 37 * 9 + 1, dtype=torch.float64)[:, :-1].view(RUNS, 37, 9)
+        found["of more columns"] = ([columns, values[1], torch.randn(RUNS, LOT, 9), values[3]], how)
         found["runs an odd way apart"] = ([wider[:, 4:].view(RUNS, 37, 7), *values[1:]], how)
         found["a sum beginning elsewhere"] = ([wider[:, 3:-1].view(RUNS, 37, 7), *values[1:]], how)
     if name == "gather":

@@ -167,6 +167,21 @@ def test_a_kernel_that_reads_one_place_wrongly_is_not_used(
             assert not is_used(name, shape, wrong, caplog), (place, number)
 
 
+def test_a_sum_of_kept_gradients_that_lets_through_what_has_no_weight_or_forgets_later_ones_is_not_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def let_through(kept: Tensor, weights: Tensor, *rest: Any, **how: Any) -> Any:
+        nothing = torch.where((weights == 0)[..., None], kept * 0, kept)  # NaN times 0 is NaN
+        return EXACT.sum_rows(nothing, torch.where(weights == 0, 1, weights), *rest, **how)
+
+    def forgotten(kept: Tensor, weights: Tensor, *rest: Any, **how: Any) -> Any:
+        place = torch.arange(weights.shape[1])
+        return EXACT.sum_rows(kept, torch.where(place // 8 == 2, 0, weights), *rest, **how)
+
+    for kernel in (let_through, forgotten):
+        assert not is_used("sum_rows", SHAPES["8-16"], kernel, caplog), kernel
+
+
 class Counted(TorchDispatchMode):
     """How many operations torch does within, and in which precisions they give numbers."""
 

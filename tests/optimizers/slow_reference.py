@@ -259,4 +259,5 @@ def echo(s: Slow, members: list[int], noise: list[Tensor]) -> None:
         found.append(float(np.interp(bears, moves, shakes)) + min(0.0, bears - moves[0]))
     log_s = float(np.interp(log_n, grid, found))
     eta = math.sqrt(2) * math.exp(log_s) / math.hypot(s.sigma * math.sqrt(s.steps) / s.lot, 1 / 50)
+    s.memory["bound"] = eta > s.memory["reach"]
     s.theta = s.theta - math.sqrt(1 - s.t / s.steps) * min(eta, s.memory["reach"]) * release

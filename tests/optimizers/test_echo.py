@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from honestdp.gradients.layout import Layout, layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.losses.logits import classes_at
-from honestdp.optimizers.echo import allowed
+from honestdp.optimizers.echo import _reach, allowed
 from honestdp.training import loop
 from tests.tiny_search import clouds, linear
 from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
@@ -106,6 +107,38 @@ def test_what_a_network_bears_follows_from_what_twice_the_noise_does() -> None:
         torch.testing.assert_close(table / borne(table, 10), torch.full_like(table, bears))
     late = torch.where(shakes < 0.5, shakes**3, 0.125 * (shakes / 0.5) ** 0.5)[None]  # moves by 1 nowhere in it
     torch.testing.assert_close(late / borne(late, 10), torch.full_like(late, 0.5))
+
+
+def test_twice_the_noise_is_read_off_the_table_by_straight_lines_wherever_the_move_is_one() -> None:
+    """At both ends too, and of draws that fall back what is largest so far; a network with one output is no exception."""
+    drawn, places = torch.Generator().manual_seed(0), np.arange(len(SHAKES))
+    steps = torch.rand(60, len(SHAKES), generator=drawn, dtype=torch.float64) * 1.2
+    logs = torch.cat([steps, steps - 0.15]).cumsum(1)
+    logs = torch.cat([logs - logs[:, :1] + 0.3, logs - logs[:, 4:5] - 0.2, logs - logs[:, -2:-1] - 0.1, logs - 30])
+    wanted = []
+    for row in logs.cummax(1).values.numpy():
+        one = min(float(np.interp(0, row, places)), len(SHAKES) - 2)
+        doubled = math.exp(np.interp(one + 1, places, row) - np.interp(one, places, row))
+        wanted.append(min(2.0, max(0.5, 1 + (doubled - 2.1) / 0.4)))
+    for outputs in (1, 10):
+        found = (logs.exp() / borne(logs.exp(), outputs))[:, 0]
+        torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    assert len({round(each, 6) for each in wanted}) > 100
+
+
+def test_of_tables_that_do_not_move_or_leave_the_range_the_step_is_a_number() -> None:
+    flat = torch.ones(1, len(SHAKES), dtype=torch.float64)
+    for table in (0 * flat, flat, 1e-3 * flat, 1e30 * flat, torch.cat([0 * flat[:, 1:], 1e300 * flat[:, :1]], 1)):
+        assert allowed(borne(table, 3)[None]).isfinite().all()
+
+
+def test_the_steps_of_a_network_of_sixty_layers_are_numbers() -> None:
+    """Noise grows in each of them beyond what float32 holds, and in a chain of hundreds beyond what float64 does."""
+    for depth, width in ((60, 32), (300, 100)):
+        layers = [each for _ in range(depth) for each in (nn.Linear(width, width), nn.ReLU())]
+        model, blank = nn.Sequential(*layers, nn.Linear(width, 3)), torch.zeros(2, width)
+        found = measured(model, blank) if depth < 100 else allowed(chain(laid_out(model, blank)[0])[None])
+        assert found.isfinite().all()
 
 
 def test_of_one_linear_layer_the_step_goes_as_far_as_half_a_gradient_over_the_norm() -> None:
@@ -314,6 +347,17 @@ def test_no_step_is_longer_than_the_weights_are_and_one_matrix_knows_no_such_bou
         torch.testing.assert_close(eta, 2 / matrices * starts.norm(dim=1).clamp(min=1), rtol=1e-6, atol=0)
         params, _ = rule.move(starts, state, Release(torch.ones_like(starts)), constants)
         torch.testing.assert_close(starts - params, eta[:, None].expand_as(params), rtol=1e-6, atol=1e-9)
+
+
+def test_how_long_a_step_may_be_is_rounded_once_in_whatever_company_the_run_is() -> None:
+    """Were it another in another copy of a run, the same lots and noise would come to other weights."""
+    model = nn.Sequential(nn.Linear(300, 100), nn.Linear(100, 3))
+    constants = constants_of(intake_of(toy_model(), toy_data()), records=60, lot=20.0, steps=4, noise=[1.0])
+    constants = replace(constants, layout=layout_of(model))
+    starts = torch.randn(200, layout_of(model).width, generator=torch.Generator().manual_seed(3))
+    found = _reach(starts, constants)
+    assert torch.equal(found, torch.stack([row.double().square().sum().sqrt() for row in starts]).float())
+    assert all(torch.equal(_reach(starts[n : n + 1], constants), found[n : n + 1]) for n in range(10))
 
 
 def test_training_goes_by_the_measured_table_and_not_by_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:

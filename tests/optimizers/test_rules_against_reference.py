@@ -62,6 +62,7 @@ CASES = {
     ),
     "outlook": (rules.Outlook, slow.outlook, [{}, {}], {}),
     "echo": (rules.Echo, slow.echo, [{}, {}], {}),
+    "echo, of much noise": (rules.Echo, slow.echo, [{}, {}], {}),
     "horizon": (rules.Horizon, slow.horizon, [{}, {}], {"average": False}),
     "horizon averaged": (rules.Horizon, slow.horizon, [{}, {}], {"average": True}),
 }
@@ -108,7 +109,8 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
     x, y = toy_data()
     x[3] = float("nan")
     models = [toy_model(seed=1), toy_model(seed=2)]
-    sigma = [0.7, 1.3]
+    sigma = [8.0, 10.0] if "much noise" in name else [0.7, 1.3]
+    x *= 20 if "much noise" in name else 1  # so that what is known of their size changes the step
     intake = intake_of(models[0], (x, y))
     constants = constants_of(intake, records=len(x), lot=LOT, steps=STEPS, noise=sigma)
     mechanism = intake.mechanism(constants, seed=Seed.fixed(11), secure=False)
@@ -135,6 +137,7 @@ def test_rule_follows_the_papers_formula_step_by_step(name: str) -> None:
             members = lots.indices[step, run, : int(lots.counts[step, run])].tolist()
             reference(one, members, [z[run] for z in draws], **numbers[run], **reference_kwargs(shared, reference))
             one.t += 1
+            assert one.memory.get("bound", "much noise" not in name) == ("much noise" not in name)
             torch.testing.assert_close(population.params[run], one.theta, rtol=1e-9, atol=1e-11)
             if "clip" in one.memory:
                 assert population.state["clip"][run].item() == pytest.approx(one.memory["clip"], rel=1e-9)

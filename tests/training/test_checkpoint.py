@@ -119,6 +119,29 @@ def test_runs_that_had_not_begun_begin_with_the_weights_of_the_first_call(
     assert not resumed.equal(weights(start(2, None)))
 
 
+def test_a_checkpoint_of_a_rule_that_was_another_is_refused_before_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of Echo before its steps had a bound: it went by another state, and its noise would now be on other weights."""
+
+    def before(self: rules.Echo, params: Tensor, constants: Any) -> dict[str, Tensor]:
+        return {name: value for name, value in own(self, params, constants).items() if name != "reach"}
+
+    def moved(self: rules.Echo, params: Tensor, state: Any, release: Any, constants: Any) -> Any:
+        return params - release.gradient, {name: state[name] for name in ("size", "allowed")}
+
+    own, path = rules.Echo.memory, tmp_path / "kept"
+    with monkeypatch.context() as patch:
+        patch.setattr(rules.Echo, "memory", before)
+        patch.setattr(rules.Echo, "move", moved)
+        stop_at(patch, 3, KeyboardInterrupt)
+        with pytest.raises(Interrupted):
+            go(path, optimizers=[rules.Echo()])
+    stop_at(monkeypatch, 0, AssertionError)
+    with pytest.raises(InvalidArgument, match="resumed by the honestdp that began it: here echo goes by another state"):
+        go(path, optimizers=[rules.Echo()])
+
+
 def test_the_secure_generator_resumes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("randomgen")
     path = tmp_path / "kept"

@@ -26,6 +26,8 @@ LOG_NORMS = (0.35, 1.0, 2.0, 3.5, 5.0, 6.9)
 _EXAMPLES, _DRAWS = 8, 8
 _STRAIGHT = 0.02
 """How far twice the noise may be from twice the move where a model is linear in its weights: what float32 leaves of it."""
+_FURTHEST = 1e200
+"""The square of what noise moves an output by in a chain, at most: a hundred layers would leave the range of float64."""
 _NO_MEMORY = ("DefaultCPUAllocator", "STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED")
 """What torch says of a lack of memory in a plain RuntimeError: on a CPU, and in the libraries of a GPU."""
 _NOISE_SEED, _INPUT_SEED, _MODEL_SEED = 18, 19, 20
@@ -52,7 +54,7 @@ def echoes(model: nn.Module, layout: Layout, rows: Tensor, blank: Inputs, classe
             if key not in heard:
                 heard[key] = _heard(model, layout, row, blank, classes_at)
             tables.append(heard[key])
-    return torch.stack(tables).to(rows)
+    return torch.stack(tables).clamp(max=torch.finfo(rows.dtype).max).to(rows)
 
 
 def chain(layout: Layout) -> Tensor:
@@ -72,7 +74,7 @@ def chain(layout: Layout) -> Tensor:
         elif fan_in == 1:  # a row that is looked up
             square, moved = torch.ones_like(square), noise.expand_as(moved)
         else:
-            moved = noise * (1 + fan_in * (square + moved)) + moved / 3
+            moved = (noise * (1 + fan_in * (square + moved)) + moved / 3).clamp(max=_FURTHEST)
             square = square / 3
     outputs = next((shape[0] for shape in reversed(layout.shapes) if shape), 1)  # behind it may be a scale, of no side
     return borne(moved.clamp(min=noise).sqrt(), outputs)

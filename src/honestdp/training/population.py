@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from honestdp.boundary.mechanism import Mechanism
+from honestdp.checks import InvalidArgument
 from honestdp.optimizers import Rule, State
 from honestdp.optimizers.decay import with_decay
 
@@ -39,6 +40,9 @@ class Population:
         return Snapshot(self.step, self.params, self.state, self._mechanism.random_state())
 
     def restore(self, snapshot: Snapshot) -> None:
+        if self.state.keys() - snapshot.state.keys():  # the same noise under another rule would betray the difference
+            wanted = f"resumed by the honestdp that began it: here {self._rule.name or 'its optimizer'} goes by another state"
+            raise InvalidArgument("checkpoint", f"of step {snapshot.step}", wanted)
         self.step, self.params, self.state = snapshot.step, snapshot.params, dict(snapshot.state)
         self._mechanism.restore(snapshot.generators, step=snapshot.step)
 
