@@ -191,7 +191,7 @@ def _searched(known: Accuracies) -> str:
             missed.append(f"{NAMES[name]}'s {'linear model' if model == 'linear' else 'CNN'}")
     each = ", and ".join(f"{_listed(numbers)} with {words}" for words, numbers in told.items())
     last = f"below what is published for {_listed(missed)}" if missed else "nowhere below what is published"
-    return f" A search between `Horizon` and today's `Echo`, all of it in the same epsilon, has {each}: {last}."
+    return f" A search between `Horizon` and `Echo`, all of it in the same epsilon, has {each}: {last}."
 
 
 _MISSED = ", which is not reached"
