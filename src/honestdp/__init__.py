@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from honestdp.training.train import train, train_population
     from honestdp.training.writers import JsonLines, TensorBoard
 
-__version__ = "0.2.0"
+__version__ = "0.1.0"
 _HOMES = {
     name: home
     for home, names in {

@@ -142,6 +142,21 @@ def test_a_checkpoint_of_a_rule_that_was_another_is_refused_before_a_step(
         go(path, optimizers=[rules.Echo()])
 
 
+def test_no_checkpoint_of_one_form_of_a_rule_goes_on_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that had not begun would take the new steps with the old noise, and a copy that the old code ends would differ."""
+    path = tmp_path / "kept"
+    with monkeypatch.context() as patch:
+        patch.setattr(rules.Echo, "form", rules.Echo.form - 1)
+        stop_at(patch, 3, KeyboardInterrupt)
+        with pytest.raises(Interrupted):
+            go(path, optimizers=[rules.Echo()])
+    stop_at(monkeypatch, 0, AssertionError)
+    with pytest.raises(InvalidArgument, match="of the same training; the file differs in optimizers"):
+        go(path, optimizers=[rules.Echo()])
+
+
 def test_the_secure_generator_resumes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("randomgen")
     path = tmp_path / "kept"

@@ -51,6 +51,7 @@ class Echo(Outlook, name="echo"):
     """
 
     by_echo = True
+    form = 1  # without momentum, and with a bound on the step
     asks = (
         "echo: beside its gradient every step releases the mean logarithm of the norms of its lot's inputs, clipped to "
         f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost; "

@@ -274,7 +274,7 @@ class Job:
         return {
             "model": hashlib.sha256(described.encode()).hexdigest(),
             "runs": [list(astuple(run)) for run in self.runs],
-            "optimizers": [repr(rule) for rule in self.rules],
+            "optimizers": [f"{rule!r} of form {rule.form}" if rule.form else repr(rule) for rule in self.rules],
             "schedule": hashlib.sha256(self.factors.cpu().numpy().tobytes()).hexdigest(),
             "loss": getattr(loss, "__qualname__", type(loss).__qualname__),
             "data": self.intake.fingerprint,
