@@ -68,8 +68,7 @@ class Rule(ABC):
     asks: ClassVar[str] = ""
     """What its steps release beside a gradient, for the statement."""
     form: ClassVar[int] = 0
-    """Raised where a rule comes to take other steps for the same numbers: no checkpoint of one form goes on by another, for two
-    copies of a run would then differ under the same noise."""
+    """Raised where a rule comes to take other steps: a checkpoint goes on by its own form, or copies differ under one noise."""
 
     def __init_subclass__(cls, *, name: str = "", grid: Mapping[str, Sequence[Any]] | None = None) -> None:
         """class Mine(FixedClip, name="mine", grid={"lr": (0.1, 1.0)}): enters the class into BY_NAME.
