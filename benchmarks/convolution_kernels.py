@@ -87,6 +87,14 @@ CASES: dict[str, dict[str, Any]] = {
         "padding": (1, 0),
         "bias": False,
     },
+    "a stride, one channel": {"size": (1, 7, 6, 8), "kernel": (3, 3), "stride": (2, 2), "padding": (1, 1)},
+    "a stride, two channels, rows beside a tile": {
+        "size": (2, 6, 8, 20),
+        "kernel": (2, 3),
+        "stride": (3, 2),
+        "padding": (0, 2),
+        "last": False,
+    },
     "dilation": {"size": (16, 9, 9, 16), "kernel": (4, 4), "stride": (2, 2), "dilation": (2, 1), "padding": (2, 1)},
     "a pool of four": {"size": (1, 12, 12, 4), "kernel": (3, 3), "pool": 4, "last": False},
     "dilation of three": {
@@ -105,6 +113,14 @@ CASES: dict[str, dict[str, Any]] = {
 }
 """size: channels, height, width and rows; products, gradients and kept: tiles, where not the usual ones."""
 TRANSPOSED: dict[str, dict[str, Any]] = {
+    "transposed, with a stride": {
+        "size": (8, 3, 4, 8),
+        "kernel": (3, 3),
+        "stride": (2, 2),
+        "padding": (1, 1),
+        "dilation": (1, 1),
+        "more": (0, 1),
+    },
     "transposed, with a stride, dilation and output padding": {
         "size": (16, 3, 4, 8),
         "kernel": (3, 2),
@@ -213,6 +229,9 @@ def _compare(
     for own, other in ((None, None), (put[0], x)):
         back = convolution.back(put[1], chosen, put[2], shape, x=own, tiles=products)
         near(back, plain.back(grad, which, weight, shape, x=other), "back" if own is None else "back behind a ReLU")
+    moved = torch.randn(runs, channels, generator=torch.Generator().manual_seed(2))
+    found = convolution.back(put[1], chosen, put[2], shape, bias=moved.to(device), relu=True, tiles=products)
+    near(found, plain.back(grad, which, weight, shape, bias=moved, relu=True), "back with a bias and a ReLU")
     squares, _ = plain.square_norms(x, grad, which, shape, runs=runs, bias=bias, keep=False)
     settings = {"bias": bias, "dtype": torch.float64}
     total, moved = plain.weighted_sum(x, grad, which, weights, shape, **settings)

@@ -88,6 +88,8 @@ def convolutions(dice: random.Random, module: Any) -> None:
         how = {"relu": dice.random() < 0.5, "first": dice.random() < 0.3}
         module.forward(x, weight, shift, shape, counts=counts, **how)
         module.back(grad, chosen, weight, shape, x=x if dice.random() < 0.5 else None, counts=counts)
+        put = torch.randn(runs, shape.channels, generator=maker)
+        module.back(grad, chosen, weight, shape, bias=put, relu=dice.random() < 0.5, counts=counts)
     if hasattr(module, "unpool"):
         module.channels_last(grad, grad if dice.random() < 0.5 else None, counts=counts)
         if chosen is not None:
@@ -100,6 +102,26 @@ def convolutions(dice: random.Random, module: Any) -> None:
         if kept is not None:
             module.sum_rows(kept, weights, shape, **kind)
     module.weighted_sum(x, grad, chosen, weights, shape, **kind)
+
+
+def strided(dice: random.Random, module: Any) -> None:
+    """A way back with a stride. module: honestdp.kernels.phases."""
+    shape, runs, lot = shape_of(dice), dice.randint(1, 3), dice.choice((1, 2, 3))
+    while not module.takes(shape):
+        shape = shape_of(dice)
+    x = lying(torch.randn(runs * lot, shape.channels, shape.height, shape.width), dice)
+    grad = lying(torch.randn(runs * lot, shape.rows, shape.out_height, shape.out_width), dice)
+    weight, bias = torch.randn(runs, shape.rows, shape.channels, *shape.kernel), torch.randn(runs, shape.channels)
+    counts = torch.randint(0, lot + 1, (runs,)).int() if dice.random() < 0.5 else None
+    module.back_by_phases(grad, weight, bias, shape, relu=True, x=None, counts=counts)
+    module.back_by_phases(grad, weight, None, shape, relu=False, x=x, counts=counts)
+
+
+def grams(dice: random.Random, module: Any) -> None:
+    """Norms of sums over few positions. module: honestdp.kernels.grams."""
+    runs, lot, positions = dice.randint(1, 3), dice.choice((1, 2, 5)), dice.randint(2, 8)
+    left, right = (torch.randn(runs, lot, positions, dice.choice((1, 3, 32, 65, 100))) for _ in range(2))
+    module.gram_square_norms(left, right, shift=dice.random() < 0.5, slack=0.5)
 
 
 def taps(dice: random.Random, module: Any) -> None:
@@ -199,6 +221,8 @@ def far(module: Any, fused: Any) -> None:
     module.channels_last(torch.empty(x.shape), None)
     module.back(flat, None, weight, spread)
     module.back(grad, chosen, weight, shape, x=x)
+    wide = shape._replace(height=112, width=112, stride=(2, 2), pool=1)  # as far, from an output of a quarter
+    module.back(flat[: 3 * runs * lot // 10 * 4], None, weight, wide)
     for keep in (False, True):
         module.square_norms(x, flat, None, spread, runs=4 * runs, bias=True, keep=keep)
     weights = torch.zeros(4 * runs, lot)
@@ -274,11 +298,12 @@ def main(words: list[str] | None = None) -> int:
         return 2
     from tests.kernels.guarded import OutsideError, guarded
 
-    from honestdp.kernels import blocks, convolution, fused, gradients, normalisation
+    from honestdp.kernels import blocks, convolution, fused, gradients, normalisation, phases
+    from honestdp.kernels import grams as of_positions
     from honestdp.kernels import products as of_float64
 
     every = {convolutions: convolution, several: blocks, taps: gradients, norms: normalisation, passes: fused}
-    every[products] = of_float64
+    every |= {products: of_float64, strided: phases, grams: of_positions}
     jobs: list[tuple[str, Callable[[], None], bool]] = []
     for number in range(asked.first, asked.first + asked.many):
         for what, module in every.items():

@@ -45,10 +45,13 @@ def compare(device: torch.device) -> str:
         _compares(fused, width, device)
     for rows, columns in ((1, 1), (10, 100), (64, 64), (70, 130), (128, 4096)):
         _sums(fused, rows, columns, device)
+    for positions, rows, columns in ((2, 64, 288), (3, 5, 7), (4, 64, 288), (8, 1, 100)):
+        for shift in (False, True):
+            _grams(fused, positions, rows, columns, shift, device)
     for rows, lot in ((1, 1), (5, 40), (16, 130), (300, 300)):
         _adds(rows, lot, device)
     return (
-        "gathered rows, labels and norms, norms of products, weighted rows, their products in float64, sums of kept gradients, "
+        "gathered rows, labels and norms, norms of products and of sums of products, weighted rows, their products in float64, sums of kept gradients, "
         "rounded sums, NaN and infinity among them"
     )
 
@@ -157,6 +160,25 @@ def _multiplies(fused, width: int, shift: bool, device: torch.device) -> None:
     norms = torch.linalg.vector_norm(there[1], dim=-1)
     known = fused.outer_square_norms(there[0], norms, right_is_norms=True, shift=shift)
     torch.testing.assert_close(known.cpu(), plain, equal_nan=True)
+
+
+def _grams(fused, positions: int, rows: int, columns: int, shift: bool, device: torch.device) -> None:
+    """Against the norms of the gradients themselves, of terms that cancel too; what is no number gives none."""
+    left, right = torch.randn(2, 13, positions, rows), torch.randn(2, 13, positions, columns)
+    left[0, 3], right[0, 3] = 0, 0
+    left[0, 4, 1:], left[0, 4, 1], right[0, 4, 1] = 0, -left[0, 4, 0], right[0, 4, 0]
+    ones = torch.ones(2, 13, positions, 1) if shift else right[..., :0]
+    gradients = torch.matmul(left.double().mT, torch.cat([right, ones], 3).double())
+    sides = left.double().norm(dim=3), torch.cat([right, ones], 3).double().norm(dim=3)
+    for slack in (0.0, 2.0**-9):
+        wanted = (gradients.flatten(2).norm(dim=2) + slack * (sides[0] * sides[1]).sum(2)).square()
+        found = fused.gram_square_norms(left.to(device), right.to(device), shift=shift, slack=slack).cpu()
+        assert found.dtype == torch.float32
+        assert ((found - wanted).abs() <= 1e-6 * wanted + 1e-9).all(), (positions, rows, columns, shift)
+    left[0, 0, 0, 0], left[0, 1, 0, 0], right[1, 0, 0, 0], right[1, 1, -1, -1] = NAN, INF, NAN, INF
+    none = ~fused.gram_square_norms(left.to(device), right.to(device), shift=shift, slack=2.0**-9).isfinite().cpu()
+    assert none[:, :2].all()
+    assert not none[:, 2:].any()
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ def back(
     weight: Tensor,
     shape: Shape,
     *,
+    bias: Tensor | None = None,
+    relu: bool = False,
     x: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> Tensor:
@@ -74,7 +76,10 @@ def back(
     with torch.enable_grad():
         leaf = torch.zeros(len(grad), shape.channels, shape.height, shape.width, dtype=torch.float64).requires_grad_()
         out = _convolved(leaf, weight.double(), None, shape)
-    found = torch.autograd.grad(out, leaf, grad.double())[0].float()
+    found = torch.autograd.grad(out, leaf, grad.double())[0]
+    if bias is not None:
+        found = (found.unflatten(0, (len(bias), -1)) + bias[:, None, :, None, None]).flatten(0, 1)
+    found = (found.relu() if relu else found).float()
     return _wanted(found if x is None else torch.where(x <= 0, 0, found), counts)
 
 

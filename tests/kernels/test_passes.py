@@ -38,6 +38,10 @@ def given(name: str, width: int) -> tuple[list[Any], dict[str, Any]]:
         ),
         "add_products": ([room(width), rows * weights[..., None], torch.randn(RUNS, LOT, 7), weights], {}),
         "outer_square_norms": ([rows, torch.randn(RUNS, LOT, 7)], {"right_is_norms": False, "shift": True}),
+        "gram_square_norms": (
+            [torch.randn(RUNS, LOT, 3, width), torch.randn(RUNS, LOT, 3, 7)],
+            {"shift": True, "slack": 2.0**-9},
+        ),
     }
     return ways[name]
 
@@ -47,7 +51,7 @@ def room(width: int) -> Tensor:
     return torch.randn(RUNS, 5 + 7 * width, dtype=torch.float64)[:, 4:-1].view(RUNS, width, 7)
 
 
-NAMES = ("gather", "weigh", "widened", "add_products", "differs", "noisy", "outer_square_norms")
+NAMES = ("gather", "weigh", "widened", "add_products", "differs", "noisy", "outer_square_norms", "gram_square_norms")
 MADE_IN = {"differs": 2, "add_products": 0}
 
 
@@ -127,6 +131,28 @@ def unsilenced(usual: Any, rows: Tensor, weights: Tensor) -> Any:
     return rows * weights[..., None]
 
 
+def without_slack(usual: Any, *values: Any, shift: bool, slack: float) -> Any:
+    return usual(*values, shift=shift, slack=0.0)
+
+
+def without_shift(usual: Any, *values: Any, shift: bool, slack: float) -> Any:
+    return usual(*values, shift=False, slack=slack)
+
+
+def of_fewer_digits(usual: Any, left: Tensor, right: Tensor, **how: Any) -> Any:
+    """As with Gram matrices in float32, of which little is left where terms cancel."""
+    found = usual(left, right, **how)
+    return torch.where(found.isfinite(), found + 1e-3 * found.nan_to_num(posinf=0).amax(), found)
+
+
+def none_for_a_number(usual: Any, *values: Any, **how: Any) -> Any:
+    return usual(*values, **how).nan_to_num(nan=0.0, posinf=0.0)
+
+
+def but_for_a_position(usual: Any, left: Tensor, right: Tensor, **how: Any) -> Any:
+    return usual(left[:, :, :-1], right[:, :, :-1], **how)
+
+
 def less_of_it(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
     usual(total, left * 0.9999, *rest)
 
@@ -179,6 +205,8 @@ def does_not_compile(usual: Any, *values: Any, **how: Any) -> Any:
 FAULTS = [
     *(("noisy", fault) for fault in (no_noise, less_noise, noise_of_another, one_number_without, finer, infinite)),
     *(("outer_square_norms", fault) for fault in (shorter, infinite)),
+    *(("gram_square_norms", fault) for fault in (shorter, infinite, without_slack, without_shift, of_fewer_digits)),
+    *(("gram_square_norms", fault) for fault in (none_for_a_number, but_for_a_position)),
     *(("gather", fault) for fault in (shorter_norms, neighbours)),
     *((name, fault) for name in ("weigh", "widened") for fault in (unsilenced, shorter)),
     *(("add_products", fault) for fault in (less_of_it, of_none, of_float32, but_for_an_example, but_for_a_row, anew)),
@@ -264,6 +292,10 @@ def others(name: str) -> dict[str, Call]:
     if name == "outer_square_norms":
         found["a wider factor"] = ([values[0], torch.randn(RUNS, LOT, 8)], how)
         found["its norms"] = ([values[0], torch.rand(RUNS, LOT)], how | {"right_is_norms": True})
+        found["without a shift"] = (values, how | {"shift": False})
+    if name == "gram_square_norms":
+        found["more positions"] = ([torch.randn(RUNS, LOT, 4, 37), torch.randn(RUNS, LOT, 4, 7)], how)
+        found["a wider factor"] = ([values[0], torch.randn(RUNS, LOT, 3, 8)], how)
         found["without a shift"] = (values, how | {"shift": False})
     return found
 

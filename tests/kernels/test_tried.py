@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from honestdp.kernels import Shape
-from honestdp.kernels.tensors import EXACT, STAND_IN
-from honestdp.kernels.tiles import by_slices
+from honestdp.kernels.tensors import EXACT, STAND_IN, put_on
 from honestdp.kernels.tried import Tried
 
 NAMES = ("forward", "back", "square_norms", "sum_rows", "weighted_sum", "unpool", "channels_last")
@@ -182,6 +181,28 @@ def test_a_sum_of_kept_gradients_that_lets_through_what_has_no_weight_or_forgets
         assert not is_used("sum_rows", SHAPES["8-16"], kernel, caplog), kernel
 
 
+def test_a_transposed_convolution_of_another_bias_or_without_its_relu_is_not_made_by_its_kernel(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    how = {"bias": torch.zeros(2, 8), "relu": True, "x": None}
+
+    def of_the_first_run(*args: Any, bias: Tensor, **how: Any) -> Any:
+        return EXACT.back(*args, bias=bias[:1].expand_as(bias), **how)
+
+    def without(name: str, *args: Any, **how: Any) -> Any:
+        return EXACT.back(*args, **how | {name: None if name == "bias" else False})
+
+    def after_it(*args: Any, bias: Tensor, **how: Any) -> Any:
+        return put_on(EXACT.back(*args, **how), bias, relu=False)
+
+    wrong = [of_the_first_run, partial(without, "bias"), partial(without, "relu"), after_it]
+    wrong += [lambda *args, bias, **how: EXACT.back(*args, bias=one_more(bias), **how)]
+    for number, kernel in enumerate(wrong):
+        assert not is_used("back", SHAPES["8-16"], kernel, caplog, **how), number
+    assert is_used("back", SHAPES["8-16"], shortened("back", 10), caplog, **how)
+    assert is_used("back", SHAPES["8-16"], STAND_IN.back, caplog, **how)
+
+
 class Counted(TorchDispatchMode):
     """How many operations torch does within, and in which precisions they give numbers."""
 
@@ -207,10 +228,3 @@ def test_what_takes_a_kernels_place_goes_through_all_runs_and_examples_at_once(n
         found.append(seen.count)
         assert name in ("square_norms", "weighted_sum") or torch.float64 not in seen.dtypes
     assert found[0] == found[1]
-
-
-def test_a_strided_way_back_to_few_channels_is_added_up_slice_by_slice() -> None:
-    """Where a kernel would look for every number by itself, and find one in four: Fashion-MNIST's last layer."""
-    assert [at for at, shape in SHAPES.items() if by_slices(shape)] == ["1-8"]
-    assert not by_slices(SHAPES["1-8"]._replace(stride=(1, 1)))
-    assert not by_slices(SHAPES["1-8"]._replace(rows=16))

@@ -74,6 +74,9 @@ def gram_square_norms(left: Tensor, right: Tensor, *, shift: bool) -> Tensor:
     left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`. shift: together with |sum_t left_t|^2, as if
     `right` had one more column, of ones.
     """
+    fused = kernels.on(left.device) if left.dtype == right.dtype == torch.float32 else None
+    if fused is not None and left.shape[2] <= kernels.POSITIONS:
+        return fused.gram_square_norms(left.contiguous(), right.contiguous(), shift=shift, slack=SHORT)
     # In float64 whatever the dtype: the double sum cancels where the terms of the gradient do, and what float32 would leave of
     # it is rounding, possibly far below the norm, which would let an example past the clip.
     precise_left, precise_right = left.double(), right.double()

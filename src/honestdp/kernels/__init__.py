@@ -33,6 +33,8 @@ class Kernels(Protocol):
 
     def outer_square_norms(self, left: Tensor, right: Tensor, *, right_is_norms: bool, shift: bool) -> Tensor: ...
 
+    def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor: ...
+
 
 @functools.cache
 def on(device: torch.device) -> Kernels | None:
@@ -56,7 +58,8 @@ def on(device: torch.device) -> Kernels | None:
 _WIDE_TENSOR_CORES = {(8, 0), (9, 0)}
 """GPUs, by their capability, for which Triton makes products of float64 of tensor cores: A100, H100 and their like."""
 _FEWEST, _MOST = 1 << 16, 1 << 22
-"""Weights of a matrix whose sum is made by `add_products`: of fewer there is little to gain, for more no room to try it in."""
+"""Weights of the matrices of all runs, and of one of them, whose sum is made by `add_products`: of fewer there is little to gain,
+for more no room to try it in."""
 
 
 def multiplies(total: Tensor) -> bool:
@@ -68,7 +71,11 @@ def multiplies(total: Tensor) -> bool:
     if total.dtype != torch.float64 or not lies_so or min(rows, columns) < 64:
         return False
     wide = not total.is_cuda or torch.cuda.get_device_capability(total.device) in _WIDE_TENSOR_CORES
-    return wide and _FEWEST <= rows * columns <= _MOST
+    return wide and _FEWEST <= total.numel() and rows * columns <= _MOST
+
+
+POSITIONS = 8
+"""Positions, at most, of examples whose norms `gram_square_norms` takes: a program holds the products of all pairs of them."""
 
 
 class Shape(NamedTuple):
@@ -125,6 +132,8 @@ class Convolutions(Protocol):
         weight: Tensor,
         shape: Shape,
         *,
+        bias: Tensor | None = None,
+        relu: bool = False,
         x: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor: ...

@@ -16,13 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from honestdp.kernels import Shape, blocks
+from honestdp.kernels import Shape, blocks, phases
 from honestdp.kernels.blocks import _larger
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
 from honestdp.kernels.hidden import nought
 from honestdp.kernels.slopes import channels_last, unpool
-from honestdp.kernels.tensors import STAND_IN
-from honestdp.kernels.tiles import block_tiles, by_slices, launched_tiles, one_position, precision, settings
+from honestdp.kernels.tensors import put_on
+from honestdp.kernels.tiles import block_tiles, launched_tiles, one_position, precision, settings
 
 __all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
 
@@ -261,16 +261,22 @@ def back(
     weight: Tensor,
     shape: Shape,
     *,
+    bias: Tensor | None = None,
+    relu: bool = False,
     x: Tensor | None = None,
     counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> Tensor:
     """The gradient of the input `[examples, channels, height, width]` from that of the output, as `forward` gives it.
 
+    bias `[runs, channels]`, relu: what is put on behind it, where it is the output of a transposed convolution.
     x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
     """
-    if tiles is None and by_slices(shape):
-        return STAND_IN.back(grad, chosen, weight, shape, x=x)
+    if phases.takes(shape):
+        return phases.back_by_phases(grad, weight, bias, shape, relu=relu, x=x, counts=counts, tiles=one_position(tiles))
+    if bias is not None or relu:
+        out = back(grad, chosen, weight, shape, x=x, counts=counts, tiles=tiles)
+        return put_on(out, bias, relu=relu)
     several = tiles or block_tiles(shape, back=True)
     if chosen is None and blocks.takes(shape, several, back=True):
         return blocks.product(grad, weight, None, shape, back=True, before=x, counts=counts, tiles=several)[0]

@@ -66,6 +66,13 @@ class Plain:
         both = one * (other if shift else other.clamp(min=least))
         return torch.addcmul(one.square(), both, both) if shift else both.square()
 
+    def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor:
+        one, other = left.double(), right.double()
+        grams = torch.matmul(one, one.mT), torch.matmul(other, other.mT) + float(shift)
+        sides = [gram.diagonal(dim1=-2, dim2=-1).sqrt() for gram in grams]
+        norms = (grams[0] * grams[1]).sum((-2, -1)).clamp(min=0).sqrt()
+        return (norms + slack * (sides[0] * sides[1]).sum(-1)).square().float()
+
 
 PLAIN = Plain()
 
@@ -115,6 +122,12 @@ class TriedPasses:
         asked = (*_of_rows(left, right), right.shape[2:], right_is_norms, shift)
         way = self._way("outer_square_norms", asked, left.device, lambda way: _multiplied(way, left, right, how))
         return way.outer_square_norms(left, right, **how)
+
+    def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor:
+        how = {"shift": shift, "slack": slack}
+        asked = (left.shape[2:], right.shape[3], shift, _kind(left), _kind(right))
+        way = self._way("gram_square_norms", asked, left.device, lambda way: _of_positions(way, left, right, how))
+        return way.gram_square_norms(left, right, shift=shift, slack=slack)
 
     def _way(self, name: str, asked: object, device: torch.device, made: Callable[[Any], list[Part]]) -> Kernels:
         """The kernels where this one has given what is right, else tensor operations."""
@@ -228,3 +241,17 @@ def _multiplied(way: Kernels, left: Tensor, right: Tensor, how: dict[str, bool])
     own, other = _like(left, (1, count, left.shape[2]), 0), _like(right, (1, count, *right.shape[2:]), 1)
     found = way.outer_square_norms(own, other.abs_() if how["right_is_norms"] else other, **how)
     return [(found, _ADDED * found)]
+
+
+def _of_positions(way: Kernels, left: Tensor, right: Tensor, how: dict[str, Any]) -> list[Part]:
+    """Of whole numbers and of others, each also where an example's terms all but cancel, or hold what is no number."""
+    parts: list[Part] = []
+    for whole in (True, False):
+        one, other = (_like(each, (1, 5, *each.shape[2:]), at, whole=whole) for at, each in enumerate((left, right)))
+        one[0, 1, 1], other[0, 1, 1] = -one[0, 1, 0], other[0, 1, 0]
+        one[0, 2, -1, -1], other[0, 3, 0, 0] = math.nan, math.inf
+        found = way.gram_square_norms(one, other, **how)
+        finite = found.isfinite()
+        rounded = _ROUNDED if whole else _ADDED
+        parts += [(torch.where(finite, found, 0), rounded * torch.where(finite, found, 0)), (finite, 0.0)]
+    return parts

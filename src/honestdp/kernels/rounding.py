@@ -47,7 +47,7 @@ def share(name: str, shape: Shape | None, precision: str, dtype: torch.dtype | N
     if name == "sum_rows":
         return 2.0**-45 if dtype == torch.float64 else 2.0**-20
     holes = shape.kernel[0] * shape.kernel[1]
-    terms = {"forward": holes * shape.channels + 1, "back": holes * shape.rows}
+    terms = {"forward": holes * shape.channels + 1, "back": holes * shape.rows + 1}
     added = terms.get(name, shape.out_height * shape.out_width) * _ADDED
     return _PRODUCTS.get(precision, _PRODUCTS["high"]) + added
 

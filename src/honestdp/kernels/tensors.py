@@ -36,6 +36,13 @@ def _padded(x: Tensor, shape: Shape) -> Tensor:
     return F.pad(x, (wide, wide, high, high)) if high + wide else x
 
 
+def put_on(out: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor:
+    """An output `[examples, channels, height, width]` with the bias `[runs, channels]`, then through a ReLU, in its place."""
+    if bias is not None:
+        _lots(out, len(bias)).add_(bias[:, None, :, None, None])
+    return out.relu_() if relu else out
+
+
 @dataclass(frozen=True)
 class Tensors:
     """All that the kernels do, in this precision; outputs are float32, as theirs are."""
@@ -73,8 +80,8 @@ class Tensors:
         return found.contiguous(memory_format=torch.channels_last)
 
     def back(
-        self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, x: Tensor | None = None,
-        counts: Tensor | None = None,
+        self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, bias: Tensor | None = None,
+        relu: bool = False, x: Tensor | None = None, counts: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         runs, (down, right) = len(weight), shape.padding
         whole = (grad if chosen is None else self.unpool(grad, chosen, shape)).to(self.dtype)
@@ -85,7 +92,7 @@ class Tensors:
         for hole, part in zip(_holes(padded, shape), parts, strict=True):
             hole.add_(part)
         inner = padded[..., down : down + shape.height, right : right + shape.width]
-        out = inner.transpose(1, 2).flatten(0, 1).float()
+        out = put_on(inner.transpose(1, 2).flatten(0, 1), bias, relu=relu).float()
         return (out if x is None else torch.where(x <= 0, 0, out)).contiguous(memory_format=torch.channels_last)
 
     def _each(self, x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: int, bias: bool) -> Tensor:

@@ -113,11 +113,19 @@ def launched_tiles(shape: Shape, *, back: bool) -> Tiles:
     return (64, n, k, 2, stages) if picked else (m, n, k, warps, stages)
 
 
-def by_slices(shape: Shape) -> bool:
-    """Whether a way back is rather added up slice by slice (honestdp.kernels.tensors): with a stride most places of a product are
-    empty, and of rows that 16 does not divide a kernel finds every number's place by itself. To few channels little is sent.
+def phase_tiles(shape: Shape) -> Tiles:
+    """Of a way back with a stride (honestdp.kernels.phases): positions, channels, rows, warps, and stages of loads. To few channels
+    no product of tiles is made, and a tile has as many. Warps with all digits: as above.
     """
-    return shape.stride != (1, 1) and shape.rows % 16 != 0 and shape.channels <= 8 and shape.pool == 1
+    k = 32 if shape.rows % 32 == 0 else 16
+    if shape.channels <= _FEW:
+        return 128, 1 << (shape.channels - 1).bit_length(), min(k, power(shape.rows, 32) if shape.rows > 8 else 8), 4, 2
+    m, warps = (64, 2) if precision() == "tf32x3" else (128, 4)
+    return m, power(shape.channels, 64), k, warps, 3
+
+
+_FEW = 2
+"""Channels that are made number by number: 16 of them are a product's least."""
 
 
 BY_BLOCKS = 7

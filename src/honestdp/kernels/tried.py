@@ -154,6 +154,8 @@ class Tried:
             own = dict(how)
             if own.get("x") is not None:
                 own["x"] = _like(name, len(values), own["x"], runs, pool, whole)
+            if isinstance(own.get("bias"), Tensor):
+                own["bias"] = _like("forward", 2, own["bias"], runs, pool, whole)
             if own.get("counts") is not None:
                 own["counts"] = torch.tensor([_LOT - 1 + whole, _LOT][:runs], dtype=torch.int32, device=device)
             if "runs" in own:
@@ -173,7 +175,8 @@ class Tried:
         precision, wide = torch.get_float32_matmul_precision(), own.get("dtype")
         by = 0.0 if whole else share(name, shape[0] if shape else None, precision, wide)
         sizes = [None if each is None else each.abs() for each in likes]
-        absolute: list[Any] = [None] * len(right) if by == 0 else _parts(getattr(EXACT, name)(*sizes, *shape, **own))
+        large = own | {"bias": own["bias"].abs()} if isinstance(own.get("bias"), Tensor) else own
+        absolute: list[Any] = [None] * len(right) if by == 0 else _parts(getattr(EXACT, name)(*sizes, *shape, **large))
         if name == "forward" and right[1] is not None and made[1] is not None:
             # Which of a pool's positions: one of which the number is the largest, but for the rounding of both.
             x, weight, bias = likes

@@ -104,10 +104,7 @@ class Implicit:
 
     def transposed(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
         """The transposed convolution whose way back this one is: `back`, a bias `[runs, channels]`, and a ReLU if so said."""
-        out = self.back(x, None, weight)
-        if bias is not None:
-            out.view(len(weight), -1, *out.shape[1:]).add_(bias[:, None, :, None, None])
-        return out.relu_() if relu else out
+        return self.kernels.back(x, None, weight, self.shape, bias=bias, relu=relu, counts=self.counts)
 
     def spread(self, chosen: Tensor) -> Callable[[Tensor], Tensor]:
         """From the gradient of what the pool gave that of what went into it."""
