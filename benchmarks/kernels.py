@@ -51,8 +51,8 @@ def compare(device: torch.device) -> str:
     for rows, lot in ((1, 1), (5, 40), (16, 130), (300, 300)):
         _adds(rows, lot, device)
     return (
-        "gathered rows, labels and norms, norms of products and of sums of products, weighted rows, their products in float64, sums of kept gradients, "
-        "rounded sums, NaN and infinity among them"
+        "gathered rows, labels and norms, norms of products and of sums of products, weighted rows, their products in float64, "
+        "sums of kept gradients, rounded sums, NaN and infinity among them"
     )
 
 

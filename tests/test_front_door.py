@@ -72,7 +72,19 @@ def test_the_help_brings_nothing_heavy_either() -> None:
 # ---- Errors
 
 
-IN_TRITON = ("fused", "convolution", "gradients", "normalisation", "slopes", "taps", "blocks", "hidden", "products", "phases", "grams")
+IN_TRITON = (
+    "fused",
+    "convolution",
+    "gradients",
+    "normalisation",
+    "slopes",
+    "taps",
+    "blocks",
+    "hidden",
+    "products",
+    "phases",
+    "grams",
+)
 """Kernels that need not be importable: Triton is not everywhere."""
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp_papers.parts import RESULTS, STALE, Part, changed, make_all, state
+from honestdp_papers.parts import RESULTS, STALE, TO_DO, Part, changed, make_all, state
 from honestdp_papers.registry import lookup, parts_folder
 
 
@@ -57,6 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
+def _few(files: list[str]) -> str:
+    """The first of them, and how many others there are."""
+    return ", ".join(files[:_SHOWN]) + (f" and {len(files) - _SHOWN} others" if len(files) > _SHOWN else "")
+
+
+_SHOWN = 2
+"""Of the files that have changed since a part was made."""
+
+
 def _made(chosen: argparse.Namespace) -> int:
     every: dict[str, Part] = {}
     folder: Path | None = None
@@ -74,10 +83,12 @@ def _made(chosen: argparse.Namespace) -> int:
         whole = sum(part.weight for part in parts.values())
         for part in parts.values():
             now = state(part, folder)
-            why = f"  ({', '.join(changed(part, folder))})" if now == STALE else ""
+            why = f"  ({_few(changed(part, folder))})" if now == STALE else ""
             known = f", {part.flops / 1e12:7.1f} TFLOP" if part.flops else ""
             print(f"{now:<5}  {part.weight:6.1f} s, {100 * part.weight / whole:5.1f} %{known}  {part.name}{why}")
         flops = sum(part.flops for part in parts.values())
+        left = sum(part.weight for part in parts.values() if state(part, folder) == TO_DO)
+        print(f"{left:.0f} s of parts that are not there")
         print(f"{whole:.0f} s{f' and {flops:.1e} FLOP' if flops else ''} on a large GPU in all, roughly")
         return 0
     check_device(chosen.device)

@@ -71,7 +71,7 @@ def multiplies(total: Tensor) -> bool:
     if total.dtype != torch.float64 or not lies_so or min(rows, columns) < 64:
         return False
     wide = not total.is_cuda or torch.cuda.get_device_capability(total.device) in _WIDE_TENSOR_CORES
-    return wide and _FEWEST <= total.numel() and rows * columns <= _MOST
+    return wide and total.numel() >= _FEWEST and rows * columns <= _MOST
 
 
 POSITIONS = 8

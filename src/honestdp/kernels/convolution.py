@@ -273,7 +273,9 @@ def back(
     x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
     """
     if phases.takes(shape):
-        return phases.back_by_phases(grad, weight, bias, shape, relu=relu, x=x, counts=counts, tiles=one_position(tiles))
+        return phases.back_by_phases(
+            grad, weight, bias, shape, relu=relu, x=x, counts=counts, tiles=one_position(tiles)
+        )
     if bias is not None or relu:
         out = back(grad, chosen, weight, shape, x=x, counts=counts, tiles=tiles)
         return put_on(out, bias, relu=relu)

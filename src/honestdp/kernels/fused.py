@@ -4,8 +4,8 @@
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their
 weights, where a weight of 0 makes zeros of anything; `widened` makes float64 of rows, and the same zeros. `noisy` adds noise to
 a sum and rounds it (honestdp.boundary.rounding). `differs` looks for a bit that changed. `add_products` and `gram_square_norms`
-are handed on (honestdp.kernels.products, grams). Sums are float32, as those of the operations they stand for. NaN stays NaN in a norm: comparisons
-are written such that it never passes for a small one.
+are handed on (honestdp.kernels.products, grams). Sums are float32, as those of the operations they stand for. NaN stays NaN in a
+norm: comparisons are written such that it never passes for a small one.
 """
 
 from __future__ import annotations

@@ -111,9 +111,9 @@ def back_by_phases(
     _phases[(triton.cdiv(positions, m) * by * beside, triton.cdiv(shape.channels, n), runs)](
         grad, packed, packed if bias is None else bias.contiguous(), out, out if x is None else x,
         out.view(torch.int32) if counts is None else counts, examples // runs, apart[0] // line, grad.stride(1),
-        apart[1] // line, apart[2] // line, *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape), BIAS=bias is not None, RELU=relu,
-        MASKED=x is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, FEW=n < _PRODUCT,
-        LINE=line, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
+        apart[1] // line, apart[2] // line, *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape),
+        BIAS=bias is not None, RELU=relu, MASKED=x is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
+        FEW=n < _PRODUCT, LINE=line, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out.permute(0, 3, 1, 2)
 
