@@ -4,8 +4,9 @@ Group-normalised features have a large mean that all images share, a half of the
 class, and takes its part of every clipped gradient. Normalised in groups, a record of d numbers has a norm of at most sqrt(d),
 whatever the image, so that the sum over N records with noise sigma sqrt(d) in every number is one Gaussian of multiplier sigma.
 Its error is d sigma / N in all, against a norm of about sqrt(d): hundredths where N is 50,000. sigma is so large that the mean
-takes PART of mu^2, the training the rest: 1 % of the training's signal. Both are composed by the accountant, and so are the mean and
-a search after it (`records_search.py`). Features that are not normalised image by image are clipped to REACH sqrt(d) in their mean, with as much more noise.
+takes PART of mu^2, the training the rest: 1 % of the training's signal. Both are composed by the accountant, and so are the mean
+and a search after it (`records_search.py`). Features that are not normalised image by image are clipped to REACH sqrt(d) in their
+mean, with as much more noise.
 
 The mean is made by honestdp's own training: one step on all records, of a linear model without labels, whose gradient is the
 record itself.

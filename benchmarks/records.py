@@ -43,6 +43,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,7 @@ from scattering import Scattering, channels, mirror_image, mirrored, normalised,
 DELTA = 1e-5
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
 VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
+SEARCH_BEGUN = 15.0  # seconds, about, until a search is calibrated, rehearsed and compiled, and of steps that are small
 PILOT_SEEN = 0.4  # records that a pilot's runs see, about, of those that the training after it does
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
 LONG, CENTRED, MIRRORED, SCALED = KINDS = ", long", ", centred", ", mirrored", ", scaled"  # in this order
@@ -202,7 +204,8 @@ def pace(device: str, known: Sequence[Found]) -> Callable[[Batch], float]:
         guess = 1 / (2e13 if device.startswith("cuda") else 2e10)
         alone = "untuned" + batch.way.removeprefix(kind_of(batch.way))
         guess = measured.get((batch.model, alone), guess)
-        return 2.0 + batch.work() * measured.get((batch.model, batch.way), guess)
+        begun = SEARCH_BEGUN * len(batch.cells) if batch.searches or is_pilot(batch.way) else 2.0
+        return begun + batch.work() * measured.get((batch.model, batch.way), guess)
 
     return seconds
 
@@ -357,6 +360,15 @@ def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -
         print(f"{batch}: {several} %{took}", flush=True)
 
 
+def remembering() -> AbstractContextManager[None]:
+    """Within, seeds of one search share its calibration, which is of public numbers; where there is no accountant, nothing."""
+    try:
+        from honestdp.accounting.once import once
+    except ImportError:
+        return nullcontext()
+    return once()
+
+
 def lines(path: Path) -> list[Found]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -424,7 +436,8 @@ def main() -> None:
             print(f"{expected(batch):6.0f} s  {batch}, {batch.steps} steps of lots of {batch.lot:g}")
         print(f"{sum(map(expected, todo)):6.0f} s  {len(todo)} populations and searches, on {asked.device}")
         return
-    make_cells(asked, todo, until + asked.seconds)
+    with remembering():
+        make_cells(asked, todo, until + asked.seconds)
     show(asked.out)
 
 

@@ -9,8 +9,8 @@ and for photographs scaled, and mirrored where the model is linear, as was taken
 (docs/notes/records.md). Side by side stand Horizon, the default when the first lines were made, Echo, the default since, a
 search between the two, and a pilot search before one training. What was not measured is an empty cell.
 
-A line with a `form` was made in another way than today's, under the same words. FORMS has them. Such a line is of a way of its own,
-with a mark behind the rule, stands in for today's until its cell is made again, and is never averaged with others.
+A line with a `form` was made in another way than today's, under the same words. FORMS has them. Such a line is of a way of its
+own, with a mark behind the rule, stands in for today's until its cell is made again, and is never averaged with others.
 """
 
 from __future__ import annotations
@@ -224,7 +224,10 @@ def _searched_by(known: Accuracies, kind: str, words: str) -> str:
             missed.append(f"{NAMES[name]}'s {'linear model' if model == 'linear' else 'CNN'}")
     numbers = ", and ".join(f"{_listed(several)} with {which}" for which, several in told.items())
     last = f"below what is published for {_listed(missed)}" if missed else "nowhere below what is published"
-    return f" {words} {numbers}: {last}."
+    return f" {words} {numbers}: {last}{_BY_ADDITION if ADDED in marks else ''}."
+
+
+_BY_ADDITION = ", with the mean's part of the budget added up and not yet composed"
 
 
 _MISSED = ", which is not reached"
@@ -255,7 +258,9 @@ def searches(lines: Sequence[Found]) -> Iterator[str]:
         untuned = [line for line in lines if tuple(line["cell"][:4]) == (name, model, alone, epsilon)]
         if not found or not untuned:
             continue
-        made = [line for line in lines if tuple(line["cell"][:4]) == (name, model, way, epsilon) and _mark(line) == mark]
+        made = [
+            line for line in lines if tuple(line["cell"][:4]) == (name, model, way, epsilon) and _mark(line) == mark
+        ]
         noises = [statistics.mean(line["run"]["noise"] for line in each) for each in (made, untuned)]
         chosen = Counter(line["hyperparameters"]["optimizer"] for line in made).most_common()
         told = [NAMES[name], NAMES[model], f"{epsilon:g}", kind.split()[0] + mark, ", ".join(CANDIDATES[kind])]

@@ -7,10 +7,10 @@
 Privacy. Everything is a sequence of mechanisms on the same records, each of which may see what the earlier ones released: the
 mean, the search, the last run. For every value of what was released before, a search has the profile that its selection gives
 (docs/theory.md): taking a fixed mean off is done record by record, and the choice of an optimizer is a public constant then. A
-pair that dominates a mechanism for all values of its other input composes with the others by its product (Zhu, Dong & Wang 2022,
-Theorem 10). The profile of a search is turned into such a pair by `accounting.discrete.step_of`, from points on or above it, as the
-ledger does, and all steps are composed by the PLD accountant. The number of runs, the losers and their scores stay secret, as
-in any search.
+pair that dominates a mechanism for all values of its other input composes with the others by its product (Zhu, Dong & Wang
+2022, on adaptive composition). The profile of a search is turned into such a pair by `accounting.discrete.step_of`, from points
+on or above it, as the ledger does, and all steps are composed by the PLD accountant. The number of runs, the losers and their
+scores stay secret, as in any search.
 
 A record is on the training or on the validation side of a search, by a coin that depends on no data. Given the coin it pays the
 search's runs or the search's scores, and everything else on both sides. The hockey-stick divergence is jointly convex, so the
@@ -33,6 +33,7 @@ from centring import mean_run
 from honestdp import accounting
 from honestdp.accounting.calibration import least_multiplier, least_noise
 from honestdp.accounting.discrete import step_of
+from honestdp.accounting.events import steps_of
 from honestdp.accounting.once import epsilon_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.ledger.spending import Spending
@@ -48,7 +49,7 @@ RULES = 2  # candidates of every search here
 
 def composed(event: DpEvent, profiles: Profiles, *, delta: float) -> accounting.Pair | None:
     """The pair that dominates the event and a search of these profiles, one after the other."""
-    return dominating_pair((*accounting.steps_of(event), step_of(*profiles)), delta=delta)
+    return dominating_pair((*steps_of(event), step_of(*profiles)), delta=delta)
 
 
 @dataclass(frozen=True, kw_only=True)
