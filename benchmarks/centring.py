@@ -4,8 +4,9 @@ Group-normalised features have a large mean that all images share, a half of the
 class, and takes its part of every clipped gradient. Normalised in groups, a record of d numbers has a norm of at most sqrt(d),
 whatever the image, so that the sum over N records with noise sigma sqrt(d) in every number is one Gaussian of multiplier sigma.
 Its error is d sigma / N in all, against a norm of about sqrt(d): hundredths where N is 50,000. sigma is so large that the mean
-takes PART of mu^2, the training the rest: 1 % of the training's signal. Both are composed by the accountant. Features that are
-not normalised image by image are clipped to REACH sqrt(d) in their mean, with as much more noise.
+takes PART of mu^2, the training the rest: 1 % of the training's signal. Both are composed by the accountant, and so are the mean
+and a search after it (`records_search.py`). Features that are not normalised image by image are clipped to REACH sqrt(d) in their
+mean, with as much more noise.
 
 The mean is made by honestdp's own training: one step on all records, of a linear model without labels, whose gradient is the
 record itself.
@@ -25,15 +26,9 @@ PART = 0.02
 REACH = 3.0  # deviations of the made-up images that such features are scaled by
 
 
-def split(budget: honestdp.Budget) -> tuple[honestdp.Budget, honestdp.Budget]:
-    """For the mean and for a search after it, whose cost is known as (epsilon, delta) alone: both add up to the budget."""
-    epsilon, delta = 0.02 * budget.epsilon, 0.1 * budget.delta
-    return honestdp.Budget(epsilon, delta), honestdp.Budget(budget.epsilon - epsilon, budget.delta - delta)
-
-
-def mean_run(budget: honestdp.Budget, records: int, part: float = PART) -> honestdp.Run:
-    """Of the mean: all records, one step, to two digits of the noise, upwards. part: of mu^2 that it takes, 1 for all."""
-    noise = 1 / (math.sqrt(part) * mu_of(budget))
+def mean_run(budget: honestdp.Budget, records: int) -> honestdp.Run:
+    """Of the mean: all records, one step, to two digits of the noise, upwards."""
+    noise = 1 / (math.sqrt(PART) * mu_of(budget))
     digit = 10.0 ** (math.floor(math.log10(noise)) - 1)
     return honestdp.Run(records=records, lot=records, steps=1, noise=round(math.ceil(noise / digit) * digit, 6))
 

@@ -17,6 +17,8 @@ ours. Two ways, and more by words behind them, as in `--ways "untuned outlook, l
   steps, a twentieth of the records to validate, all runs, scores and the choice inside the same epsilon. `search` alone is what
   was searched before there was Echo: Horizon and Outlook. It needs accountants, OpenDP and cryptography besides
   (docs/notes/records.md says how to carry them); where they are not installed it is left out, and that is said.
+- `pilot echo`: the same two rules by a search on a tenth of the budget, and one training on all records with what is left, by the
+  rule that was chosen. Both searches are those of `records_search.py`, which has their privacy argument.
 - `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon
   (`centring.py`). `, mirrored`: left and right of an image are taken for the same
   (`scattering.mirrored`; of linear models on CIFAR-10). `, scaled`: channels are divided by public constants in the place of the
@@ -41,6 +43,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,18 +56,20 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 import honestdp  # noqa: E402
-from centring import REACH, mean_run, released_mean, run_after, split  # noqa: E402
+from centring import REACH, mean_run, released_mean, run_after  # noqa: E402
 from honestdp.optimizers.rule import BY_NAME  # noqa: E402
 from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
 from records_models import MODELS, products  # noqa: E402
-from records_page import CANDIDATES, EPSILONS, PUBLISHED, SEEDS, fill, table  # noqa: E402
+from records_page import CANDIDATES, EPSILONS, PUBLISHED, SEEDS, fill, is_pilot, is_search, table  # noqa: E402
 from scattering import Scattering, channels, mirror_image, mirrored, normalised, scaled  # noqa: E402
 
 DELTA = 1e-5
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
 VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
+SEARCH_BEGUN = 15.0  # seconds, about, until a search is calibrated, rehearsed and compiled, and of steps that are small
+PILOT_SEEN = 0.4  # records that a pilot's runs see, about, of those that the training after it does
 NOISES, RESULTS = HERE.parent / "results" / "records_noises.json", HERE.parent / "results" / "records.jsonl"
 LONG, CENTRED, MIRRORED, SCALED = KINDS = ", long", ", centred", ", mirrored", ", scaled"  # in this order
 PHOTOGRAPHS = ("cifar10",)  # whose amplitudes fall as 1/f and whose mirror images are photographs, which is public
@@ -109,19 +114,25 @@ def run_of(name: str, epsilon: float, way: str = "untuned") -> honestdp.Run:
     noise = known.get(_named(records, lot, steps, epsilon, way))
     if noise is not None:
         return honestdp.Run(records=records, lot=lot, steps=steps, noise=noise)
-    least = run_after if CENTRED in way else honestdp.least_noise
-    return least(honestdp.Budget(epsilon, DELTA), records=records, lot=lot, steps=steps)
+    budget, shape = honestdp.Budget(epsilon, DELTA), {"records": records, "lot": lot, "steps": steps}
+    if is_pilot(way):
+        from records_search import run_after_pilot
+
+        return run_after_pilot(budget, **shape, mean=CENTRED in way)
+    return (run_after if CENTRED in way else honestdp.least_noise)(budget, **shape)
 
 
 def _named(records: int, lot: float, steps: int, epsilon: float, way: str) -> str:
-    return f"{records} {lot:g} {steps} {epsilon:g} {DELTA:g}{CENTRED if CENTRED in way else ''}"
+    kinds = f"{CENTRED if CENTRED in way else ''}{', pilot' if is_pilot(way) else ''}"
+    return f"{records} {lot:g} {steps} {epsilon:g} {DELTA:g}{kinds}"
 
 
 def prepare() -> None:
     NOISES.unlink(missing_ok=True)  # of a rule that was another
-    noises, kinds = {}, ("", LONG, CENTRED, f"{LONG}{CENTRED}")
-    for name, epsilon, kind in itertools.product(DATA, EPSILONS, kinds):
-        run = run_of(name, epsilon, way := f"untuned{kind}")
+    noises = {}
+    ways = [f"untuned{kind}" for kind in ("", LONG, CENTRED, f"{LONG}{CENTRED}")] + [f"pilot echo{CENTRED}"]
+    for name, epsilon, way in itertools.product(DATA, EPSILONS, ways):
+        run = run_of(name, epsilon, way)
         noises[_named(run.records, run.lot, run.steps, epsilon, way)] = run.noise
     NOISES.write_text(json.dumps(noises, indent=1) + "\n")
 
@@ -149,7 +160,7 @@ class Batch:
     @property
     def searches(self) -> bool:
         """Of a search no time is kept or told: it would tell how many runs were drawn (docs/guarantees.md)."""
-        return self.way.startswith("search")
+        return is_search(self.way)
 
     def __str__(self) -> str:
         epsilons = " ".join(f"{epsilon:g}" for epsilon in dict.fromkeys(cell[3] for cell in self.cells))
@@ -161,8 +172,10 @@ class Batch:
         _, pixels, colours = DATA[self.name]
         side, depth = pixels // 4, channels() * colours
         once = products(self.model, depth, side) // (2 if MIRRORED in self.way else 1)
-        runs = len(self.cells) * (RUNS if self.way.startswith("search") else 1)
-        return 8.0 * runs * self.steps * self.lot * once
+        seen = self.steps * self.lot * (RUNS if self.searches else 1)
+        if is_pilot(self.way):
+            seen *= 1 + PILOT_SEEN
+        return 8.0 * len(self.cells) * seen * once
 
 
 def batches(cells: Sequence[Cell]) -> list[Batch]:
@@ -171,7 +184,7 @@ def batches(cells: Sequence[Cell]) -> list[Batch]:
     for number, cell in enumerate(cells):
         name, model, way, epsilon, _ = cell
         _, lot, steps = shape_of(name, epsilon, way)
-        alone = (number,) if way.startswith("search") else (epsilon,) if CENTRED in way else ()
+        alone = (number,) if is_search(way) else (epsilon,) if CENTRED in way or is_pilot(way) else ()
         joined.setdefault((lot, steps, name, model, way, *alone), []).append(cell)
     return [Batch(tuple(found), lot=key[0], steps=key[1]) for key, found in joined.items()]
 
@@ -191,7 +204,8 @@ def pace(device: str, known: Sequence[Found]) -> Callable[[Batch], float]:
         guess = 1 / (2e13 if device.startswith("cuda") else 2e10)
         alone = "untuned" + batch.way.removeprefix(kind_of(batch.way))
         guess = measured.get((batch.model, alone), guess)
-        return 2.0 + batch.work() * measured.get((batch.model, batch.way), guess)
+        begun = SEARCH_BEGUN * len(batch.cells) if batch.searches or is_pilot(batch.way) else 2.0
+        return begun + batch.work() * measured.get((batch.model, batch.way), guess)
 
     return seconds
 
@@ -210,11 +224,32 @@ def untuned(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: B
 
 
 def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
+    """The budget is for the mean too, where there was one: the selection counts it."""
     budget, model = honestdp.Budget(batch.cells[0][3], DELTA), seeded(make, batch.cells[0][4])
-    budget = split(budget)[1] if CENTRED in batch.way else budget
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
-    how |= {"selection": "envelope", "max_runs": RUNS, "validation": VALIDATION, "lot": batch.lot, "steps": batch.steps}
+    how |= {"validation": VALIDATION, "lot": batch.lot, "steps": batch.steps}
+    if CENTRED in batch.way:
+        from records_search import search_after
+
+        how["selection"] = search_after(budget, records=DATA[batch.name][0], runs=RUNS)
+    else:
+        how |= {"selection": "envelope", "max_runs": RUNS}
     return [honestdp.tune(model, data, budget=budget, optimizer=CANDIDATES[kind_of(batch.way)], **how)]
+
+
+def pilot(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
+    """A pilot for every cell, and then all last runs as one population, each by the rule that its own pilot chose."""
+    from records_search import chosen_by_pilot
+
+    budget = honestdp.Budget(batch.cells[0][3], DELTA)
+    how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
+    asked = how | {"budget": budget, "records": DATA[batch.name][0], "rules": CANDIDATES[kind_of(batch.way)]}
+    rules = [chosen_by_pilot(seeded(make, cell[4]), data, **asked) for cell in batch.cells]
+    models, runs = (
+        [seeded(make, cell[4]) for cell in batch.cells],
+        [run_of(batch.name, cell[3], batch.way) for cell in batch.cells],
+    )
+    return honestdp.train_population(models, data, run=runs, optimizers=rules, **how)
 
 
 def kind_of(way: str) -> str:
@@ -237,26 +272,24 @@ def way_of(text: str) -> str:
     return text
 
 
-def centred(sides: Sides, batch: Batch, device: str) -> Sides:
-    """Both sides less the mean of the training records, which leaves with noise. All seeds of a cell share it: that and a run
-    are what meets the epsilon, and each of them is the only one of its user."""
-    (x, y), (tested, labels) = sides
-    budget = honestdp.Budget(batch.cells[0][3], DELTA)
-    run = mean_run(budget, DATA[batch.name][0])
-    if batch.way.startswith("search"):
-        run = mean_run(split(budget)[0], DATA[batch.name][0], part=1.0)
+def mean_of(x: Tensor, batch: Batch, device: str) -> Tensor:
+    """Of the training records, as it leaves with noise. All seeds of a cell share it: that and a run are what meets the epsilon,
+    and each of them is the only one of its user."""
+    run = mean_run(honestdp.Budget(batch.cells[0][3], DELTA), DATA[batch.name][0])
     reach = REACH if SCALED in batch.way else 1.0
-    mean = released_mean(x, run, device=device, preprocessing=WORDS, reach=reach)
-    return (x - mean, y), (tested - mean, labels)
+    return released_mean(x, run, device=device, preprocessing=WORDS, reach=reach)
 
 
-def accuracy(model: nn.Module, tested: Tensor, labels: Tensor, *, both: bool = False) -> float:
-    """both: of the logits averaged over an image and its mirror image."""
+def accuracy(
+    model: nn.Module, tested: Tensor, labels: Tensor, *, mean: Tensor | float = 0.0, both: bool = False
+) -> float:
+    """mean: taken off the features. both: of the logits averaged over an image and its mirror image, whose features are mirrored
+    before the mean is taken off: the model has learned with the mean's noise where it is."""
     model = model.to(tested.device)
 
     def logits(part: Tensor) -> Tensor:
-        found: Tensor = model(part)
-        return found + model(mirror_image(part)) if both else found
+        found: Tensor = model(part - mean)
+        return found + model(mirror_image(part) - mean) if both else found
 
     with torch.no_grad():
         sides = zip(tested.split(1000), labels.split(1000), strict=True)
@@ -266,15 +299,15 @@ def accuracy(model: nn.Module, tested: Tensor, labels: Tensor, *, both: bool = F
 def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
     """A line for each cell."""
     began = time.perf_counter()
-    train, (tested, labels) = centred(sides, batch, device) if CENTRED in batch.way else sides
-    results = (search if batch.way.startswith("search") else untuned)(
-        partial(MODELS[batch.model], *train[0].shape[1:]), train, batch, device
-    )
-    found = [{"accuracy": accuracy(result.model, tested, labels)} for result in results]
+    (x, y), tested = sides
+    mean = mean_of(x, batch, device) if CENTRED in batch.way else torch.zeros((), device=x.device)
+    carried = search if batch.searches else pilot if is_pilot(batch.way) else untuned
+    results = carried(partial(MODELS[batch.model], *x.shape[1:]), (x - mean, y), batch, device)
+    found = [{"accuracy": accuracy(result.model, *tested, mean=mean)} for result in results]
     seconds = time.perf_counter() - began
     if batch.name in PHOTOGRAPHS and MIRRORED not in batch.way and batch.model != "mirror-cnn":
         for result, scores in zip(results, found, strict=True):
-            scores["both"] = accuracy(result.model, tested, labels, both=True)
+            scores["both"] = accuracy(result.model, *tested, mean=mean, both=True)
     return [
         {
             "cell": cell,
@@ -325,6 +358,15 @@ def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -
         several = ", ".join(f"{line['accuracy']:.2f}" for line in found)
         took = "" if batch.searches else f" in {found[0]['seconds']} s, about {wanted:.0f} expected"
         print(f"{batch}: {several} %{took}", flush=True)
+
+
+def remembering() -> AbstractContextManager[None]:
+    """Within, seeds of one search share its calibration, which is of public numbers; where there is no accountant, nothing."""
+    try:
+        from honestdp.accounting.once import once
+    except ImportError:
+        return nullcontext()
+    return once()
 
 
 def lines(path: Path) -> list[Found]:
@@ -394,7 +436,8 @@ def main() -> None:
             print(f"{expected(batch):6.0f} s  {batch}, {batch.steps} steps of lots of {batch.lot:g}")
         print(f"{sum(map(expected, todo)):6.0f} s  {len(todo)} populations and searches, on {asked.device}")
         return
-    make_cells(asked, todo, until + asked.seconds)
+    with remembering():
+        make_cells(asked, todo, until + asked.seconds)
     show(asked.out)
 
 

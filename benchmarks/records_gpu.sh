@@ -8,8 +8,23 @@ export HONESTDP_DATA="$kept/data" PYTHONPATH="$PWD/src:$kept/site" PYTHONUNBUFFE
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-/tmp/triton-records}"
 mkdir -p "$out" "$kept/data/cifar10" "$kept/parts" "$kept/site"
 make="$python -W ignore benchmarks/records.py --device cuda --out $out/records.jsonl --also results/records.jsonl --seconds $seconds $MORE"
-lanes() { sh benchmarks/lanes.sh $((seconds + 30)) "$@"; }
-photographs="--data cifar10 --models" others="--data mnist fashion-mnist --all-models --models"
+lanes() { # works side by side; with MORE=--list one after another, on any machine
+    case $MORE in
+    *--list*) for work in "$@"; do sh -c "$work"; done ;;
+    *) sh benchmarks/lanes.sh $((seconds + 30)) "$@" ;;
+    esac
+}
+photographs="--data cifar10 --models" digits="--data mnist --all-models --models" clothes="--data fashion-mnist --all-models --models"
+others="--data mnist fashion-mnist --all-models --models"
+published() { # all published models, a lane each: EPSILONS KIND
+    lanes "$make $photographs published-cnn --epsilon $1 --ways '$2, centred, scaled'" \
+        "$make $photographs linear --epsilon $1 --ways '$2, centred, mirrored, scaled'" \
+        "$make $digits published-cnn --epsilon $1 --ways '$2, centred'" "$make $digits linear --epsilon $1 --ways '$2, centred'" \
+        "$make $clothes published-cnn --epsilon $1 --ways '$2, centred'" "$make $clothes linear --epsilon $1 --ways '$2, centred'"
+}
+ours() { # networks of ours: KIND
+    lanes "$make $photographs mirror-cnn --epsilon 3 --ways '$1, centred, scaled'" "$make $digits cnn --epsilon 3 --ways '$1, centred'"
+}
 for step in "$@"; do
     echo "== $step"
     case $step in
@@ -30,6 +45,19 @@ for step in "$@"; do
             "$python" -W ignore -c "import $module as m; print('$module', getattr(m, '__version__', ''), m.__file__)" 2>&1 | tail -n 1
         done
         ;;
+    # By value: searches, pilots, mirror-searches, mirror-pilots, echo, less, less-searches, less-pilots, less-echo.
+    searches) published 3 'search echo' ;; # all published models at epsilon 3
+    pilots) published 3 'pilot echo' ;;
+    mirror-searches) ours 'search echo' ;; # networks of ours at epsilon 3
+    mirror-pilots) ours 'pilot echo' ;;
+    echo) published 3 'untuned echo' ;; # by today's Echo what an earlier one has made
+    less) # the published network of CIFAR-10 at epsilon 2, 1 and .5
+        lanes "$make $photographs published-cnn --epsilon 2 1 0.5 --ways 'untuned, centred, scaled'" \
+            "$make $photographs published-cnn --epsilon 2 1 0.5 --ways 'untuned echo, centred, scaled'"
+        ;;
+    less-searches) published '2 1 0.5' 'search echo' ;;
+    less-pilots) published '2 1 0.5' 'pilot echo' ;;
+    less-echo) published '2 1 0.5' 'untuned echo' ;;
     published) # the published networks at epsilon 3, and those of MNIST and Fashion-MNIST at every epsilon
         lanes "$make $photographs published-cnn --epsilon 3 --ways 'untuned, centred, scaled'" \
             "$make $photographs published-cnn --epsilon 3 --ways 'untuned echo, centred, scaled'" \
@@ -39,25 +67,10 @@ for step in "$@"; do
         lanes "$make $photographs mirror-cnn --epsilon 3 --ways 'untuned, centred, scaled'" \
             "$make $photographs mirror-cnn --epsilon 3 --ways 'untuned echo, centred, scaled'"
         ;;
-    searches)
-        lanes "$make $photographs published-cnn --epsilon 3 --ways 'search echo, centred, scaled'" \
-            "$make $photographs linear --epsilon 3 --ways 'search echo, centred, mirrored, scaled'" \
-            "$make $others linear published-cnn --epsilon 3 --ways 'search echo, centred'"
-        ;;
-    less) # epsilon 2, 1 and .5
-        lanes "$make $photographs published-cnn --epsilon 2 1 0.5 --ways 'untuned, centred, scaled'" \
-            "$make $photographs published-cnn --epsilon 2 1 0.5 --ways 'untuned echo, centred, scaled'"
-        ;;
     less-mirror)
         lanes "$make $photographs mirror-cnn --epsilon 2 1 0.5 --ways 'untuned, centred, scaled'" \
             "$make $photographs mirror-cnn --epsilon 2 1 0.5 --ways 'untuned echo, centred, scaled'"
         ;;
-    less-searches)
-        lanes "$make $photographs published-cnn --epsilon 2 1 0.5 --ways 'search echo, centred, scaled'" \
-            "$make $photographs linear --epsilon 2 1 0.5 --ways 'search echo, centred, mirrored, scaled'" \
-            "$make $others linear published-cnn --epsilon 2 1 0.5 --ways 'search echo, centred'"
-        ;;
-    mirror-searches) lanes "$make $photographs mirror-cnn --epsilon 3 --ways 'search echo, centred, scaled'" ;;
     *) echo "no step $step" >&2 ;;
     esac
 done

@@ -6,12 +6,11 @@
 
 The headline is not picked cell by cell. The models are Tramer & Boneh's. Lot and steps are by the public rule, features centred,
 and for photographs scaled, and mirrored where the model is linear, as was taken on held-out training images
-(docs/notes/records.md). Side by side stand Horizon, the default when the first lines were made, Echo, the default since, and a
-search between the two. What was not measured is an empty cell.
+(docs/notes/records.md). Side by side stand Horizon, the default when the first lines were made, Echo, the default since, a
+search between the two, and a pilot search before one training. What was not measured is an empty cell.
 
-A line with a `form` was made by its rule as it was then: Echo had a momentum, and let a network's outputs be moved by 1, before
-2026-11-18. Such a line is of a way of its own, with a dagger behind the rule, and stands in for today's until its cell is made
-again.
+A line with a `form` was made in another way than today's, under the same words. FORMS has them. Such a line is of a way of its
+own, with a mark behind the rule, stands in for today's until its cell is made again, and is never averaged with others.
 """
 
 from __future__ import annotations
@@ -43,8 +42,10 @@ HEADLINE = {
     for name, model in (*PUBLISHED, *OURS)
 }
 HEADLINE |= {key: f"{way}, scaled" for key, way in HEADLINE.items() if key[0] == "cifar10"}
-RULES = {"Horizon": "untuned", "Echo": "untuned echo", "search": "search echo"}  # ways to set the step, side by side
-CANDIDATES = {"search echo": ("horizon", "echo"), "search": ("horizon", "outlook")}  # what has nothing to tune
+RULES = {"Horizon": "untuned", "Echo": "untuned echo", "search": "search echo", "pilot": "pilot echo"}
+"""Ways to set the step, side by side."""
+CANDIDATES = {"search echo": ("horizon", "echo"), "pilot echo": ("horizon", "echo"), "search": ("horizon", "outlook")}
+"""What a search decides between: rules that have nothing to tune."""
 EPSILONS, SEEDS = (3.0, 2.0, 1.0, 0.5), 5
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 NAMES |= {
@@ -56,34 +57,55 @@ NAMES |= {
 DATA = tuple(dict.fromkeys(name for name, _ in PUBLISHED))
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 WIDTH = 120
-EARLIER = " †"  # a rule as it was when its lines were made
+EARLIER, ADDED = " †", " ‡"
+FORMS = {
+    "before 2026-11-18": EARLIER,  # Echo had a momentum, and let a network's outputs be moved by 1
+    "mean by addition": ADDED,  # of a search: the mean had 2 % of epsilon and a tenth of delta, by plain addition
+}
 DIGIT = 0.05  # half of the last digit of what is published
 Found = dict[str, Any]
 Accuracies = dict[tuple[str, str, str, float], list[float]]
 
 
 def grouped(lines: Sequence[Found]) -> Accuracies:
-    """Accuracies of all seeds by data, model, way and epsilon. Those of a rule's earlier form are of a way of their own."""
+    """Accuracies of all seeds by data, model, way and epsilon. Those of an earlier form are of a way of their own."""
     found: Accuracies = {}
     for line in lines:
         name, model, way, epsilon, _ = line["cell"]
-        way = earlier(way) if "form" in line else way
+        way = earlier(way, FORMS[line["form"]]) if "form" in line else way
         found.setdefault((name, model, way, epsilon), []).append(line["accuracy"])
     return found
 
 
-def earlier(way: str) -> str:
-    """A way by its rule as it was: "untuned echo †, centred"."""
+def is_search(way: str) -> bool:
+    """Whether its winner is the model. Of such a search no time is told: its number of runs is secret."""
+    return way.startswith("search")
+
+
+def is_pilot(way: str) -> bool:
+    """Whether a search comes before the training."""
+    return way.startswith("pilot")
+
+
+def earlier(way: str, mark: str = EARLIER) -> str:
+    """A way as it was: "untuned echo †, centred"."""
     kind, comma, others = way.partition(",")
-    return f"{kind}{EARLIER}{comma}{others}"
+    return f"{kind}{mark}{comma}{others}"
+
+
+def plain(way: str) -> str:
+    """Without the mark of an earlier form."""
+    for mark in FORMS.values():
+        way = way.replace(mark, "")
+    return way
 
 
 def of_today(known: Accuracies, name: str, model: str, way: str, epsilon: float) -> tuple[list[float] | None, str]:
-    """Accuracies by the rule as it is, else as it was, with the mark of the latter."""
-    if found := known.get((name, model, way, epsilon)):
-        return found, ""
-    found = known.get((name, model, earlier(way), epsilon))
-    return found, EARLIER if found else ""
+    """Accuracies of a way as it is, else as it was, with the mark of the latter."""
+    for mark in ("", *FORMS.values()):
+        if found := known.get((name, model, earlier(way, mark), epsilon)):
+            return found, mark
+    return None, ""
 
 
 def table(lines: Sequence[Found]) -> Iterator[str]:
@@ -145,7 +167,7 @@ def ways(lines: Sequence[Found]) -> Iterator[str]:
     for name, model in HEADLINE:
         in_headline = [ruled(name, model, kind) for kind in RULES.values()]
         for way in sorted({key[2] for key in known if key[:2] == (name, model)}, key=_order):
-            words = f"**{way}**" if way.replace(EARLIER, "") in in_headline else way
+            words = f"**{way}**" if plain(way) in in_headline else way
             cells = (known.get((name, model, way, each)) for each in EPSILONS)
             yield f"| {NAMES[name]} | {NAMES[model]} | {words} | " + " | ".join(map(_spread, cells)) + " |"
 
@@ -177,21 +199,35 @@ _ECHO = {False: "today's default", True: "the default, in its form before 2026-1
 
 
 def _searched(known: Accuracies) -> str:
-    """The same of a search on the published models, once all are measured."""
-    keys = {key: (*key, ruled(*key, RULES["search"]), 3.0) for key in PUBLISHED}
-    if not all(key in known for key in keys.values()):
+    """The same of a search and of a pilot on the published models, each once all are measured, and in one form."""
+    return "".join(_searched_by(known, kind, words) for kind, words in _SEARCHES.items())
+
+
+_SEARCHES = {
+    "search": "A search between `Horizon` and `Echo`, all of it in the same epsilon, has",
+    "pilot": "A search between the two on a tenth of the budget, and one training with the rest, have",
+}
+
+
+def _searched_by(known: Accuracies, kind: str, words: str) -> str:
+    found = {key: of_today(known, *key, ruled(*key, RULES[kind]), 3.0) for key in PUBLISHED}
+    marks = {mark for each, mark in found.values() if each}
+    if not all(each for each, _ in found.values()) or len(marks) > 1:
         return ""
     told: dict[str, list[str]] = {"linear models": [], "their CNNs": []}
     missed = []
-    for (name, model), key in keys.items():
-        words, found = "linear models" if model == "linear" else "their CNNs", known[key]
-        fewer = "" if len(found) == SEEDS else f" ({len(found)} {'seeds' if len(found) > 1 else 'seed'})"
-        told[words].append(f"{statistics.mean(found):.2f}{fewer}")
-        if judged(found, PUBLISHED[name, model]) == "below":
+    for (name, model), (each, _) in found.items():
+        assert each
+        fewer = "" if len(each) == SEEDS else f" ({len(each)} {'seeds' if len(each) > 1 else 'seed'})"
+        told["linear models" if model == "linear" else "their CNNs"].append(f"{statistics.mean(each):.2f}{fewer}")
+        if judged(each, PUBLISHED[name, model]) == "below":
             missed.append(f"{NAMES[name]}'s {'linear model' if model == 'linear' else 'CNN'}")
-    each = ", and ".join(f"{_listed(numbers)} with {words}" for words, numbers in told.items())
+    numbers = ", and ".join(f"{_listed(several)} with {which}" for which, several in told.items())
     last = f"below what is published for {_listed(missed)}" if missed else "nowhere below what is published"
-    return f" A search between `Horizon` and `Echo`, all of it in the same epsilon, has {each}: {last}."
+    return f" {words} {numbers}: {last}{_BY_ADDITION if ADDED in marks else ''}."
+
+
+_BY_ADDITION = ", with the mean's part of the budget added up and not yet composed"
 
 
 _MISSED = ", which is not reached"
@@ -199,11 +235,8 @@ _MISSED = ", which is not reached"
 
 def made(lines: Sequence[Found]) -> Iterator[str]:
     """On which devices, and what has fewer seeds than the others."""
-    counts = Counter((line["cell"][2].startswith("search"), line["device"]) for line in lines)
-    several = [
-        f"{'Searches' if is_search else 'Trainings'} on a {DEVICES[device]}: {count}"
-        for (is_search, device), count in counts.items()
-    ]
+    counts = Counter((_sort(line["cell"][2]), line["device"]) for line in lines)
+    several = [f"{sort} on a {DEVICES[device]}: {count}" for (sort, device), count in counts.items()]
     fewer = [
         f"{NAMES[name]} {NAMES[model]} `{way}` at epsilon {epsilon:g} ({len(found)})"
         for (name, model, way, epsilon), found in grouped(lines).items()
@@ -217,38 +250,48 @@ def made(lines: Sequence[Found]) -> Iterator[str]:
 def searches(lines: Sequence[Found]) -> Iterator[str]:
     """A search beside one training with nothing to tune: accuracies, what was chosen, and noise of a run."""
     known = grouped(lines)
-    yield "| data | model | epsilon | between | search | untuned | chosen | noise of a run, of the untuned one's |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| data | model | epsilon | | between | search | untuned | chosen | noise of a run, of the untuned one's |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for (name, model), epsilon, kind in itertools.product(HEADLINE, EPSILONS, CANDIDATES):
-        pair = ruled(name, model, kind), HEADLINE[name, model]
-        cells = [[line for line in lines if tuple(line["cell"][:4]) == (name, model, each, epsilon)] for each in pair]
-        if not all(cells):
+        way, alone = ruled(name, model, kind), HEADLINE[name, model]
+        found, mark = of_today(known, name, model, way, epsilon)
+        untuned = [line for line in lines if tuple(line["cell"][:4]) == (name, model, alone, epsilon)]
+        if not found or not untuned:
             continue
-        noises = [statistics.mean(line["run"]["noise"] for line in each) for each in cells]
-        chosen = Counter(line["hyperparameters"]["optimizer"] for line in cells[0]).most_common()
-        told = [NAMES[name], NAMES[model], f"{epsilon:g}", ", ".join(CANDIDATES[kind])]
-        told += [_spread(known[name, model, each, epsilon]) for each in pair]
+        made = [
+            line for line in lines if tuple(line["cell"][:4]) == (name, model, way, epsilon) and _mark(line) == mark
+        ]
+        noises = [statistics.mean(line["run"]["noise"] for line in each) for each in (made, untuned)]
+        chosen = Counter(line["hyperparameters"]["optimizer"] for line in made).most_common()
+        told = [NAMES[name], NAMES[model], f"{epsilon:g}", kind.split()[0] + mark, ", ".join(CANDIDATES[kind])]
+        told += [_spread(found), _spread(known[name, model, alone, epsilon])]
         told += [", ".join(f"{rule} {count}" for rule, count in chosen), f"{noises[0] / noises[1]:.2f}"]
         yield f"| {' | '.join(told)} |"
 
 
 def both(lines: Sequence[Found]) -> Iterator[str]:
     """Models tested on an image, and on it and its mirror image."""
-    twice = [line for line in lines if "both" in line]
+    twice = [line for line in lines if any(kind in line for kind in BOTH)]
     if not twice:
         yield "Not measured yet."
         return
-    plain, averaged = grouped(twice), grouped([line | {"accuracy": line["both"]} for line in twice])
-    yield "| data | model | way | epsilon | an image | and its mirror image |"
-    yield "|---|---|---|---|---|---|"
-    for (name, model, way, epsilon), found in plain.items():
-        told = f"{_spread(found)} | {_spread(averaged[name, model, way, epsilon])}"
+    alone = grouped(twice)
+    averaged = [grouped([line | {"accuracy": line[kind]} for line in twice if kind in line]) for kind in BOTH]
+    yield f"| data | model | way | epsilon | an image | {' | '.join(BOTH.values())} |"
+    yield "|---|---|---|---|---|" + "---|" * len(BOTH)
+    for (name, model, way, epsilon), found in alone.items():
+        told = " | ".join(map(_spread, (found, *(each.get((name, model, way, epsilon)) for each in averaged))))
         yield f"| {NAMES[name]} | {NAMES[model]} | {way} | {epsilon:g} | {told} |"
+
+
+BOTH = {"both": "and its mirror image", "both_of_centred": "the same, the mean's noise mirrored too"}
+"""What a line may have besides: the second is of lines that were made before the mean was taken off after the mirroring."""
 
 
 def looks(lines: Sequence[Found]) -> Iterator[str]:
     """How often this table has looked at each test set."""
-    by_data, twice = Counter(line["cell"][0] for line in lines), sum("both" in line for line in lines)
+    by_data = Counter(line["cell"][0] for line in lines)
+    twice = sum(any(kind in line for kind in BOTH) for line in lines)
     several = _listed([f"{by_data[name]} on {NAMES[name]}" for name in DATA])
     text = f"- The table: {sum(by_data.values())} models, each scored once on its test set: {several}."
     text += f" {twice} of them were scored once more, on images and their mirror images." if twice else ""
@@ -296,6 +339,10 @@ def _judged_cell(found: Sequence[float] | None, published: float, mark: str = ""
     return f"**{statistics.mean(found):.2f}** ({_range(found)}{fewer}): {judged(found, published)}{mark}"
 
 
+def _mark(line: Found) -> str:
+    return FORMS[line["form"]] if "form" in line else ""
+
+
 def _listed(several: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(several[:-1]), several[-1])))
 
@@ -312,4 +359,8 @@ def _spread(found: Sequence[float] | None) -> str:
 
 
 def _order(way: str) -> tuple[Any, ...]:
-    return way.startswith("search"), way.partition(",")[0], way.count(","), way
+    return is_search(way) or is_pilot(way), way.partition(",")[0], way.count(","), way
+
+
+def _sort(way: str) -> str:
+    return "Searches" if is_search(way) else "Pilots with their training" if is_pilot(way) else "Trainings"

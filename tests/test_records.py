@@ -5,19 +5,24 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from dp_accounting import ComposedDpEvent
+from dp_accounting import ComposedDpEvent, GaussianDpEvent
 
 from honestdp import Run, kernels
-from honestdp.accounting import epsilon
+from honestdp.accounting import DiscreteGaussianDpEvent, epsilon, privacy_loss
+from honestdp.accounting.calibration import least_noise
 from honestdp.gradients import per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.layers.implicit import Convolved
+from honestdp.ledger.spending import Spending, total_epsilon
+from honestdp.planner.scoring import score_noise
+from honestdp.selection import Compose, RandomStopping, count_of
 
 from .gradients.plain_autograd import assert_agrees
 from .kernels import plain_convolution
@@ -33,7 +38,7 @@ def records() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = before
-    for name in ("records", "records_models", "records_page", "scattering", "centring"):
+    for name in ("records", "records_models", "records_page", "records_search", "scattering", "centring"):
         sys.modules.pop(name, None)
 
 
@@ -91,17 +96,19 @@ def test_ways_are_words_of_the_table_and_others_are_refused(records: ModuleType)
         "search, long",
         "search, centred, mirrored, scaled",
         "search echo, centred",
+        "pilot echo, centred",
     ):
         assert records.way_of(way) == way
     for way in (
         "tuned",
         "untuned nobody",
         "search nobody",
+        "pilot",
         "untuned, mirrored, long",
         "untuned, short",
         "untuned,long",
     ):
-        with pytest.raises(ValueError, match=r"tuned|search"):
+        with pytest.raises(ValueError, match=r"tuned|search|pilot"):
             records.way_of(way)
 
 
@@ -119,7 +126,7 @@ def test_a_mean_and_the_training_after_it_meet_the_budget_together(records: Modu
     assert [len(batch.cells) for batch in several] == [2, 2], "an epsilon has a mean of its own"
 
 
-def test_a_mean_and_the_search_after_it_add_up_to_the_budget(
+def test_a_search_after_a_mean_meets_the_budget_together_with_it_and_not_without_counting_it(
     records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
@@ -130,15 +137,103 @@ def test_a_mean_and_the_search_after_it_add_up_to_the_budget(
 
     monkeypatch.setattr(records, "released_mean", released_mean)
     monkeypatch.setattr(records.honestdp, "tune", lambda *_, **named: given.update(named))
-    side = (torch.zeros(2, 1, 2, 2), torch.zeros(2))
-    for spent in records.EPSILONS:
-        (batch,) = records.batches(cells("cifar10", "search, centred", (spent,), 1))
-        records.centred((side, side), batch, "cpu")
-        records.search(lambda: torch.nn.Linear(2, 2), side, batch, "cpu")
-        left = given["budget"]
-        assert 1e-5 - left.delta > 0
-        assert epsilon(given["mean"].event, delta=1e-5 - left.delta) + left.epsilon <= spent * (1 + 1e-9)
-        assert left.epsilon > 0.97 * spent
+    x = torch.zeros(2, 1, 2, 2)
+    for spent in (3.0, 0.5):
+        (batch,) = records.batches(cells("cifar10", "search echo, centred", (spent,), 1))
+        records.mean_of(x, batch, "cpu")
+        records.search(lambda: torch.nn.Linear(2, 2), (x, torch.zeros(2)), batch, "cpu")
+        selection, budget = given["selection"], given["budget"]
+        assert (budget.epsilon, budget.delta) == (spent, 1e-5)
+        assert selection.before == given["mean"], "what is counted is what is released"
+        shape = {"records": 47_500, "lot": batch.lot, "steps": batch.steps}
+        run = least_noise(budget, **shape, selection=selection)
+        alone = RandomStopping(count=selection.count)
+        score, _ = score_noise(selection, spent, budget, sensitivity=1)
+        for event in (run.event, DiscreteGaussianDpEvent(score)):
+            assert 0.995 * spent < selection.epsilon(event, delta=1e-5) <= spent
+            assert alone.epsilon(event, delta=1e-5) < 0.995 * spent, "without the mean there is something left"
+        without = least_noise(budget, **shape, selection=alone)
+        assert selection.epsilon(without.event, delta=1e-5) > spent, "the noise of a search by itself is too little"
+        apart = Spending(alone, ((run, 1),)), Spending(Compose(candidates=1), ((given["mean"], 1),))
+        assert total_epsilon(apart, delta=1e-5) == pytest.approx(selection.epsilon(run.event, delta=1e-5), rel=1e-6)
+
+
+def test_a_composed_mean_costs_no_less_than_two_gaussians_that_are_composed_exactly(records: ModuleType) -> None:
+    """Where the search is one run for sure, and that one Gaussian, the two are a Gaussian of which everything is known."""
+    from records_search import After
+
+    before, after = (Run(records=100, lot=100, steps=1, noise=noise) for noise in (10.0, 1.5))
+    one = After(count=count_of(runs=1.0, shape=1.0), before=before)
+    exact = epsilon(GaussianDpEvent((10.0**-2 + 1.5**-2) ** -0.5), delta=1e-5)
+    assert exact <= one.epsilon(after.event, delta=1e-5) < 1.01 * exact
+    assert epsilon(after.event, delta=1e-5) < exact
+    above, below = one.profiles(after.event, delta=1e-5)
+    assert min(above.deltas[0], below.deltas[0]) > one_profile(after)
+    assert one.published is None, "the published bound does not have the mean"
+    assert "noise 10" in one.basis
+
+
+def one_profile(run: Run) -> float:
+    """delta at epsilon 0 of a run by itself."""
+    pair = privacy_loss(run.event, delta=1e-5)
+    assert pair is not None
+    return pair.delta(0.0)
+
+
+def test_mean_pilot_and_the_training_after_them_meet_the_budget_together(records: ModuleType) -> None:
+    from centring import mean_run
+    from records_search import composed, pilot_budget, pilot_of
+
+    budget = records.honestdp.Budget(3.0, 1e-5)
+    prepared = records.json.loads(records.NOISES.read_text())
+    assert records._named(*records.shape_of("cifar10", 3.0), 3.0, "pilot echo, centred") in prepared
+    run, pilot = records.run_of("cifar10", 3.0, "pilot echo, centred"), pilot_of(budget, records=50_000)
+    last, mean = (Spending(Compose(candidates=1), ((each, 1),)) for each in (run, mean_run(budget, 50_000)))
+    assert 2.98 < total_epsilon([mean, pilot, last], delta=1e-5) < 3.01, (
+        "the ledger takes the worse side at every epsilon"
+    )
+    assert total_epsilon([mean, replace(pilot, score=None), last], delta=1e-5) <= 3
+    assert pilot.validation is not None
+    both, scores = ComposedDpEvent([mean.training, last.training]), pilot.base.profiles(pilot.validation, delta=1e-5)
+    scored = composed(both, scores, delta=1e-5)
+    assert scored is not None
+    assert scored.worst_epsilon(1e-5) <= 3, "a validation record of the pilot"
+    for fewer in ([mean, last], [pilot, last]):
+        assert total_epsilon(fewer, delta=1e-5) < 2.98
+    assert 0 < pilot.epsilon(delta=1e-5) <= pilot_budget(budget).epsilon < 1
+    assert 1.04 < run.noise / records.run_of("cifar10", 3.0, "untuned, centred").noise < 1.06
+
+
+def test_a_pilot_is_what_was_accounted_for_and_only_its_choice_is_used(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from records_search import pilot_of
+
+    x, y = torch.randn(1437, 6), torch.randint(0, 3, (1437,))
+    (batch,) = records.batches(cells("digits", "pilot echo, centred", (3.0,), 2))
+    assert len(batch.cells) == 2
+    tuned, given, tune = [], dict[str, Any](), records.honestdp.tune
+
+    def kept(*positions: Any, **named: Any) -> Any:
+        tuned.append(tune(*positions, **named))
+        return tuned[-1]
+
+    monkeypatch.setattr(records.honestdp, "tune", kept)
+    monkeypatch.setattr(records.honestdp, "train_population", lambda *_, **named: given.update(named))
+    records.pilot(lambda: torch.nn.Linear(6, 3), (x, y), batch, "cpu")
+    spent = pilot_of(records.honestdp.Budget(3.0, 1e-5), records=1437)
+    assert spent.score is not None
+    for found in tuned:
+        assert vars(found.run) == vars(spent.runs[0][0])
+        assert f"discrete Gaussian noise of {spent.score:.4g} times" in found.statement.scores
+    assert given["optimizers"] == [found.hyperparameters["optimizer"] for found in tuned]
+    assert [run.noise for run in given["run"]] == [records.run_of("digits", 3.0, "pilot echo, centred").noise] * 2
+    other = Run(**(vars(spent.runs[0][0]) | {"noise": spent.runs[0][0].noise / 2}))
+    monkeypatch.setattr(
+        records.honestdp, "tune", lambda *_, **named: SimpleNamespace(run=other, budget=named["budget"])
+    )
+    with pytest.raises(RuntimeError, match="was accounted for"):
+        records.pilot(lambda: torch.nn.Linear(6, 3), (x, y), batch, "cpu")
 
 
 def test_the_released_mean_is_the_mean_with_the_noise_that_is_accounted(records: ModuleType) -> None:
@@ -232,8 +327,8 @@ def test_the_pace_is_that_of_all_lines_of_the_device(records: ModuleType) -> Non
         {"cell": batch.cells[0], "device": device, "seconds": seconds, "work": batch.work()}
         for device, seconds in (("cpu", 30.0), ("cpu", 90.0), ("cuda", 1.0))
     ]
-    assert records.pace("cpu", known)(batch) == pytest.approx(62)
-    assert records.pace("cuda", known)(batch) == pytest.approx(3)
+    assert records.pace("cpu", known)(batch) == pytest.approx(60 + records.SEARCH_BEGUN)
+    assert records.pace("cuda", known)(batch) == pytest.approx(1 + records.SEARCH_BEGUN)
 
 
 def test_of_a_search_no_line_tells_how_long_it_took(
@@ -259,9 +354,9 @@ def test_the_pace_of_a_search_is_that_of_one_training_on_the_same_features(recor
     (batch,) = records.batches(cells("mnist", "search echo, centred", (3.0,), 1))
     (alone,) = records.batches(cells("mnist", "untuned, centred", (3.0,), 1))
     known = [{"cell": alone.cells[0], "device": "cpu", "seconds": 30.0, "work": alone.work()}]
-    assert records.pace("cpu", known)(batch) == pytest.approx(2 + 30 * records.RUNS)
+    assert records.pace("cpu", known)(batch) == pytest.approx(records.SEARCH_BEGUN + 30 * records.RUNS)
     other = {"cell": batch.cells[0], "device": "cpu", "work": batch.work()}
-    assert records.pace("cpu", [*known, other])(batch) == pytest.approx(2 + 30 * records.RUNS)
+    assert records.pace("cpu", [*known, other])(batch) == pytest.approx(records.SEARCH_BEGUN + 30 * records.RUNS)
 
 
 def test_what_the_page_says_of_centring_and_of_echo_is_so(records: ModuleType) -> None:
@@ -423,6 +518,52 @@ def test_a_model_is_also_tested_on_both_mirror_images(records: ModuleType) -> No
     )
     labels = double(x).argmax(1)
     assert records.accuracy(plain, x, labels, both=True) == 100 > records.accuracy(plain, x, labels)
+
+
+def test_the_mirror_image_is_made_before_the_mean_is_taken_off(records: ModuleType) -> None:
+    """A model has learned with the mean's noise where it is: mirrored noise would be another image."""
+    x = torch.randn(40, 243, 8, 8, generator=torch.Generator().manual_seed(2))
+    mean = torch.randn(243, 8, 8, generator=torch.Generator().manual_seed(3))
+    seen: list[torch.Tensor] = []
+
+    class Seeing(torch.nn.Module):
+        def forward(self, part: torch.Tensor) -> torch.Tensor:
+            seen.append(part)
+            return part.flatten(1)[:, :10]
+
+    records.accuracy(Seeing(), x, torch.zeros(40), mean=mean, both=True)
+    torch.testing.assert_close(seen[0], x - mean)
+    torch.testing.assert_close(seen[1], records.mirror_image(x) - mean)
+    assert (seen[1] - records.mirror_image(x - mean)).abs().max() > 1
+
+
+def test_searches_that_were_accounted_for_in_another_way_are_never_averaged_with_todays(records: ModuleType) -> None:
+    from records_page import both, grouped, searches
+
+    assert all(
+        line.get("form") in ("mean by addition", None)
+        and ("form" in line) is (round(line["run"]["noise"], 3) in (2.724, 2.810))
+        for line in records.lines(records.RESULTS)
+        if line["cell"][2].startswith("search") and "centred" in line["cell"][2] and line["cell"][3] == 3.0
+    )
+    run, rule = {"noise": 2.0}, {"optimizer": "echo"}
+    told = {"run": run, "hyperparameters": rule}
+    old = [
+        {"cell": ["mnist", "linear", "search echo, centred", 3.0, seed], "accuracy": 90.0, "form": "mean by addition"}
+        | told
+        for seed in range(5)
+    ]
+    new = [{"cell": ["mnist", "linear", "search echo, centred", 3.0, 0], "accuracy": 95.0} | told]
+    alone = [{"cell": ["mnist", "linear", "untuned, centred", 3.0, 0], "accuracy": 80.0, "run": run}]
+    (before,), (after,) = list(searches(old + alone))[2:], list(searches(old + new + alone))[2:]
+    assert "| search ‡ | horizon, echo | 90.00 ± 0.00 | 80.00 | echo 5 |" in before
+    assert "| search | horizon, echo | 95.00 | 80.00 | echo 1 |" in after
+    assert list(grouped(old + new).values()) == [[90.0] * 5, [95.0]]
+    views = [
+        alone[0] | {"both": 81.0},
+        alone[0] | {"both_of_centred": 70.0, "cell": ["mnist", "linear", "untuned", 3.0, 0]},
+    ]
+    assert [row.rsplit("|", 3)[1:3] for row in list(both(views))[2:]] == [[" 81.00 ", "  "], ["  ", " 70.00 "]]
 
 
 def test_a_search_decides_between_the_rules_that_its_way_names(
