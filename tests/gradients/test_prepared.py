@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp import gradients
-from honestdp.gradients import materialised, per_example, rules
+from honestdp.gradients import choice, materialised, per_example, rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.layers.linear import Linear as LinearRule
 from honestdp.gradients.materialised import Materialised
@@ -187,6 +187,17 @@ def test_positions_that_number_the_trials_examples_are_not_taken_for_examples(
     assert isinstance(result, Materialised)
     assert "a layer rule does not hold" in lines[0]
     assert_agrees(result, model, cross_entropy, params, x, y)
+
+
+def test_outputs_whose_last_digits_differ_each_time_are_the_same() -> None:
+    """A GPU adds up in another order each time: an autoencoder of stride 1, whose outputs are near 0, was materialised for it."""
+    output = torch.tensor([[0.3, 1e-6], [-0.1, 0.2]])
+    assert choice._same(output, output + torch.tensor([1e-7, -1e-7]))
+    assert not choice._same(output, output + torch.tensor([0.0, 1e-3]))
+    assert not choice._same(output, torch.where(output < 0, torch.nan, output))
+    assert not choice._same(output * torch.inf, output * torch.inf)
+    assert choice._same(torch.tensor([[3]]), torch.tensor([[3]]))
+    assert not choice._same(torch.tensor([[3]]), torch.tensor([[4]]))
 
 
 def test_an_input_changed_in_place_is_an_error_as_in_plain_autograd() -> None:
