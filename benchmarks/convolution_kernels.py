@@ -226,9 +226,13 @@ def _compare(
     which = which if chosen is None else chosen.cpu()
     if which is not None:
         near(convolution.unpool(put[1], chosen, shape), plain.unpool(grad, which, shape), "unpool")
-    for own, other in ((None, None), (put[0], x)):
+    for own, other in ((None, None), (put[0].relu(), x.relu())):  # what came out of a ReLU has zeros in it
         back = convolution.back(put[1], chosen, put[2], shape, x=own, tiles=products)
         near(back, plain.back(grad, which, weight, shape, x=other), "back" if own is None else "back behind a ReLU")
+    none = put[1].clone()
+    none[1] = float("nan")
+    others = convolution.back(none, chosen, put[2], shape, tiles=products).isfinite().flatten(1).all(1)
+    check(others.tolist().count(False) == 1 and not others[1], "back: what is no number reaches another example")
     moved = torch.randn(runs, channels, generator=torch.Generator().manual_seed(2))
     found = convolution.back(put[1], chosen, put[2], shape, bias=moved.to(device), relu=True, tiles=products)
     near(found, plain.back(grad, which, weight, shape, bias=moved, relu=True), "back with a bias and a ReLU")

@@ -204,6 +204,27 @@ def test_mean_pilot_and_the_training_after_them_meet_the_budget_together(records
     assert 1.04 < run.noise / records.run_of("cifar10", 3.0, "untuned, centred").noise < 1.06
 
 
+def test_the_last_run_after_a_pilot_is_calibrated_to_the_mean_and_to_both_sides(
+    records: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calculated, where other tests read what was prepared."""
+    import records_search
+
+    budget, shape = records.honestdp.Budget(3.0, 1e-5), {"records": 1437, "lot": 200.0, "steps": 20}
+    pilot = records_search.pilot_of(budget, records=1437)
+    assert pilot.score is not None
+    usual = records_search.run_after_pilot(budget, **shape).noise
+    assert records_search.run_after_pilot(budget, **shape, mean=False).noise < 0.999 * usual
+    ((run, count),) = pilot.runs
+    dearer = {
+        "scores": replace(pilot, score=pilot.score / 2),
+        "runs": replace(pilot, runs=((replace(run, noise=run.noise / 1.5), count),)),
+    }
+    for side, spending in dearer.items():
+        monkeypatch.setattr(records_search, "pilot_of", lambda *_, spending=spending, **__: spending)
+        assert records_search.run_after_pilot(budget, **shape).noise > 1.01 * usual, side
+
+
 def test_a_pilot_is_what_was_accounted_for_and_only_its_choice_is_used(
     records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

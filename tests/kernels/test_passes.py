@@ -139,10 +139,12 @@ def without_shift(usual: Any, *values: Any, shift: bool, slack: float) -> Any:
     return usual(*values, shift=False, slack=slack)
 
 
-def of_fewer_digits(usual: Any, left: Tensor, right: Tensor, **how: Any) -> Any:
-    """As with Gram matrices in float32, of which little is left where terms cancel."""
-    found = usual(left, right, **how)
-    return torch.where(found.isfinite(), found + 1e-3 * found.nan_to_num(posinf=0).amax(), found)
+def of_fewer_digits(usual: Any, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Any:
+    """Gram matrices in float32, of which little is left where terms cancel."""
+    grams = torch.matmul(left, left.mT), torch.matmul(right, right.mT) + float(shift)
+    sides = [gram.diagonal(dim1=-2, dim2=-1).sqrt() for gram in grams]
+    norms = (grams[0] * grams[1]).sum((-2, -1)).clamp(min=0).sqrt()
+    return (norms + slack * (sides[0] * sides[1]).sum(-1)).square()
 
 
 def none_for_a_number(usual: Any, *values: Any, **how: Any) -> Any:
@@ -226,6 +228,23 @@ def test_one_that_does_not_is_replaced_and_that_is_said(
     assert name in caplog.text
     assert "slower" in caplog.text
     assert "records" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["weigh", "widened", "add_products", "outer_square_norms", "gram_square_norms"])
+def test_no_kernel_is_given_what_does_not_lie_one_after_the_other(name: str) -> None:
+    """They go by addresses: of weights that are one number for many places they read the next run's, and what lies behind."""
+    values, how = given(name, 37)
+    begin = int(name == "add_products")
+    lying = [*values[:begin], *(torch.stack([value, value], -1)[..., 0] for value in values[begin:])]
+    assert not any(value.is_contiguous() for value in lying[begin:])
+
+    def insisting(usual: Any, *got: Tensor, **how: Any) -> Any:
+        assert all(value.is_contiguous() for value in got[begin:])
+        return usual(*got, **how)
+
+    tried = TriedPasses(Counted(name, insisting))
+    getattr(tried, name)(*lying, **how)
+    assert tried._kernels.calls > 1  # type: ignore[attr-defined]
 
 
 def test_what_stands_in_for_products_adds_nothing_of_an_example_of_weight_zero() -> None:

@@ -159,7 +159,7 @@ def _same(output: Tensor, again: Tensor) -> bool:
 
 
 def _tolerance(like: Tensor) -> float:
-    return 3 * float(torch.finfo(like.dtype).eps) ** 0.5
+    return float(3 * torch.finfo(like.dtype).eps ** 0.5)
 
 
 def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:

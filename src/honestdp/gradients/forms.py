@@ -205,9 +205,11 @@ class Outer:
         if single is not None:
             return single.add_weighted_sum(totals, weights, counted=counted)
         fused = kernels.on(self.left.device) if self.left.dtype == self.right.dtype == torch.float32 else None
-        total = totals[0].view(len(weights), self.left.shape[3], self.right.shape[3])
-        if fused is not None and weights.dtype == torch.float32 and kernels.multiplies(total):
-            shares = weights.unsqueeze(-1).expand(*self.left.shape[:3]).flatten(1)
+        size = len(weights), self.left.shape[3], self.right.shape[3]
+        lies_so = totals[0][0].is_contiguous()  # else, as of weights that lie channels last, it has no rows and columns
+        total = totals[0].view(size) if lies_so and weights.dtype == torch.float32 else None
+        if fused is not None and total is not None and kernels.multiplies(total):
+            shares = weights.unsqueeze(-1).expand(*self.left.shape[:3]).flatten(1).contiguous()
             scaled = fused.weigh(self.left.flatten(1, 2).contiguous(), shares)
             fused.add_products(total, scaled, self.right.flatten(1, 2).contiguous(), shares)
             if self.shift:
@@ -217,7 +219,7 @@ class Outer:
         # In float64: an example's terms may be far larger than their sum, and would round what others have given.
         scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2).double()
         product = torch.matmul(scaled.mT, right.flatten(1, 2).double())
-        total.add_(product)
+        totals[0].add_(product.view(totals[0].shape))
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=None)
         return None

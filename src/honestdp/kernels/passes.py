@@ -90,16 +90,19 @@ class TriedPasses:
         return way.gather(rows, labels, index, scale)
 
     def weigh(self, rows: Tensor, weights: Tensor) -> Tensor:
+        rows, weights = rows.contiguous(), weights.contiguous()  # kernels go by addresses, here and in the others
         way = self._way("weigh", _of_rows(rows, weights), rows.device, lambda way: _weighed(way.weigh, rows, weights))
         return way.weigh(rows, weights)
 
     def widened(self, rows: Tensor, weights: Tensor) -> Tensor:
+        rows, weights = rows.contiguous(), weights.contiguous()
         asked = _of_rows(rows, weights)
         way = self._way("widened", asked, rows.device, lambda way: _weighed(way.widened, rows, weights))
         return way.widened(rows, weights)
 
     def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
         """left: zeros where the weight is 0, as `weigh` gives it."""
+        left, right, weights = left.contiguous(), right.contiguous(), weights.contiguous()
         values = (total, left, right, weights)
         asked = (left.shape[2], right.shape[2], total.stride(0) % 2, *map(_kind, values))
         way = self._way("add_products", asked, total.device, lambda way: _summed(way, *values))
@@ -118,12 +121,14 @@ class TriedPasses:
         return way.noisy(drawn, total, deviation, shift=shift)
 
     def outer_square_norms(self, left: Tensor, right: Tensor, *, right_is_norms: bool, shift: bool) -> Tensor:
+        left, right = left.contiguous(), right.contiguous()
         how = {"right_is_norms": right_is_norms, "shift": shift}
         asked = (*_of_rows(left, right), right.shape[2:], right_is_norms, shift)
         way = self._way("outer_square_norms", asked, left.device, lambda way: _multiplied(way, left, right, how))
         return way.outer_square_norms(left, right, **how)
 
     def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor:
+        left, right = left.contiguous(), right.contiguous()
         how = {"shift": shift, "slack": slack}
         asked = (left.shape[2:], right.shape[3], shift, _kind(left), _kind(right))
         way = self._way("gram_square_norms", asked, left.device, lambda way: _of_positions(way, left, right, how))
@@ -248,10 +253,12 @@ def _of_positions(way: Kernels, left: Tensor, right: Tensor, how: dict[str, Any]
     parts: list[Part] = []
     for whole in (True, False):
         one, other = (_like(each, (1, 5, *each.shape[2:]), at, whole=whole) for at, each in enumerate((left, right)))
-        one[0, 1, 1], other[0, 1, 1] = -one[0, 1, 0], other[0, 1, 0]
+        one[0, 1, 2:], one[0, 1, 1], other[0, 1, 1] = 0, -one[0, 1, 0] * (1 + 2.0**-12), other[0, 1, 0]
         one[0, 2, -1, -1], other[0, 3, 0, 0] = math.nan, math.inf
         found = way.gram_square_norms(one, other, **how)
         finite = found.isfinite()
-        rounded = _ROUNDED if whole else _ADDED
-        parts += [(torch.where(finite, found, 0), rounded * torch.where(finite, found, 0)), (finite, 0.0)]
+        parts += [(torch.where(finite, found, 0), _ROUNDED * torch.where(finite, found, 0)), (finite, 0.0)]
+        # What cancels, by itself: in float32 nothing would be left of it but rounding.
+        alone = way.gram_square_norms(one[:, 1:2].clone(), other[:, 1:2].clone(), **how | {"slack": 0.0})
+        parts.append((alone, _ADDED * alone))
     return parts

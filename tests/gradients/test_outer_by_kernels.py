@@ -1,0 +1,90 @@
+"""Sums and norms of gradients over few positions by kernels: they get what they can read, and no example counts for more."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from honestdp import kernels
+from honestdp.gradients.forms import Outer, is_counted
+from honestdp.gradients.norms import SHORT
+from honestdp.kernels.passes import PLAIN
+
+
+class Strict:
+    """Tensor operations that take what kernels take, and nothing else: these go by addresses and see no stride."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def made(*values: Tensor, **how: Any) -> Any:
+            self.asked.append(name)
+            for at, value in enumerate(values):
+                assert value.dtype == torch.float32 or (name, at) == ("add_products", 0)
+                assert value.is_contiguous() or (name, at) == ("add_products", 0), (name, at, value.stride())
+            return getattr(PLAIN, name)(*values, **how)
+
+        return made
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> Strict:
+    found = Strict()
+    monkeypatch.setattr(kernels, "on", lambda device: found)
+    return found
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("lot", [1, 2, 3])
+def test_a_sum_over_positions_by_kernels_has_every_example_by_its_own_weight(
+    lot: int, shift: bool, expanded: bool, strict: Strict
+) -> None:
+    """Of a lot of one, weights that were spread over positions all lay in one place, and the kernel read what lay behind it."""
+    left, right = torch.randn(2, lot, 3, 64), torch.randn(2, lot, 3, 1024)
+    weights = torch.rand(2, 1).expand(2, lot) if expanded else torch.rand(2, lot)
+    if lot > 1 and not expanded:
+        weights[:, 1] = 0
+    wanted = torch.einsum("rl,rlpo,rlpc->roc", *(each.double() for each in (weights, left, right)))
+    moved = torch.einsum("rl,rlpo->ro", weights.double(), left.double())
+    if lot > 1 and not expanded:
+        left[0, 1], right[:, 1, 2] = math.nan, math.inf
+    totals = [torch.zeros(2, *size, dtype=torch.float64) for size in ((64, 1024), (64,))]
+    form = Outer(left, right, (64, 1024), shift=shift)
+    form.add_weighted_sum(totals[: 1 + shift], weights, counted=is_counted(weights))
+    torch.testing.assert_close(totals[0], wanted, rtol=1e-6, atol=1e-6)
+    if shift:
+        torch.testing.assert_close(totals[1], moved, rtol=1e-6, atol=1e-6)
+    assert strict.asked == ["weigh", "add_products"]
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_norms_over_positions_by_kernels_have_the_shift_and_the_slack(shift: bool, strict: Strict) -> None:
+    left, right = torch.randn(2, 3, 4, 70), torch.randn(2, 3, 5, 33)[:, :, :4]
+    gradients = Outer(left, right, (70, 33), shift).dense()
+    exact = torch.cat([each.flatten(2) for each in gradients], 2).norm(dim=2)
+    ones = torch.cat([right, torch.ones(2, 3, 4, 1)], 3) if shift else right
+    terms = (left.norm(dim=3) * ones.norm(dim=3)).sum(2)
+    found = Outer(left, right, (70, 33), shift).square_norms().sqrt()
+    torch.testing.assert_close(found, exact + SHORT * terms, rtol=1e-5, atol=0)
+    assert strict.asked == ["gram_square_norms"]
+    Outer(left.double(), right.double(), (70, 33), shift).square_norms()
+    assert strict.asked == ["gram_square_norms"], "which is of float32 alone"
+
+
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_a_sum_over_positions_goes_into_weights_that_lie_channels_last(
+    by_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of `model.to(memory_format=torch.channels_last)`, stacked."""
+    monkeypatch.setattr(kernels, "on", lambda device: Strict() if by_kernels else None)
+    left, right = torch.randn(2, 3, 2, 8), torch.randn(2, 3, 2, 36)
+    total = torch.zeros(2, 8, 3, 3, 4, dtype=torch.float64).permute(0, 1, 4, 2, 3)
+    Outer(left, right, (8, 4, 3, 3)).add_weighted_sum([total], torch.ones(2, 3), counted=None)
+    wanted = torch.einsum("rlpo,rlpc->roc", left.double(), right.double()).view(2, 8, 4, 3, 3)
+    torch.testing.assert_close(total, wanted, rtol=1e-6, atol=1e-6)
