@@ -151,6 +151,8 @@ def chosen_by_pilot(
     if found.run.noise < run.noise or found.budget.epsilon > pilot_budget(budget).epsilon:
         raise RuntimeError(f"the pilot had noise {found.run.noise}, and {run.noise} was accounted for")
     if found.budget.delta > budget.delta or len(rules) != RULES:
-        raise RuntimeError(f"the pilot of {len(rules)} candidates had delta {found.budget.delta}: another was accounted for")
+        raise RuntimeError(
+            f"the pilot of {len(rules)} candidates had delta {found.budget.delta}: another was accounted for"
+        )
     chosen: str = found.hyperparameters["optimizer"]
     return chosen
