@@ -8,7 +8,8 @@
 
 Features are `scattering.py`'s, 81 channels a colour, group-normalised image by image: no statistic of any data is in them. On
 them the models of `records_models.py`: a linear one and the CNNs as Tramer & Boneh published them, and by `--models` two CNNs of
-ours. Two ways, and more by words behind them, as in `--ways "untuned outlook, long" "search echo"`:
+ours. Three ways, and more by words behind them, as in `--ways "untuned outlook, long" "search echo"`; if left out, those of
+the headline (`records_page.py`):
 
 - `untuned`: one training with Horizon, all records, lot and steps by the public rule of `honestdp.planner.shapes`. Where the
   noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `untuned outlook` names another rule with
@@ -30,8 +31,8 @@ stopped. Cells of one data set and model whose lots and steps agree are trained 
 several epsilons. `--seconds`: nothing is begun that would not be over by then, by an estimate that learns from the lines that
 are there. At the end means over seeds, beside Tramer & Boneh 2021 where they have a number: theirs do not count their searches.
 
-Of photographs a line also has `both`: the accuracy of the same model where its logits are averaged over an image and its mirror
-image. That is done to what has left, and costs nothing.
+Of photographs a line also has `both`, unless the model sees both anyway: the accuracy of the same model where its logits are
+averaged over an image and its mirror image. That is done to what has left, and costs nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +63,19 @@ from honestdp.planner.shapes import STEPS, chosen_shape, share  # noqa: E402
 from honestdp_papers.run_device import is_lost, leave  # noqa: E402
 from quietly import quietly  # noqa: E402
 from records_models import MODELS, products  # noqa: E402
-from records_page import CANDIDATES, EPSILONS, PUBLISHED, SEEDS, fill, is_pilot, is_search, table  # noqa: E402
+from records_page import (  # noqa: E402
+    CANDIDATES,
+    EPSILONS,
+    HEADLINE,
+    PUBLISHED,
+    RULES,
+    SEEDS,
+    fill,
+    is_pilot,
+    is_search,
+    ruled,
+    table,
+)
 from scattering import Scattering, channels, mirror_image, mirrored, normalised, scaled  # noqa: E402
 
 DELTA = 1e-5
@@ -263,13 +276,22 @@ def optimizer_of(way: str) -> str:
 
 
 def way_of(text: str) -> str:
-    """A way as it stands in the table, or ValueError."""
+    """A way as it stands in the table."""
     kind, *others = text.split(",")
     asked = [f",{other}" for other in others]
     known = kind in CANDIDATES or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
     if not known or asked != [each for each in KINDS if each in asked]:
-        raise ValueError(text)
+        kinds = ", ".join((*CANDIDATES, *(f"untuned {name}" for name in ("horizon", "echo", "outlook"))))
+        words = f"{text!r} is no way: it is one of {kinds}, and behind it, in this order, any of{''.join(KINDS)[1:]}"
+        raise argparse.ArgumentTypeError(words)
     return text
+
+
+def ways_of(name: str, model: str) -> list[str]:
+    """Those of the headline; of data that have none, centred."""
+    if (name, model) in HEADLINE:
+        return [ruled(name, model, kind) for kind in RULES.values()]
+    return [f"{kind}{CENTRED}" for kind in RULES.values()]
 
 
 def mean_of(x: Tensor, batch: Batch, device: str) -> Tensor:
@@ -394,7 +416,7 @@ def arguments() -> argparse.Namespace:
         "--models", nargs="+", default=models, choices=list(MODELS), help=f"default: {' '.join(models)}"
     )
     parser.add_argument("--all-models", action="store_true", help="CNNs of MNIST and Fashion-MNIST too")
-    parser.add_argument("--ways", nargs="+", type=way_of, default=["untuned", "search echo"], help="see above")
+    parser.add_argument("--ways", nargs="+", type=way_of, help="see above; those of the headline if left out")
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS), help="in this order")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing that would end later")
@@ -412,7 +434,7 @@ def main() -> None:
         prepare()
         return
     if asked.quick:
-        asked.data, asked.epsilon, asked.seeds, asked.ways = ["digits"], [3.0], 1, ["untuned"]
+        asked.data, asked.epsilon, asked.seeds = ["digits"], [3.0], 1
     asked.out = asked.out or (RESULTS.with_name("records_quick.jsonl") if asked.quick else RESULTS)
     if asked.table:
         show(asked.out)
@@ -420,10 +442,16 @@ def main() -> None:
     if asked.document:
         print("\n".join(f"{page} is filled anew" for page in fill(lines(asked.out))) or "no page has changed")
         return
+    if asked.quick and not asked.list:
+        asked.out.unlink(missing_ok=True)  # drawn anew each time
     known = known_lines(asked)
     done = {tuple(each["cell"]) for each in known if "form" not in each}  # what a rule as it was has made is made again
-    orders = itertools.product(asked.epsilon, asked.data, asked.models, asked.ways, range(asked.seeds))
-    cells = [(name, model, way, epsilon, seed) for epsilon, name, model, way, seed in orders]
+    orders = itertools.product(asked.epsilon, asked.data, asked.models)
+    cells = [
+        (name, model, way, epsilon, seed)
+        for epsilon, name, model in orders
+        for way, seed in itertools.product(asked.ways or ways_of(name, model), range(asked.seeds))
+    ]
     if not asked.all_models:
         cells = [cell for cell in cells if cell[1] == "linear" or cell[0] in ("cifar10", "digits")]
     cells = [cell for cell in cells if MIRRORED not in cell[2] or (cell[0] in PHOTOGRAPHS and cell[1] == "linear")]

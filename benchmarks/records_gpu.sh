@@ -1,7 +1,7 @@
 #!/bin/sh
 # The records on a GPU machine without a network: sh benchmarks/records_gpu.sh STEP [STEP ...]; lines in $OUT/records.jsonl, to be added
 # to results/records.jsonl, whose cells are not made again. `bring` keeps what it finds in carry/ (docs/notes/records.md) outside of the
-# working tree, so that it may come in several parcels. MORE=--list says what a step would do. A step ends within SECONDS.
+# working tree, so that it may come in several parcels. MORE=--list says what a step would do. A step ends within SECONDS_EACH.
 cd "$(dirname "$0")/.." || exit 1
 kept="${KEPT:-/tmp/records}" seconds="${SECONDS_EACH:-540}" out="${OUT:-/tmp/records/out}" python="${PYTHON:-python3}"
 export HONESTDP_DATA="$kept/data" PYTHONPATH="$PWD/src:$kept/site" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=2 OUT="$out"
@@ -25,6 +25,7 @@ published() { # all published models, a lane each: EPSILONS KIND
 ours() { # networks of ours: KIND
     lanes "$make $photographs mirror-cnn --epsilon 3 --ways '$1, centred, scaled'" "$make $digits cnn --epsilon 3 --ways '$1, centred'"
 }
+test $# -gt 0 || { sed -n 2,4p "$0" && exit 2; }
 for step in "$@"; do
     echo "== $step"
     case $step in
@@ -71,6 +72,6 @@ for step in "$@"; do
         lanes "$make $photographs mirror-cnn --epsilon 2 1 0.5 --ways 'untuned, centred, scaled'" \
             "$make $photographs mirror-cnn --epsilon 2 1 0.5 --ways 'untuned echo, centred, scaled'"
         ;;
-    *) echo "no step $step" >&2 ;;
+    *) echo "records_gpu: error: no step $step" >&2 && exit 2 ;;
     esac
 done

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import honestdp
 from honestdp import optimizers as rules
 from honestdp.boundary.query import HALF_RANGE, Constants
-from honestdp.optimizers.outlook import GUESS
+from honestdp.optimizers.sized import GUESS
 from tests.tiny_search import clouds, linear
 from tests.toy_training import constants_of, intake_of, toy_data, toy_model
 

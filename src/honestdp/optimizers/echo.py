@@ -15,7 +15,7 @@ matrices, if there are several.
 
 How far noise moves an output is measured, at the initial weights and on made-up inputs (`gradients.echo`), so that whatever lies
 between a weight and the outputs is in it: depth, width, pools, normalisation, skips, attention, and that noise in one matrix is
-passed on by noise in the next. It depends on n, the size of the records, which is released as by Outlook.
+passed on by noise in the next. It depends on n, the size of the records, which is released (`optimizers.sized`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import HALF_RANGE, Constants, Release
+from honestdp.boundary.query import Constants, Release
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain
-from honestdp.optimizers.outlook import Outlook, _ahead, _known, _matrix
 from honestdp.optimizers.rule import State
+from honestdp.optimizers.sized import ASKED, Sized, ahead, known, mixing
 
 FLOOR = 1 / 50
 REACH = 2.0
@@ -37,7 +37,7 @@ REACH = 2.0
 
 
 @dataclass(frozen=True)
-class Echo(Outlook, name="echo"):
+class Echo(Sized, name="echo"):
     """Nothing to tune: the step size follows from the steps, the noise, the lot, and how far noise in the weights moves what the
     model answers, which is measured on made-up inputs as large as the records are. That every step releases beside the gradient,
     out of the same noise. Take it where a search is not worth its privacy: it is the default where the loss is a cross-entropy.
@@ -52,11 +52,7 @@ class Echo(Outlook, name="echo"):
 
     by_echo = True
     form = 1  # without momentum, and with a bound on the step
-    asks = (
-        "echo: beside its gradient every step releases the mean logarithm of the norms of its lot's inputs, clipped to "
-        f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost; "
-        "of tokens it asks nothing"
-    )
+    asks = f"echo: {ASKED}"
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         echo = constants.echo
@@ -66,16 +62,16 @@ class Echo(Outlook, name="echo"):
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         size = state["size"] if release.norm is None else state["size"] + release.norm
-        paced = self._eta(size, state["step"] + 1, state, constants) * _ahead(state, constants)
+        paced = self._eta(size, state["step"] + 1, state, constants) * ahead(state, constants)
         memory = {"size": size, "allowed": state["allowed"], "reach": state["reach"]}
         return params - paced * release.gradient, memory
 
     def pace(self, state: State, constants: Constants) -> Tensor:
-        return self._eta(state["size"], state["step"], state, constants) * _ahead(state, constants)
+        return self._eta(state["size"], state["step"], state, constants) * ahead(state, constants)
 
     def _eta(self, size: Tensor, count: Tensor, state: State, constants: Constants) -> Tensor:
         """eta, a column, after so many releases of the size that add up to `size`."""
-        deviation = _between(_known(size, count, constants), state["allowed"]).exp()
+        deviation = _between(known(size, count, constants), state["allowed"]).exp()
         unit = constants.noise * (math.sqrt(max(1, constants.steps)) / constants.lot)
         eta = math.sqrt(2) * deviation / (unit.square() + FLOOR**2).sqrt()
         return torch.minimum(eta, state["reach"])[:, None]
@@ -86,7 +82,7 @@ def _reach(params: Tensor, constants: Constants) -> Tensor:
 
     In float64, so that it is the same to the last digit however many runs are together: in every copy of a run.
     """
-    matrices = sum(_matrix(constants))
+    matrices = sum(mixing(constants))
     if matrices < 2:
         return torch.full_like(params[:, 0], math.inf)
     norms: Tensor = torch.linalg.vector_norm(params, dim=1, dtype=torch.float64)

@@ -10,36 +10,31 @@ matrices, whose noises add up; n is the norm of a record as it enters the model.
 a layer behind another, its geometric mean with sqrt(fan-in), which it grows towards. Initial weights give n_l by their mean
 squares, from n on. docs/notes/tuning-free.md says where the constants come from, and where the rule fails.
 
-n belongs to the data. It is released: every step asks, beside the gradient, for the mean of ln sqrt(1 + |x|^2) over its lot,
-clipped to a public range (`boundary.clipping`), with noise 7.124 sigma, which leaves 1.01 sigma to the gradient: both together
-are one Gaussian of noise sigma, and are accounted as the step. What is known of n at a step is the mean of all its
-releases so far and of a public guess, weighed by their variances.
+n belongs to the data, and is released (`optimizers.sized`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
-from honestdp.optimizers.learnt import DIRECTION_NOISE
-from honestdp.optimizers.rule import FixedClip, State, bias_correction
+from honestdp.boundary.query import Constants, Release
+from honestdp.optimizers.rule import State, bias_correction
+from honestdp.optimizers.sized import ASKED, GUESS, Sized, ahead, known, mixing
 
 BETA = 0.9
 TRAVEL = 1.5
 FLOOR = 1 / 150
 POWER = 0.4
-GUESS = 0.35
-"""Of the root mean square of a record's numbers: what images and tables of numbers in [0, 1] have."""
 _LEAST, _MOST = 0.1, 4.0
 """Of the factor by which a layer's initial weights change the mean square of what passes."""
 
 
 @dataclass(frozen=True)
-class Outlook(FixedClip, name="outlook"):
+class Outlook(Sized, name="outlook"):
     """Nothing to tune: step sizes follow from the steps, the noise, the lot, the model's shape, and how large the records are,
     which every step releases beside the gradient, out of the same noise. Take it in the place of Horizon for wide and deep
     models, and for inputs that are sparse or not scaled. It sets its own pace and takes no schedule.
@@ -51,16 +46,7 @@ class Outlook(FixedClip, name="outlook"):
     Outlook()
     """
 
-    clip = 1.0
-    own_pace = True
-    asks = (
-        "outlook: beside its gradient every step releases the mean logarithm of the norms of its lot's inputs, clipped to "
-        f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost; "
-        "of tokens it asks nothing"
-    )
-
-    def __post_init__(self) -> None:
-        """There is nothing to check."""
+    asks = f"outlook: {ASKED}"
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {
@@ -69,24 +55,18 @@ class Outlook(FixedClip, name="outlook"):
             "through": _mean_squares(params, constants),
         }
 
-    def query(self, state: State, constants: Constants) -> Query:
-        plain = super().query(state, constants)
-        if not constants.layout.entering:
-            return plain
-        return replace(plain, extra="norm", extra_noise=DIRECTION_NOISE * HALF_RANGE * constants.noise)
-
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         first = BETA * state["first"] + (1 - BETA) * release.gradient
         step = state["step"] + 1
         size = state["size"] if release.norm is None else state["size"] + release.norm
         moved = first / bias_correction(BETA, step, params)
-        paces = self._paces(size, step, state["through"], constants) * _ahead(state, constants)
+        paces = self._paces(size, step, state["through"], constants) * ahead(state, constants)
         for view, pace in zip(constants.layout.views(moved).values(), paces.unbind(1), strict=True):
             view.mul_(pace.view(-1, *[1] * (view.dim() - 1)))
         return params - moved, {"first": first, "size": size, "through": state["through"]}
 
     def pace(self, state: State, constants: Constants) -> Tensor:
-        paces = self._paces(state["size"], state["step"], state["through"], constants) * _ahead(state, constants)
+        paces = self._paces(state["size"], state["step"], state["through"], constants) * ahead(state, constants)
         spread = torch.zeros_like(state["first"])
         for view, pace in zip(constants.layout.views(spread).values(), paces.unbind(1), strict=True):
             view.add_(pace.view(-1, *[1] * (view.dim() - 1)))
@@ -95,38 +75,12 @@ class Outlook(FixedClip, name="outlook"):
     def _paces(self, size: Tensor, count: Tensor, through: Tensor, constants: Constants) -> Tensor:
         """eta_l of each parameter tensor, `[runs, tensors]`, after so many releases of the size that add up to `size`."""
         layout, noise = constants.layout, constants.noise
-        log_norm = _known(size, count, constants)
+        log_norm = known(size, count, constants)
         norms = torch.stack(_entering(log_norm, through, constants), 1)
         spread = (noise * (math.sqrt(max(1, constants.steps)) / (TRAVEL * constants.lot))).square() + FLOOR**2
-        depth = max(1, sum(_matrix(constants)))
+        depth = max(1, sum(mixing(constants)))
         etas = ((POWER * log_norm).exp() / (depth * spread.sqrt()))[:, None] / norms
         return torch.stack([etas[:, layer] for layer in layout.layers], 1)
-
-
-def _ahead(state: State, constants: Constants) -> Tensor:
-    """h(t), a column."""
-    left = (1 - state["step"].double() / constants.steps).clamp(min=0)
-    return left.sqrt().to(state["size"].dtype)[:, None]
-
-
-def _known(size: Tensor, count: Tensor, constants: Constants) -> Tensor:
-    """ln n, `[runs]`: the public guess, of variance 1, and `count` releases that add up to `size`, by their variances."""
-    entering = constants.layout.entering
-    if not entering:
-        return torch.zeros_like(size)
-    guess = min(math.log1p(entering * GUESS**2) / 2, 2 * HALF_RANGE)
-    drawn = (DIRECTION_NOISE * constants.noise / constants.lot).square() + 1 / constants.lot
-    weight = 1 / (HALF_RANGE**2 * drawn)
-    return ((guess + weight * size) / (1 + weight * count.to(size.dtype))).clamp(0, 2 * HALF_RANGE)
-
-
-def _matrix(constants: Constants) -> list[bool]:
-    """Which layers mix their inputs: those with a matrix, but for a table that rows are looked up in."""
-    layout = constants.layout
-    matrices = [False] * len(layout.fan_in)
-    for shape, layer in zip(layout.shapes, layout.layers, strict=True):
-        matrices[layer] |= len(shape) > 1
-    return matrices
 
 
 def _mean_squares(params: Tensor, constants: Constants) -> Tensor:
@@ -141,7 +95,7 @@ def _mean_squares(params: Tensor, constants: Constants) -> Tensor:
 
 def _entering(log_norm: Tensor, through: Tensor, constants: Constants) -> list[Tensor]:
     """n_l of each layer, `[runs]`, of records of this norm at the initial weights. through: their mean squares."""
-    layout, matrix = constants.layout, _matrix(constants)
+    layout, matrix = constants.layout, mixing(constants)
     square = torch.expm1(2 * log_norm) / layout.entering if layout.entering else torch.full_like(log_norm, GUESS**2)
     norms: list[Tensor] = []
     for layer, fan_in in enumerate(layout.fan_in):

@@ -197,6 +197,7 @@ def parts_ablations(quick: bool) -> list[Part]:
     found += [part for name in (ONLINE, WOSM) for part in method_parts(MNIST, name, width(quick), quick)]
     if not quick:
         found += [*kind_parts("heavy", (MNIST,), quick)[:1], *method_parts(STANDARDISED, ONLINE, PRINTED_K, quick)]
+        found += method_parts(FASHION, ONLINE, PRINTED_K, quick)  # beside its second try
         second = [part for name in (ONLINE, QUANTILE) for part in method_parts(UNSTRIDED, name, PRINTED_K, quick)]
         found += [Part(**{**vars(part), "optional": True}) for part in second if "/seed0/" in part.name]
     return found
