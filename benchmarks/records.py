@@ -230,10 +230,17 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 def untuned(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
     """Every run by itself meets its cell's (epsilon, delta): a table of runs, each of which is the only one of its user."""
+    return trained(make, data, batch, device, [optimizer_of(batch.way)] * len(batch.cells))
+
+
+def trained(
+    make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str, rules: list[str]
+) -> list[Any]:
+    """A run for every cell, by its rule, all of them as one population."""
     models = [seeded(make, cell[4]) for cell in batch.cells]
     runs = [run_of(batch.name, cell[3], batch.way) for cell in batch.cells]
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
-    return honestdp.train_population(models, data, run=runs, optimizers=[optimizer_of(batch.way)] * len(runs), **how)
+    return honestdp.train_population(models, data, run=runs, optimizers=rules, **how)
 
 
 def search(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Batch, device: str) -> list[Any]:
@@ -258,11 +265,7 @@ def pilot(make: Callable[[], nn.Module], data: tuple[Tensor, Tensor], batch: Bat
     how: dict[str, Any] = {"compute": honestdp.Compute(device=device), "preprocessing": WORDS}
     asked = how | {"budget": budget, "records": DATA[batch.name][0], "rules": CANDIDATES[kind_of(batch.way)]}
     rules = [chosen_by_pilot(seeded(make, cell[4]), data, **asked) for cell in batch.cells]
-    models, runs = (
-        [seeded(make, cell[4]) for cell in batch.cells],
-        [run_of(batch.name, cell[3], batch.way) for cell in batch.cells],
-    )
-    return honestdp.train_population(models, data, run=runs, optimizers=rules, **how)
+    return trained(make, data, batch, device, rules)
 
 
 def kind_of(way: str) -> str:

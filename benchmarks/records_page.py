@@ -74,8 +74,7 @@ def grouped(lines: Sequence[Found]) -> Accuracies:
     found: Accuracies = {}
     for line in lines:
         name, model, way, epsilon, _ = line["cell"]
-        way = earlier(way, FORMS[line["form"]]) if "form" in line else way
-        found.setdefault((name, model, way, epsilon), []).append(line["accuracy"])
+        found.setdefault((name, model, earlier(way, _mark(line)), epsilon), []).append(line["accuracy"])
     return found
 
 
@@ -248,12 +247,12 @@ def searches(lines: Sequence[Found]) -> Iterator[str]:
     for (name, model), epsilon, kind in itertools.product(HEADLINE, EPSILONS, CANDIDATES):
         way, alone = ruled(name, model, kind), HEADLINE[name, model]
         found, mark = of_today(known, name, model, way, epsilon)
-        untuned = [line for line in lines if tuple(line["cell"][:4]) == (name, model, alone, epsilon)]
+        made, untuned = (
+            [line for line in lines if (*line["cell"][:4], _mark(line)) == (name, model, each, epsilon, own)]
+            for each, own in ((way, mark), (alone, ""))
+        )
         if not found or not untuned:
             continue
-        made = [
-            line for line in lines if tuple(line["cell"][:4]) == (name, model, way, epsilon) and _mark(line) == mark
-        ]
         noises = [statistics.mean(line["run"]["noise"] for line in each) for each in (made, untuned)]
         chosen = Counter(line["hyperparameters"]["optimizer"] for line in made).most_common()
         told = [NAMES[name], NAMES[model], f"{epsilon:g}", kind.split()[0] + mark, ", ".join(CANDIDATES[kind])]

@@ -209,12 +209,11 @@ class Outer:
         lies_so = totals[0][0].is_contiguous()  # else, as of weights that lie channels last, it has no rows and columns
         total = totals[0].view(size) if lies_so and weights.dtype == torch.float32 else None
         if fused is not None and total is not None and kernels.multiplies(total):
-            shares = weights.unsqueeze(-1).expand(*self.left.shape[:3]).flatten(1).contiguous()
-            scaled = fused.weigh(self.left.flatten(1, 2).contiguous(), shares)
-            fused.add_products(total, scaled, self.right.flatten(1, 2).contiguous(), shares)
-            if self.shift:
-                _add_rows_of(scaled, totals[1], ones=None)
-            return None
+            every = Product(
+                self.left.flatten(1, 2), self.right.flatten(1, 2), self.shape, self.shift
+            )  # a position an example
+            shares = weights.unsqueeze(-1).expand(*self.left.shape[:3]).flatten(1)
+            return every.add_weighted_sum(totals, shares, counted=None)  # by kernels, which silence what has no weight
         right = self.right if self.right_finite else silenced(self.right, counted)
         # In float64: an example's terms may be far larger than their sum, and would round what others have given.
         scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2).double()
