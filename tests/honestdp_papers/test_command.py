@@ -17,7 +17,7 @@ from honestdp.data.sources import DatasetUnavailable
 from honestdp_papers import run_device
 from honestdp_papers.claims import RULE, VERDICTS
 from honestdp_papers.document import page
-from honestdp_papers.parts import make
+from honestdp_papers.parts import make, write_whole
 from honestdp_papers.registry import lookup, parts_folder, result_file
 from honestdp_papers.results import reproduce
 from tests.command_line import run
@@ -109,11 +109,15 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     assert "1 of 1 parts are stale." in written
     assert "files that they rest on have changed: " in written
     assert "[figure2](#figure2) rest on parts that are stale" in written
+    line = "\n- 1 of 1 parts that these numbers rest on are stale, "
+    assert line in written[: written.index("## Settings")]
+    assert "\n## How the parts were made\n" in written, "what the line links to"
     assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3`" in written
     assert "## What is not trained yet" not in written
     file = result_file(tmp_path, "mohapatra2022", "figure2", False)
     result = json.loads(file.read_text())
     result["made"]["missing"] = ["a/seed0/X", "a/seed0/Y", "a/seed1/X", "a/seed1/Y", "b/Z"]
+    result["made"]["stale"] = {"parts": 0, "of": 1, "changed since": []}
     file.write_text(json.dumps(result))
     written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
     assert "\n5 parts, for want of time on a GPU." in written
@@ -122,6 +126,20 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
         in written[: written.index("## Settings")]
     )
     assert "\n- `a/seed0`, `a/seed1`: X, Y\n- `b`: Z\n" in written
+    assert "that these numbers rest on" not in written, "nothing is stale"
+
+
+def test_stale_parts_are_counted_over_all_results(tmp_path: Path) -> None:
+    found, items = lookup("koskela2020")
+    for item, stale in zip(items, (2, 0, 1), strict=False):
+        counts = {"parts": stale, "of": 3, "changed since": ["honestdp/run.py"] * bool(stale)}
+        made = {"training by": ["a command"], "command": "", "device": [], "versions": {}, "on": "", "stale": counts}
+        made |= {"seconds of training": 0.0, "seconds of the rest": 0.0}
+        whole = {"claims": [], "tables": [], "notes": [], "numbers": {}, "quick": False, "made": made}
+        write_whole(result_file(tmp_path, "koskela2020", item.name, False), json.dumps(whole).encode())
+    assert "\n- 3 of 9 parts that these numbers rest on are stale, " in page(
+        found, out=tmp_path, beside=tmp_path / "p.md"
+    )
 
 
 def test_what_is_stale_or_missing_is_said_where_a_result_is_printed(

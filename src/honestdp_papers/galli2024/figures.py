@@ -10,6 +10,7 @@ import numpy as np
 from honestdp_papers.claims import OURS, Claim, Outcome, judged
 from honestdp_papers.galli2024.comparing import UNTRAINED, Case, Compared, compared, outcome_of
 from honestdp_papers.galli2024.measures import BEST, LAST, Scores, lead, unit
+from honestdp_papers.galli2024.one_image import GREY, MEAN, error_of
 from honestdp_papers.galli2024.setting import (
     FASHION,
     MNIST,
@@ -18,7 +19,6 @@ from honestdp_papers.galli2024.setting import (
     THRESHOLD,
     WOSM,
     Task,
-    records_of,
     sized,
     text_task,
 )
@@ -234,10 +234,9 @@ def _plateau(here: Compared) -> list[str]:
 
 def constant_error(task: Task) -> float:
     """The error of the mean training image on the test images."""
-    mean = records_of(task).train[0].mean(dim=0)
-    return float((records_of(task).test[0] - mean).square().mean())
+    return error_of(task, MEAN)
 
 
 def grey_error(task: Task) -> float:
     """The error of the mean pixel of the training images on the test images."""
-    return float((records_of(task).test[0] - records_of(task).train[0].mean()).square().mean())
+    return error_of(task, GREY)

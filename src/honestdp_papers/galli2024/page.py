@@ -30,10 +30,24 @@ CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The paper's contributions, and the results that judge them."""
 
 WORDS = (
-    "- **Online**: OSO-DPSGD, the paper's method. **FixedThreshold**: DP-SGD. **FixedQuantile**: the clip follows a quantile of "
-    "the norms (Andrew et al. 2021). **AdamWOSM**: Mohapatra et al. 2022. **NoDP**: without clipping and noise, by "
-    "SGD; **NoDP-Adam**: by Adam, for which the printed step sizes are more plausible.",
-    "- **sigma**, **C**, **rho**, **gamma**: noise multiplier, clip, step size, quantile. **k**: values of a grid's axis.",
+    "- Methods. **Online**: OSO-DPSGD, the paper's method, which learns clip and step size; where OSO alone is said, it is this. "
+    "**FixedThreshold**: DP-SGD. **FixedQuantile**: the clip follows a quantile of the norms (Andrew et al. 2021). "
+    "**AdamWOSM**: Adam without its second moment, with a fixed clip (Mohapatra et al. 2022). No privacy: **NoDP**, SGD without "
+    "clipping and noise; **NoDP-Adam**, the same by Adam, for which the printed step sizes are more plausible.",
+    "- Rules of ours, marked (ours) beside methods of the paper. **AdamOSO**: OSO's clip with AdamWOSM's step, both learnt as "
+    "Online learns its own. **AdamOSO with rho_r = 0**: its step size is AdamWOSM's and stays. Automatic clipping makes all "
+    "gradients of one length, but for the smallest. **AdamWOSM, automatic**: AdamWOSM with it, and so without a clip. **OSO, "
+    "automatic**, in [computation](#computation) **Online, automatic clipping**: Online with it, and without the second answer.",
+    "- Forms of Online. **as printed**: Online itself. **step size held**: rho_r = 0. **momentum 0.9**: heavy-ball momentum. "
+    "**nu_q 2 sigma**, **nu_q 20 sigma**: so much noise on the second answer. **C_0 = 1**: the first clip. **sign**, "
+    f"**proportional**: by what of its inner product the clip moves, with the step size held; sign at rho_c {PACE:g} is the form "
+    "step size held.",
+    "- Selections. **compose**: every candidate is trained once, and all are charged and released. **winner**: the best alone "
+    "is released. **papernot-steinke**, **envelope**: a random number of trainings, the best alone is released, by a published "
+    "bound and by a sharper one of ours ([theory](../theory.md)). **one run**: no search, the whole budget for one training.",
+    "- **sigma** or **nu**, **C**, **rho**, **gamma**: noise multiplier, clip, step size, quantile. **nu_g**, **nu_q**: the "
+    "noises of Online's two answers, the gradient and what moves the clip. **C_0**: the first clip. **rho_c**, **rho_r**: how "
+    "fast Online's clip and step size move. **k**: values of a grid's axis.",
     "- **best checkpoint**: the best of all looks at the test set, the paper's number. **last iterate**: what a budget covers.",
     "- **part**: the kept numbers of one population of trainings, with the version of the code that made it "
     "(`results/papers/galli2024/parts`). **Stale**: made by code that has changed since.",
