@@ -293,6 +293,16 @@ def test_rule_6_one_record_moves_the_second_answer_by_its_sensitivity_at_most() 
                 assert abs(found.fraction.item() - 0.5) <= bound
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_rule_6_a_count_is_exact_whatever_precision_a_rule_asks_in(dtype: torch.dtype) -> None:
+    """Counts above 2048 are even in float16: one record moved such an answer by 20 where 1/2 was accounted."""
+    x, y = toy_data(4096)
+    query = Query(clip=double(1000).to(dtype), extra="quantile", extra_noise=double(9).to(dtype))
+    for members in (4000, 4001, 4095, 4096):
+        found, _ = one_step(x[:members], y[:members], query, noise=Silence(), lot=1.0)
+        assert found.fraction.item() == members / 2 + 0.5
+
+
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 30.0, 1e4, 1e30, 1e200, math.inf, math.nan])
 def test_rule_6_one_record_moves_the_mean_of_the_norms_by_half_its_range_at_most(size: float) -> None:
     x, y = toy_data(60)

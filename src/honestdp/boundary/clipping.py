@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import HALF_RANGE, Query
+from honestdp.boundary.query import HALF_RANGE, LEAST_CLIP, Query
 from honestdp.checks import InvalidArgument
 
 AUTO_SLACK = 0.01
@@ -23,6 +23,23 @@ _FINE = 2.0**16
 """Logarithms are rounded to multiples of its inverse, so that their sums are exact in float64, whatever their order."""
 MOVES = {"direction": 1.0, "quantile": 0.5, "norm": HALF_RANGE}
 """By how much one record moves the sum of a second question."""
+
+
+def within_bounds(query: Query, sigma: Tensor) -> Query:
+    """What a rule asks, in sigma's precision, with a clip that norms and noise can be trusted at. sigma: `[runs]`.
+
+    A rule is post-processing and may ask anything; what no release can be made of is refused in words.
+    """
+    if query.extra is not None and query.extra not in MOVES:
+        raise InvalidArgument("extra", query.extra, f"one of {', '.join(MOVES)}, or None")
+    numbers = {"clip": query.clip} | ({} if query.extra is None else {"extra_noise": query.extra_noise})
+    for name, value in numbers.items():
+        if not isinstance(value, Tensor) or value.shape != sigma.shape or value.is_complex():
+            shape = tuple(value.shape) if isinstance(value, Tensor) else value
+            raise InvalidArgument(name, shape, f"a tensor of shape {tuple(sigma.shape)}: one number for each run")
+    clip = torch.ones_like(sigma) if query.automatic else query.clip.to(sigma).clamp(min=LEAST_CLIP)
+    extra_noise = None if query.extra_noise is None or query.extra is None else query.extra_noise.to(sigma)
+    return Query(clip, query.automatic, query.extra, extra_noise)
 
 
 def _finite(norms: Tensor) -> Tensor:

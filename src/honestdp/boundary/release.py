@@ -32,13 +32,13 @@ from honestdp.boundary.clipping import (
     clipping_weights,
     direction_weights,
     gradient_multiplier,
+    within_bounds,
 )
 from honestdp.boundary.noise import NoiseSource
-from honestdp.boundary.query import HALF_RANGE, LEAST_CLIP, Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
 from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
-from honestdp.checks import InvalidArgument
 from honestdp.gradients import PerExample, Prepared, Untouched, inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout
@@ -144,12 +144,12 @@ def release(
         same in any parts.
     ranks: over which the lot is spread; this is the part of it that is here, and what is released is of the whole.
     """
-    query = _within_bounds(query, len(params))
+    query = within_bounds(query, constants.noise)
     terms = _terms(constants, width)
     share, dtype = (1 - _margin(params, terms)) / constants.lot, _summed_in(params, terms)
     gradient: Tensor | None = None
     direction: Tensor | None = None
-    count = torch.zeros_like(query.clip, dtype=torch.float64 if query.extra == "norm" else None)
+    count = torch.zeros_like(query.clip, dtype=torch.float64)  # of halves, or of logarithms on a grid: exact
     with question.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
         for examples in _parts(lot, width, at_a_time or width, question.rows):
@@ -283,15 +283,6 @@ def _input_norms(examples: Examples) -> Tensor:
     for part in inputs.quantities(examples.x):
         squares += part.flatten(2).double().square().sum(2)
     return squares.sqrt()
-
-
-def _within_bounds(query: Query, runs: int) -> Query:
-    """What a rule asks, with a clip that norms and noise can be trusted at. A rule is post-processing and may ask anything."""
-    for name, numbers in (("clip", query.clip), ("extra_noise", query.extra_noise)):
-        if numbers is not None and numbers.shape != (runs,):
-            raise InvalidArgument(name, tuple(numbers.shape), f"of shape ({runs},): one number for each run")
-    clip = torch.ones_like(query.clip) if query.automatic else query.clip.clamp(min=LEAST_CLIP)
-    return Query(clip, query.automatic, query.extra, query.extra_noise)
 
 
 def width_of(x: Inputs, *, runs: int, records: int, lot: float, rows: int = 1) -> int:

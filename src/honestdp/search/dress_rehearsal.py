@@ -76,7 +76,7 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
             x, y = shapes.blanks(module)
             layout = replace(layout, entering=inputs.entering(x))
         for rule, run in {kind(rule): (rule, run) for rule, run in zip(rules, runs, strict=True)}.values():
-            try_rule(rule, run, layout)
+            try_rule(rule, run, layout, runs=2)
         if shapes is not None:
             loss = setting.loss or default_loss(y)
             how: dict[str, Any] = {"strict": setting.strict, "declared": shapes.classes}

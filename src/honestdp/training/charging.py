@@ -160,7 +160,7 @@ class Charging:
             x, y = data.shapes.blanks(module)
             layout = replace(layout, entering=inputs.entering(x))
         for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
-            try_rule(rule, run, layout)
+            try_rule(rule, run, layout, runs=min(2, len(runs)))
         if data.shapes is not None:
             rows = data.unit.rows
             width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)

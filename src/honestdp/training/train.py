@@ -290,7 +290,7 @@ def assemble(
     )
     intake.compare()
     for rule, each in {kind(rule): (rule, each) for rule, each in zip(optimizers, runs, strict=True)}.values():
-        try_rule(rule, each, intake.layout)
+        try_rule(rule, each, intake.layout, runs=min(2, len(runs)))
     return Job(
         intake=intake,
         modules=modules,

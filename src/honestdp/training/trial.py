@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from honestdp.boundary.clipping import gradient_multiplier
+from honestdp.boundary.clipping import gradient_multiplier, within_bounds
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import Layout
@@ -13,31 +13,31 @@ from honestdp.optimizers.rule import Rule, stack_rules
 from honestdp.run import Run
 
 
-def try_rule(rule: Rule, run: Run, layout: Layout) -> None:
-    """Two steps of one run from weights and releases of zero, checked for what a population relies on.
+def try_rule(rule: Rule, run: Run, layout: Layout, *, runs: int = 1) -> None:
+    """Two steps from weights and releases of zero, checked for what a population relies on. runs: of how many together.
 
     A rule that fails in words of its own fails in these: nothing here is of a record.
     """
     cpu, name = torch.device("cpu"), type(rule).__name__
-    params = torch.zeros(1, layout.width)
+    params = torch.zeros(runs, layout.width)
     constants = Constants(
         records=run.records,
         lot=run.lot,
         steps=max(2, run.steps),
-        noise=torch.tensor([run.noise], dtype=params.dtype),
+        noise=torch.full((runs,), run.noise, dtype=params.dtype),
         layout=layout,
         factors=torch.ones(max(2, run.steps)),
     )
-    stacked = stack_rules([rule], dtype=params.dtype, device=cpu)
+    stacked = stack_rules([rule] * runs, dtype=params.dtype, device=cpu)
     state, steps = stacked.init(params, constants), with_decay(stacked)
     for _ in range(2):
-        query = steps.query(state, constants)
+        query = within_bounds(steps.query(state, constants), constants.noise)
         gradient_multiplier(constants.noise, query)
         release = Release(
             torch.zeros_like(params),
             torch.zeros_like(params) if query.extra == "direction" else None,
-            torch.zeros(1) if query.extra == "quantile" else None,
-            torch.zeros(1) if query.extra == "norm" else None,
+            torch.zeros(runs) if query.extra == "quantile" else None,
+            torch.zeros(runs) if query.extra == "norm" else None,
         )
         moved, after = steps.update(params, state, release, constants)
         if moved.shape != params.shape or moved.dtype != params.dtype:
