@@ -122,9 +122,10 @@ def _folder(out: Path, paper: Paper) -> str:
 
 
 def _commands(found: Found) -> dict[str, str]:
-    """The commands that trained, each with a letter to name it by."""
+    """The commands that trained, each with a letter to name it by, or two."""
     each = {command: None for _, result in found if result for command in result["made"]["training by"]}
-    return dict(zip(each, string.ascii_uppercase, strict=False))
+    letters = string.ascii_uppercase
+    return dict(zip(each, [*letters, *(a + b for a in letters for b in letters)], strict=False))
 
 
 def _summary(found: Found, chapters: Sequence[tuple[str, Sequence[str]]]) -> list[str]:

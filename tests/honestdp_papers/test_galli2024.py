@@ -21,7 +21,7 @@ from honestdp.boundary.intake import take_in
 from honestdp.gradients.layout import stack
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, OURS, SENTENCE, UNTOLD, Outcome
 from honestdp_papers.curves import seeded
-from honestdp_papers.galli2024 import PAPER, exam, figures, measures, printed, setting, tables, training
+from honestdp_papers.galli2024 import PAPER, exam, figures, measures, one_image, printed, setting, tables, training
 from honestdp_papers.galli2024.noise import calibrated, noise_of
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
@@ -247,20 +247,62 @@ def test_figure3_follows_the_numbers() -> None:
     best = as_printed(MNIST, MNIST_VALUES)
     for epsilon in (5.0, 7.0, 9.0):
         best[ONLINE][epsilon] = (best[ONLINE][epsilon][0], 98.5)
-    parts = planted(MNIST, best, others=50.0)
-    assert set(verdicts(figures.figure3(parts, False), SENTENCE).values()) == {HOLDS}
+    parts = planted(MNIST, best, others=60.0)
+    near = "Online and AdamWOSM are within a standard deviation of each other (MNIST)"
+    found = verdicts(figures.figure3(parts, False), SENTENCE)
+    assert {claim: verdict for claim, verdict in found.items() if verdict != HOLDS} == {near: FAILS}
     for epsilon in (5.0, 7.0):
         best[ONLINE][epsilon] = (best[ONLINE][epsilon][0], 95.0)
-    found = verdicts(figures.figure3(planted(MNIST, best, others=50.0), False), SENTENCE)
-    assert [claim for claim, verdict in found.items() if verdict != HOLDS] == [
-        "Online is ahead of AdamWOSM at epsilon 5, 7 and 9 (MNIST)"
-    ]
+    found = verdicts(figures.figure3(planted(MNIST, best, others=60.0), False), SENTENCE)
+    assert {claim: verdict for claim, verdict in found.items() if verdict != HOLDS} == {
+        "Online is ahead of AdamWOSM at epsilon 5, 7 and 9 (MNIST)": FAILS,
+        near: FAILS,
+        "Online performs comparably to or better than the other methods (MNIST)": IN_PART,
+    }
+
+
+def test_a_verdict_waits_for_a_second_seed_and_no_single_one_undoes_it() -> None:
+    """Single seeds of another granularity had turned a claim that was decided into one that cannot be told."""
+    words = "FixedQuantile is no better than FixedThreshold (MNIST)"
+    parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES | {QUANTILE: 95.0}), others=50.0)
+    before = next(claim for claim in figures.figure3(parts, False).claims if claim.claim == words)
+    assert before.verdict == FAILS
+    single = {
+        name.replace("/k7/", "/k9/"): {**kept, "right": np.full((1, 4 * 81, len(MNIST.looks)), 5000, np.uint16)}
+        for name, kept in parts.items()
+        if name in ("mnist/k7/seed0/FixedThreshold", "mnist/k7/seed0/FixedQuantile")
+    }
+    after = next(claim for claim in figures.figure3(parts | single, False).claims if claim.claim == words)
+    assert after.verdict == FAILS
+    assert "in 0 of 4 (4 more wait for a second seed): " in after.found
+    assert "± ? (k 9, epsilon 9)" in after.found
+
+
+def test_two_methods_within_a_deviation_are_told_by_the_error_of_their_means_and_on_either_side() -> None:
+    deviation = 0.2  # of a seed, so that the error of two means of five seeds is 0.13
+    for gap, wanted in ((0.05, UNTOLD), (1.0, FAILS), (-1.0, FAILS)):
+        values = MNIST_VALUES | {ONLINE: 97.0 + gap, WOSM: 97.0}
+        found = figures.figure3(planted(MNIST, as_printed(MNIST, values), others=50.0), False).claims[2]
+        assert found.claim.startswith("Online and AdamWOSM are within a standard deviation")
+        assert found.verdict == wanted, (gap, deviation, found.found)
+
+
+def test_what_still_gains_at_its_end_is_slow_and_what_does_not_has_converged() -> None:
+    parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=60.0)
+    converging = "The epochs are enough for most configurations to converge (MNIST)"
+    assert verdicts(figures.figure3(parts, False), SENTENCE)[converging] == HOLDS
+    for kept in parts.values():
+        looks = np.arange(kept["right"].shape[2])
+        kept["right"] = (kept["right"] - 20.0 * (looks[-1] - looks)).astype(np.uint16)  # a fifth of a point a look
+    assert verdicts(figures.figure3(parts, False), SENTENCE)[converging] == FAILS
+    parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=40.0)
+    assert verdicts(figures.figure3(parts, False), SENTENCE)[converging] == FAILS, "most have learnt nothing"
 
 
 @pytest.fixture
 def constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "constant_error", lambda task: 0.08)
-    monkeypatch.setattr(figures, "grey_error", lambda task: 0.12)
+    monkeypatch.setattr(one_image, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(one_image, "grey_error", lambda task: 0.12)
 
 
 @pytest.mark.usefixtures("constant")
@@ -301,10 +343,16 @@ def test_figure4_follows_the_numbers() -> None:
     best = as_printed(FASHION, values)
     best[QUANTILE][1.0] = ((0.01, 0.1), float("nan"))
     found = verdicts(figures.figure4(planted(FASHION, best, others=0.1), False), SENTENCE)
-    assert list(found.values()) == [HOLDS, HOLDS, HOLDS, FAILS]  # the planted error of AdamWOSM does not fall
+    # the planted error of AdamWOSM does not fall, and most candidates are worse than one image for all
+    assert list(found.values()) == [HOLDS, HOLDS, HOLDS, FAILS, HOLDS, FAILS]
     best[QUANTILE][1.0] = ((0.01, 0.1), 0.01)
     found = verdicts(figures.figure4(planted(FASHION, best, others=0.1), False), SENTENCE)
-    assert list(found.values()) == [IN_PART, FAILS, HOLDS, FAILS]
+    assert list(found.values()) == [IN_PART, FAILS, HOLDS, FAILS, IN_PART, FAILS]
+    parts = planted(FASHION, best, others=0.1)
+    error = parts["fashion/k7/seeds0-4/AdamWOSM"]["error"]
+    error *= 1 + 0.01 * np.arange(error.shape[2])[::-1]  # a per cent a look, six looks in the last quarter
+    found = verdicts(figures.figure4(parts, False), SENTENCE)
+    assert list(found.values()) == [IN_PART, FAILS, HOLDS, HOLDS, IN_PART, FAILS]
 
 
 @pytest.mark.usefixtures("constant")
@@ -329,8 +377,8 @@ def test_figure5_follows_the_numbers_and_says_that_it_is_a_stand_in() -> None:
     outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
     assert "stand-in" in outcome.claims[0].claim
     assert any("not AG News itself" in note for note in outcome.notes)
-    assert outcome.claims[1].verdict == HOLDS
     assert outcome.claims[0].verdict != FAILS
+    assert {claim.kind for claim in outcome.claims} == {OURS}, "of other texts than the paper's"
     values = {ONLINE: 82.0, WOSM: 80.0, THRESHOLD: 81.0, QUANTILE: 81.0}
     outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
     assert outcome.claims[0].verdict == FAILS

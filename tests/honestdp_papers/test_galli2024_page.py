@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from honestdp_papers.galli2024 import PAPER, burden, figures, one_image, page, setting
+from honestdp_papers.galli2024 import PAPER, burden, one_image, page, setting
 from honestdp_papers.galli2024.honest_training import SELECTIONS
 from honestdp_papers.galli2024.setting import FASHION, sized
 from honestdp_papers.parts import file_of, read
@@ -57,6 +57,6 @@ def test_the_kept_errors_of_one_image_for_all_are_those_of_the_images(
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))
     task = sized(FASHION, quick)
     found = one_image.computed(task)
-    kept = {one_image.MEAN: figures.constant_error(task), one_image.GREY: figures.grey_error(task)}
+    kept = {one_image.MEAN: one_image.constant_error(task), one_image.GREY: one_image.grey_error(task)}
     assert kept == pytest.approx(found, rel=1e-5)
     assert kept[one_image.MEAN] < kept[one_image.GREY]

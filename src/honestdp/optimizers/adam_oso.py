@@ -19,7 +19,7 @@ from torch import Tensor
 from honestdp.boundary.query import Constants, Release, State
 from honestdp.optimizers.adam import XI
 from honestdp.optimizers.adam_wosm import warn_without_noise
-from honestdp.optimizers.learnt import DIRECTION_NOISE, LearntClip
+from honestdp.optimizers.learnt import ASKED, DIRECTION_NOISE, LearntClip
 from honestdp.optimizers.rule import Number, bias_correction, check_numbers, column, scheduled
 
 
@@ -36,6 +36,8 @@ class AdamOSO(LearntClip, name="adam-oso"):
     >>> honestdp.optimizers.AdamOSO()
     AdamOSO(lr=0.001, clip=0.1, beta1=0.9, rho_c=0.0025, rho_r=0.0025)
     """
+
+    asks = f"adam-oso: {ASKED}"
 
     lr: Number = 1e-3
     clip: Number = 0.1

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from honestdp.boundary.query import Constants, Query, Release, State
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.learnt import DIRECTION_NOISE, LearntClip
+from honestdp.optimizers.learnt import ASKED, DIRECTION_NOISE, LearntClip
 from honestdp.optimizers.rule import WIDE_RATES, Number, check_numbers, column, scheduled
 
 
@@ -45,6 +45,8 @@ class OSO(LearntClip, name="oso", grid={"lr": WIDE_RATES}):
     >>> honestdp.optimizers.OSO(lr=1.5, automatic=True).numbers
     {'lr': 1.5, 'clip': 0.1, 'rho_c': 0.0025, 'rho_r': 0.0025, 'automatic': True}
     """
+
+    asks = f"oso: {ASKED}; with automatic clipping it asks nothing"
 
     lr: Number
     clip: Number = 0.1

@@ -16,7 +16,17 @@ from torch import Tensor
 from honestdp import checks
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.rule import WIDE_RATES, Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
+from honestdp.optimizers.rule import (
+    SHARED,
+    WIDE_RATES,
+    Number,
+    Rule,
+    check_clip,
+    check_numbers,
+    counter,
+    per_run,
+    scheduled,
+)
 
 CLIP_PACE = 0.2
 NOISE_SHARE = 20
@@ -42,6 +52,8 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
     >>> honestdp.optimizers.Quantile(lr=0.1, clamped=False)
     Quantile(lr=0.1, quantile=0.5, clip=0.1, clamped=False)
     """
+
+    asks = f"quantile: beside its gradient every step releases which part of its lot's gradients is within the clip; {SHARED}"
 
     lr: Number
     quantile: Number = 0.5

@@ -16,14 +16,13 @@ from torch import Tensor
 
 from honestdp.boundary.query import HALF_RANGE, Constants, Query
 from honestdp.optimizers.learnt import DIRECTION_NOISE
-from honestdp.optimizers.rule import FixedClip, State
+from honestdp.optimizers.rule import SHARED, FixedClip, State
 
 GUESS = 0.35
 """Of the root mean square of a record's numbers: what images and tables of numbers in [0, 1] have."""
 ASKED = (
     "beside its gradient every step releases the mean logarithm of the norms of its lot's inputs, clipped to "
-    f"[0, {2 * HALF_RANGE:.2f}]; both share the noise of the step, as one Gaussian, and are in its cost; "
-    "of tokens it asks nothing"
+    f"[0, {2 * HALF_RANGE:.2f}]; {SHARED}; of tokens it asks nothing"
 )
 """What a statement says of such a rule."""
 

@@ -132,8 +132,8 @@ def _short(run: Run, optimizers: Iterable[str]) -> Iterable[str]:
         least = FEW_STEPS.get(name, FEW)
         if 0 < run.steps < least:
             yield (
-                f"too few steps: {run.steps} of {name}, which needs {least} and more to get anywhere. The way out: more steps "
-                f"in smaller lots, which cost no more privacy"
+                f"too few steps: {run.steps} of {name or 'this optimizer'}, which needs {least} and more to get anywhere. The "
+                "way out: more steps in smaller lots, which cost no more privacy"
             )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
+from honestdp_papers.galli2024 import one_image
 from honestdp_papers.galli2024.comparing import UNTRAINED
-from honestdp_papers.galli2024.figures import LEVEL, PLATEAU, constant_error, grey_error
+from honestdp_papers.galli2024.figures import PLATEAU
+from honestdp_papers.galli2024.judging import LEVEL
 from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, lead, scores_of, shown, told, unit
 from honestdp_papers.galli2024.scale import as_in_figure3, printed_is_best, trials_note
 from honestdp_papers.galli2024.setting import (
@@ -39,7 +41,7 @@ from honestdp_papers.galli2024.variants import (
     width,
 )
 from honestdp_papers.galli2024.variants import ablations as variants_of_online
-from honestdp_papers.measured import Measured, counted
+from honestdp_papers.measured import Measured, counted, jackknifed
 from honestdp_papers.registry import Finished
 
 __all__ = ["ablations", "ours", "parts_ablations", "parts_ours"]
@@ -117,20 +119,24 @@ def _clamped(parts: Finished, quick: bool) -> list[Claim]:
     )
     if held is None and free is None:
         return [judged(words, [], UNTRAINED, kind=OURS)]
-    constant, counts, each = constant_error(sized(FASHION, quick)), list[int](), list[str]()
+    constant, each = one_image.constant_error(sized(FASHION, quick)), list[str]()
     for name, scores in (("held", held), ("free", free)):
         if scores is None:
             each.append(f"{name} {UNTRAINED}")
             continue
-        counts.append(int((scores.read(BEST).mean(axis=0) < constant).sum()))
-        top = told(scores.top(BEST).value, FASHION)
-        each.append(f"{name} {counts[-1]} of {len(scores.values)}, the best error {top}, seeds {scores.seeds}")
-    both = held is not None and free is not None
-    seeds = min(scores.seeds for scores in (held, free) if scores is not None)
+        count, top = int((scores.read(BEST).mean(axis=0) < constant).sum()), told(scores.top(BEST).value, FASHION)
+        each.append(f"{name} {count} of {len(scores.values)}, the best error {top}, seeds {scores.seeds}")
+    cases = list[bool | None]()
+    if held is not None and free is not None:
+        more = jackknifed(
+            [held.read(BEST), free.read(BEST)],
+            lambda means: float((means[0] < constant).sum() - (means[1] < constant).sum()),
+        )
+        cases = [decided(more.above(0), min(held.seeds, free.seeds), quick)]
     return [
         judged(
             words,
-            [decided(counts[0] > counts[1], seeds, quick)] if both else [],
+            cases,
             f"candidates below the error of a constant image, {constant:.4f}: {'; '.join(each)}",
             kind=OURS,
         )
@@ -222,7 +228,7 @@ def _stuck(found: Found, task: Task) -> list[str]:
     """How many trainings of rules that search nothing end at the error of one grey for all pixels, and how the others end."""
     if not task.error:
         return []
-    grey, each = grey_error(task), []
+    grey, each = one_image.grey_error(task), []
     for name in (ADAM_OSO, HELD_OSO, AUTO_WOSM):
         counts = []
         for scores in [found[name, epsilon] for epsilon in task.epsilons if (name, epsilon) in found]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from honestdp.data.datasets import news
 from honestdp_papers.claims import Claim, Outcome, Table
-from honestdp_papers.galli2024.measures import BEST, READINGS, Scores, decided, lead, plain_scores, scores_of, shown
+from honestdp_papers.galli2024.measures import BEST, READINGS, Scores, lead, plain_scores, scores_of, shown
 from honestdp_papers.galli2024.noise import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     DELTA,
@@ -58,16 +58,25 @@ class Compared:
     def having(self, methods: Sequence[str], cases: Sequence[Case]) -> list[Case]:
         return [case for case in cases if all(name in self.cases[case] for name in methods)]
 
-    def sure(self, case: Case, methods: Sequence[str], verdict: bool | None) -> bool | None:
-        seeds = min(self.cases[case][name].seeds for name in methods)
-        return decided(verdict, seeds, self.quick)
+    def ready(self, methods: Sequence[str], cases: Sequence[Case]) -> list[Case]:
+        """Those that a verdict counts: in full size all of the methods have two seeds or more."""
+        return [
+            case
+            for case in self.having(methods, cases)
+            if self.quick or min(self.cases[case][name].seeds for name in methods) > 1
+        ]
+
+    def waiting(self, methods: Sequence[str], cases: Sequence[Case]) -> str:
+        """How many a verdict does not count yet, in words."""
+        count = len(cases) - len(self.ready(methods, cases))
+        return f" ({count} more wait for a second seed)" if count else ""
 
     def ahead(
         self, first: str, second: str, cases: Sequence[Case], by: float = 0.0, reading: str = BEST
     ) -> list[bool | None]:
-        """By case; None where it cannot be told, or a method is not trained."""
-        leads = self.leads(first, second, cases, reading)
-        return [self.sure(case, (first, second), leads[case].above(by)) if case in leads else None for case in cases]
+        """Of the cases that are ready; None where it cannot be told."""
+        leads = self.leads(first, second, self.ready((first, second), cases), reading)
+        return [gap.above(by) for gap in leads.values()]
 
     def spoken(self, first: str, second: str, cases: Sequence[Case], reading: str = BEST) -> str:
         """The error is not known where one of them has a single seed."""

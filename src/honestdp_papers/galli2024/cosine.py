@@ -257,7 +257,7 @@ def _judgements(
         for k in range(of_noise.shape[1]):
             ends = np.maximum(of_noise[:, k, 0], of_noise[:, k, -1])
             prominent.append(_above(of_noise[:, k, best[i, k]] - PROMINENT * ends))
-            near.append(bool(abs(math.log(learnt[i, :, k].mean() / CLIPS[best[i, k]])) < math.log(NEAR)))
+            near.append(_above(math.log(NEAR) - np.abs(np.log(learnt[i, :, k] / CLIPS[best[i, k]]))))
         logs = np.log(CLIPS)[best_clip(of_noise)]  # [repeats, steps]
         first, last = logs.mean(axis=0).argmin(), logs.mean(axis=0).argmax()
         moves.append(_above(logs[:, last] - logs[:, first] - math.log(2)))

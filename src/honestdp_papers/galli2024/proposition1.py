@@ -53,6 +53,7 @@ def proposition1(parts: Finished, quick: bool) -> Outcome:
             "mean over the Gaussian's " + ", ".join(f"{row[3]:.3f} ± {row[4]:.3f}" for row in measured if row[2] == LARGE)
             + "; delta(1) over the Gaussian's "
             + ", ".join(f"{row[5]:.3f} ± {row[6]:.3f}" for row in measured if row[2] == LARGE),
+            kind=OURS,
         ),
         judged(
             "It is a bound, reached by records above the clip alone: others are not in the second answer, and cost less",

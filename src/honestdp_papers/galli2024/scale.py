@@ -13,7 +13,7 @@ import numpy as np
 
 from honestdp_papers.claims import FAILS, HOLDS, OURS, Claim, judged
 from honestdp_papers.galli2024.comparing import UNTRAINED
-from honestdp_papers.galli2024.figures import LEVEL
+from honestdp_papers.galli2024.judging import LEVEL
 from honestdp_papers.galli2024.measures import BEST, Scores, behind, decided, lead, unit
 from honestdp_papers.galli2024.printed import PRINTED, Cell, words_of
 from honestdp_papers.galli2024.setting import MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM, Task, step_sizes

@@ -8,13 +8,26 @@ product alone: any candidate of the printed product counts.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
 from honestdp_papers.claims import NUMBERS, OURS, Claim, Outcome, Table, judged
-from honestdp_papers.galli2024 import figures
+from honestdp_papers.galli2024 import one_image
 from honestdp_papers.galli2024.comparing import UNTRAINED, notes_of
 from honestdp_papers.galli2024.comparing import compared as all_methods
-from honestdp_papers.galli2024.figures import LEVEL
-from honestdp_papers.galli2024.measures import BEST, LAST, behind, decided, plain_scores, scores_of, told, unit
+from honestdp_papers.galli2024.judging import LEVEL, kind_of
+from honestdp_papers.galli2024.measures import (
+    BEST,
+    LAST,
+    behind,
+    best,
+    decided,
+    plain_scores,
+    scores_of,
+    spread,
+    told,
+    unit,
+)
 from honestdp_papers.galli2024.noise import QUICK_K
 from honestdp_papers.galli2024.printed import PLAIN, PRINTED, Cell, key_of, nearest, words_of
 from honestdp_papers.galli2024.scale import scale_note, tenfold
@@ -33,7 +46,7 @@ from honestdp_papers.galli2024.setting import (
 )
 from honestdp_papers.galli2024.training import parts_at
 from honestdp_papers.measured import Measured
-from honestdp_papers.parts import Part
+from honestdp_papers.parts import Array, Part
 from honestdp_papers.registry import Finished
 
 NUMBER = {"mnist": 2, "fashion": 3, "ag-news": 4}
@@ -138,13 +151,8 @@ def _untrained(cells: list[Cell], task: Task, quick: bool) -> list[Claim]:
                 printed = PRINTED[key_of(task)][method][at]
                 words = "Nothing converges" if printed is None else f"{words_of(method, printed)} is best"
                 at_ = f"{method} at epsilon {epsilon:g} ({task.title})"
-                found.append(judged(f"{words}: {at_}", [], UNTRAINED, kind=kind_of(task)))
+                found.append(judged(f"{words}: {at_}", [], UNTRAINED, kind=kind_of(task, NUMBERS)))
     return found
-
-
-def kind_of(task: Task) -> str:
-    """A cell is of the numbers that the paper prints; of a stand-in it is whether they are best for other data: ours."""
-    return OURS if task.name.endswith("standin") else NUMBERS
 
 
 def _judged(cell: Cell, task: Task, k: int, quick: bool) -> Claim:
@@ -152,14 +160,19 @@ def _judged(cell: Cell, task: Task, k: int, quick: bool) -> Claim:
     own = cell.scores.values[cell.scores.winner(BEST)]
     top = cell.scores.top(BEST)
     if cell.printed is None:
-        constant = figures.constant_error(sized(task, quick))  # as in figure 4: an early look is finite in any case
+        constant = one_image.constant_error(sized(task, quick))  # as in figure 4: an early look is finite in any case
         lost = float(cell.scores.read(BEST).min()) >= constant
         found = f"the best of ours, {_best(cell, BEST)}, has {told(top.value, task)}; a constant image {constant:.4f}"
-        return judged(f"Nothing converges: {at}", [decided(lost, cell.scores.seeds, quick)], found, kind=kind_of(task))
+        return judged(
+            f"Nothing converges: {at}", [decided(lost, cell.scores.seeds, quick)], found, kind=kind_of(task, NUMBERS)
+        )
     chosen = cell.chosen(k)
     if not chosen:
         return judged(
-            f"{words_of(cell.method, cell.printed)} is best: {at}", [None], "not on this grid", kind=kind_of(task)
+            f"{words_of(cell.method, cell.printed)} is best: {at}",
+            [None],
+            "not on this grid",
+            kind=kind_of(task, NUMBERS),
         )
     gap = behind(cell.scores, chosen, BEST)
     verdict = decided(gap.above(-LEVEL[task.error]), cell.scores.seeds, quick)
@@ -169,7 +182,7 @@ def _judged(cell: Cell, task: Task, k: int, quick: bool) -> Claim:
         [verdict],
         f"ours is {words_of(cell.method, own)} with {told(top.value, task)}; {what} {_behind(gap, task, cell.scores.seeds)} "
         f"(seeds: {cell.scores.seeds})",
-        kind=kind_of(task),
+        kind=kind_of(task, NUMBERS),
     )
 
 
@@ -185,7 +198,7 @@ def _plain(parts: Finished, task: Task, k: int, quick: bool) -> list[Claim]:
     claims, printed, trained = [], PLAIN[key_of(task)], plain_scores(parts, task, quick)
     if not trained:
         words = f"Without privacy the step size {printed:g} is best, by SGD ({task.title})"
-        return [judged(words, [], UNTRAINED, kind=kind_of(task))]
+        return [judged(words, [], UNTRAINED, kind=kind_of(task, NUMBERS))]
     for method, scores in trained.items():
         chosen = [i for i, (lr,) in enumerate(scores.values) if lr in nearest(printed, step_sizes(k))]
         gap = behind(scores, chosen, BEST)
@@ -197,7 +210,7 @@ def _plain(parts: Finished, task: Task, k: int, quick: bool) -> list[Claim]:
                 [decided(gap.above(-LEVEL[task.error]), scores.seeds, quick)],
                 f"ours is {own:.4g} with {told(scores.top(BEST).value, task)}; the printed one "
                 f"{_behind(gap, task, scores.seeds)} (seeds: {scores.seeds})",
-                kind=kind_of(task) if method == NODP else OURS,
+                kind=kind_of(task, NUMBERS) if method == NODP else OURS,
             )
         )
     return claims
@@ -205,23 +218,27 @@ def _plain(parts: Finished, task: Task, k: int, quick: bool) -> list[Claim]:
 
 def _product(cells: list[Cell], task: Task, quick: bool) -> Claim:
     """Whether candidates of one product are alike, where the best one is: by this the cells are compared."""
-    cases, spread = list[bool | None](), []
+    cases, gaps = list[bool | None](), []
     for cell in cells:
         if cell.method == THRESHOLD:
             lr, clip = cell.scores.values[cell.scores.winner(BEST)]
             alike = [
                 i for i, (a, b) in enumerate(cell.scores.values) if abs(a * b / (lr * clip) - 1) < 1e-3 and b <= clip
             ]
-            means = cell.scores.read(BEST).mean(axis=0)[alike]
-            worst = float(means.max() if task.error else means.min())
-            top = cell.scores.top(BEST).value
-            gap = 100 * (worst / top - 1) if task.error else top - worst
-            cases.append(decided(gap <= 2 * LEVEL[task.error], cell.scores.seeds, quick) if len(alike) > 1 else None)
-            spread.append(f"{gap:.1f} over {len(alike)} (epsilon {cell.epsilon:g})")
+            gap = spread([cell.scores.read(BEST)], partial(_worse, alike, task.error), error=task.error)
+            verdict = decided(gap.at_most(2 * LEVEL[task.error]), cell.scores.seeds, quick)
+            cases.append(verdict if len(alike) > 1 else None)
+            gaps.append(f"{gap.size} over {len(alike)} (epsilon {cell.epsilon:g})")
     return judged(
         "What decides for FixedThreshold is step size times clip: candidates of the best product with a smaller clip are at "
         f"most {2 * LEVEL[task.error]:g} {unit(task)} worse ({task.title})",
         cases,
-        f"the worst of them is behind by {', '.join(spread)}" if spread else UNTRAINED,
+        f"the worst of them is behind by {', '.join(gaps)}" if gaps else UNTRAINED,
         kind=OURS,
     )
+
+
+def _worse(chosen: list[int], error: bool, means: Sequence[Array]) -> float:
+    """By how much the worst of some candidates is behind the best of all: in points, or in per cent of the best one's error."""
+    top, own = best(means[0], error), means[0][chosen]
+    return float(100 * (own.max() / top - 1) if error else top - own.min())
