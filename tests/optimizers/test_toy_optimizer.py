@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -221,42 +220,6 @@ def test_what_is_wrong_with_a_rule_is_said_before_the_charge(rule: Rule, words: 
     assert Ledger(tmp_path / "ledger.db").balance("a").charges == 0
     with pytest.raises(InvalidArgument, match=words):
         honestdp.train(linear(), clouds(), run=RUN, optimizer=rule)
-
-
-@dataclass(frozen=True)
-class Asking(Lion):
-    """Asks what it is told to."""
-
-    asked: ClassVar[Query]
-
-    def query(self, state: State, constants: Constants) -> Query:
-        return self.asked
-
-
-ONE = torch.ones(1)
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (Query(clip=1.0), "clip must be a tensor of shape (2,): one number for each run, got 1.0"),  # type: ignore[arg-type]
-        (Query(clip=torch.tensor(1.0)), "clip must be a tensor of shape (2,)"),
-        (Query(clip=ONE), "clip must be a tensor of shape (2,): one number for each run, got (1,)"),
-        (Query(clip=torch.ones(2), extra="direction"), "extra_noise must be a tensor of shape (2,)"),
-        (Query(clip=torch.ones(2), extra="norm", extra_noise=9 * ONE), "extra_noise must be a tensor of shape (2,)"),
-        (Query(clip=torch.ones(2), extra="sum"), "extra must be one of direction, quantile, norm, or None"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_question_that_no_release_can_be_made_of_is_refused_before_the_charge(
-    asked: Query, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Asking, "asked", asked, raising=False)
-    Ledger(tmp_path / "ledger.db").set_budget("a", honestdp.Budget(5.0, 1e-5))
-    with pytest.raises(InvalidArgument, match=re.escape(words)):
-        honestdp.train_population(
-            linear(), clouds(), run=RUN, optimizers=[Asking(lr=0.1)] * 2, ledger=tmp_path / "ledger.db", dataset="a"
-        )
-    assert Ledger(tmp_path / "ledger.db").balance("a").charges == 0
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if not name.startswith("toy")])

@@ -53,7 +53,8 @@ class Mechanism:
         """
         seed, self._ranks = ranks.seed_of(seed), ranks
         device = constants.noise.device
-        self.constants = constants
+        self.constants = constants.copy()  # what a rule is shown; it may write to it, and no noise becomes less
+        self._declared = constants.copy()
         self._records, self._question, self._classes = records, question, classes
         self._runs = len(constants.noise)
         self._rate = constants.lot / constants.records
@@ -96,6 +97,8 @@ class Mechanism:
             self._begin(left)
         assert self._begun is not None
         (lots, first), self._begun = self._begun, None  # what fails in the middle is not made again
+        # A rule may write to what it is given; what the caller holds is what a checkpoint resumes these very lots and noise from.
+        params, state = params.clone(), {name: value.clone() for name, value in state.items()}
         count = len(lots.longest)
         last = count if most is None else first + most
         last = min(count, -(-last // UNROLL) * UNROLL if self._capturable else last)
@@ -126,7 +129,7 @@ class Mechanism:
         if self._begun is not None:
             raise RuntimeError("the state of a block that is not over cannot be taken")
         before = self._choice.get_state() if self._pending is None else self._pending.before
-        device = self.constants.noise.device
+        device = self._declared.noise.device
         # torch's own generator serves a model's dropout and nothing of privacy.
         shared = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
         varied = [] if self._variants is None else self._variants.state()
@@ -141,7 +144,7 @@ class Mechanism:
         self._made, random_state = step, self._ranks.own(random_state)
         self._pending = self._begun = self._captured = None
         self._choice.set_state(random_state[0])
-        device = self.constants.noise.device
+        device = self._declared.noise.device
         if device.type == "cuda":
             torch.cuda.set_rng_state(random_state[1], device)
         else:
@@ -156,7 +159,7 @@ class Mechanism:
             self._start(min(self._block, left))
         lots = self._lots()
         count = len(lots.longest)
-        if count > left or self._made + count > self.constants.steps:
+        if count > left or self._made + count > self._declared.steps:
             raise RuntimeError("more steps than were asked for, or than are accounted")
         self._made += count
         if count < left:
@@ -205,7 +208,7 @@ class Mechanism:
         return Examples(x, y, present, finite=self._records.finite, norms=norms, shares=shares)
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
-        question, constants, noise = self._question, self.constants, self._noise
+        question, constants, noise = self._question, self._declared, self._noise
         how: dict[str, Any] = {"width": self._width, "at_a_time": self._at_a_time, "ranks": self._ranks}
         return release(lot, params, query, question=question, constants=constants, noise=noise, **how)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from torch import Tensor
@@ -35,6 +35,11 @@ class Constants:
     layout: Layout
     factors: Tensor
     echo: Tensor | None = None
+
+    def copy(self) -> Constants:
+        """The same with tensors of its own: who writes to those of one changes nothing of the other."""
+        echo = None if self.echo is None else self.echo.clone()
+        return replace(self, noise=self.noise.clone(), factors=self.factors.clone(), echo=echo)
 
 
 @dataclass(frozen=True)

@@ -116,13 +116,13 @@ class MechanismOfRounds(Mechanism):
             raise RuntimeError("the round before is not over")
         if len(seeds) != self._runs or made < self._made:
             raise RuntimeError("a seed for each run is needed, and steps that were made stay made")
-        device = self.constants.noise.device
+        device = self._declared.noise.device
         self._made = made
         self._lots_of = [torch_generator(device, seed.child("lots")) for seed in seeds]
         self._decoding = seeds[0].child("decoding")
         self._noise: NoiseSource
         if self._silent:
-            self._noise = NoNoise(self.constants.noise)
+            self._noise = NoNoise(self._declared.noise)
             return
         self._noise = NoiseOfEach([noise_source(device, seed.child("noise"), secure=self._secure) for seed in seeds])
         self._captured = None  # a graph holds the generators it was captured with

@@ -63,4 +63,5 @@ class Population:
         """What leaves at the end, `[runs, d]`."""
         self._mechanism.settle()
         self._mechanism.check_alike(self.params)
-        return self._rule.weights(self.params, self.state)
+        params, state = self.params.clone(), {name: value.clone() for name, value in self.state.items()}
+        return self._rule.weights(params, state)

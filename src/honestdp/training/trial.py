@@ -29,6 +29,7 @@ def try_rule(rule: Rule, run: Run, layout: Layout, *, runs: int = 1) -> None:
         factors=torch.ones(max(2, run.steps)),
     )
     stacked = stack_rules([rule] * runs, dtype=params.dtype, device=cpu)
+    shown = constants.copy()
     state, steps = stacked.init(params, constants), with_decay(stacked)
     for _ in range(2):
         query = within_bounds(steps.query(state, constants), constants.noise)
@@ -43,10 +44,19 @@ def try_rule(rule: Rule, run: Run, layout: Layout, *, runs: int = 1) -> None:
         if moved.shape != params.shape or moved.dtype != params.dtype:
             wanted = f"weights [runs, d] of {params.dtype} after an update by {name}"
             raise InvalidArgument("optimizer", f"{list(moved.shape)} of {moved.dtype}", wanted)
+        if not _same(constants, shown):
+            wanted = (
+                f"a rule that writes to none of its constants, as {name} does: take a copy, or no operation in place"
+            )
+            raise InvalidArgument("optimizer", name, wanted)
         if _shapes(after) != _shapes(state):
             wanted = f"a state of the same tensors before and after an update by {name}, each [runs, ...]"
             raise InvalidArgument("optimizer", sorted(after), wanted)
         params, state = moved, after
+
+
+def _same(first: Constants, second: Constants) -> bool:
+    return torch.equal(first.noise, second.noise) and torch.equal(first.factors, second.factors)
 
 
 def _shapes(state: dict[str, torch.Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
