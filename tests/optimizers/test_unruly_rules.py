@@ -144,3 +144,35 @@ def test_what_a_rule_does_in_place_reaches_no_snapshot() -> None:
     population.restore(kept)
     population.block()
     assert torch.equal(population.weights(), first)
+
+
+SCALE = {"rule": torch.ones(1), "loss": torch.ones(1)}
+
+
+@dataclass(frozen=True)
+class Scaled(Averaging):
+    """Goes by a number in a tensor that lies beside it."""
+
+    def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        return super().move(params - SCALE["rule"] * release.gradient, state, release, constants)
+
+
+def scaled(output: Tensor, y: Tensor) -> Tensor:
+    return SCALE["loss"] * torch.nn.functional.cross_entropy(output, y, reduction="none")
+
+
+@pytest.mark.parametrize(("whose", "named"), [("rule", "the optimizers' code"), ("loss", "the loss's code")])
+def test_a_training_is_not_resumed_with_other_numbers_in_the_tensors_of_its_code(
+    whose: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same noise on what a rule or a loss of other numbers makes of the records betrays the difference."""
+    given = {
+        "run": RUN,
+        "optimizer": Scaled(lr=0.1),
+        "loss": scaled,
+        "compute": honestdp.Compute(checkpoint=tmp_path / "kept"),
+    }
+    honestdp.train(linear(), clouds(), **given)
+    monkeypatch.setitem(SCALE, whose, torch.full((1,), 1.5))
+    with pytest.raises(InvalidArgument, match=f"the file differs in .*{named}"):
+        honestdp.train(linear(), clouds(), **given)

@@ -30,6 +30,7 @@ from honestdp.gradients import inputs
 from honestdp.gradients.echo import echoes
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout, layout_of
+from honestdp.gradients.loss_independence import own_loss
 from honestdp.gradients.outputs import check_output
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, check_labels, default_loss
@@ -143,7 +144,7 @@ def take_in(
     source = data._open(device=device, dtype=dtype, workers=workers)
     working = copy.deepcopy(module).to(device)
     x, y = source.blank(working)
-    loss = loss or default_loss(y)
+    loss = own_loss(loss) if loss is not None else default_loss(y)
     rows = data.unit.rows
     width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot, rows=rows)
     classes = try_out(working, loss, x, y, examples=width * rows, strict=strict, declared=data.classes)

@@ -94,7 +94,7 @@ class Question:
 
     @cached_property
     def untouched(self) -> Untouched:
-        return Untouched(self.model)
+        return Untouched(self.model, self.loss)
 
     @property
     def capturable(self) -> bool:

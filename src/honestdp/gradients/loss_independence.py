@@ -18,6 +18,7 @@ from honestdp.gradients.branching import Reads
 from honestdp.gradients.independence import same, with_rows
 from honestdp.gradients.outputs import main
 from honestdp.gradients.probe import LOT, Probe, drew, flat, seed_draws, without_dropout
+from honestdp.gradients.write_guard import NOTHING, code_of
 from honestdp.losses import Loss, one_each
 
 _ALONE = 6
@@ -65,15 +66,21 @@ def _try_mixing_loss(probe: Probe, loss: Loss, y: Tensor, examples: int) -> Mann
                 "counted in the lot, no statistics over it, no ranking within it, nothing kept from call to call"
             )
             raise InvalidArgument("loss", "a loss that mixes examples", wanted)
+        asked = own_loss(loss)
+        before = code_of(asked)
         with Reads() as reads:
-            _fresh(loss)(output, labels)
+            asked(output, labels)
+        if code_of(asked) != before:
+            raise InvalidArgument(
+                "loss", "a loss that one call has changed", f"one that keeps nothing from call to call: {NOTHING}"
+            )
         choosing, drawing = choosing or reads.seen, drawing or draws
     return Manner(choosing, drawing)
 
 
 def _draws(loss: Loss, output: object, labels: Tensor) -> bool:
     """Whether it takes a number from torch's generator."""
-    _answer(_fresh(loss), output, labels, torch.arange(min(2, len(labels)), device=labels.device))
+    _answer(own_loss(loss), output, labels, torch.arange(min(2, len(labels)), device=labels.device))
     return drew(labels.device, 0)
 
 
@@ -86,23 +93,23 @@ def _pairs(
 ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """What the loss says of the same examples in two lots."""
     everyone = torch.arange(n, device=labels.device)
-    base = _answer(_fresh(loss), output, labels, everyone)
+    base = _answer(own_loss(loss), output, labels, everyone)
     one_each(base[0], n)
     for extra in range(n, len(labels)):
         moved = torch.cat([everyone.new_tensor([extra]), everyone[1:]])
-        asked = _fresh(loss)
+        asked = own_loss(loss)
         yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
         yield base, _answer(asked, output, labels, everyone)  # again, after another lot
     if draws:
         return
     one_more = torch.cat([everyone.new_tensor([n]), everyone])
-    yield base, _at(_answer(_fresh(loss), output, labels, one_more), everyone + 1)
+    yield base, _at(_answer(own_loss(loss), output, labels, one_more), everyone + 1)
     spread = torch.linspace(0, n - 1, min(n, _ALONE)).long().tolist()
     order = base[0].nan_to_num(0).argsort().tolist()
     # Twice and not once, for a loss may drop dimensions of size one; and so often that all of a lot are alike.
     for place, many in [*((place, 2) for place in dict.fromkeys([*spread, order[0], order[-1]])), (order[0], n)]:
         row = everyone.new_tensor([place])
-        alone = _answer(_fresh(loss), output, labels, row.expand(many))
+        alone = _answer(own_loss(loss), output, labels, row.expand(many))
         yield [part.expand(many, *part.shape[1:]) for part in _at(base, row)], alone
 
 
@@ -134,14 +141,17 @@ def _unusual_pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterat
         yield from ((_at(base, everyone[1:]), _at(answer, everyone[1:])) for answer in answers)
 
 
-def _fresh(loss: Loss) -> Loss:
-    """A copy of a loss that is an object; a function has none."""
-    return copy.deepcopy(loss) if isinstance(loss, nn.Module) else loss
+def own_loss(loss: Loss) -> Loss:
+    """A copy of a loss that is an object, so that the user's own is left as it is; a function has none."""
+    try:
+        return copy.deepcopy(loss)
+    except Exception:  # of something that has no copies, such as a lock or an open file
+        return loss
 
 
 def _on_cpu(loss: Loss) -> Loss:
-    fresh = _fresh(loss)
-    return fresh.cpu() if isinstance(fresh, nn.Module) else fresh
+    own = own_loss(loss)
+    return own.cpu() if isinstance(own, nn.Module) else own
 
 
 def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:
@@ -171,7 +181,7 @@ def accepted(loss: Loss, output: object, probe: Probe, y: Tensor, *, whole: bool
     tries = [probe.labels(y, classes=classes, examples=len(leaf)) for classes in kinds]
     for labels in tries:
         try:
-            _fresh(loss)(output, labels)
+            own_loss(loss)(output, labels)
         except Exception as error:
             trouble = error
         else:

@@ -298,14 +298,20 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def _dropouts(module: nn.Module) -> list[tuple[str, bool | float]]:
-    """What says how much is dropped: attributes of the classes that are known to drop the numbers of each example by itself."""
-    if isinstance(module, nn.modules.dropout._DropoutNd):
+    """What says how much is dropped: attributes of the classes that are known to drop the numbers of each example by itself.
+
+    The very classes: one of somebody's own that derives from them may do anything with its draw, and stays switched on, to be
+    tried as what it is.
+    """
+    home = type(module).__module__
+    torchs_own = home.startswith("torch.nn.")
+    if torchs_own and isinstance(module, nn.modules.dropout._DropoutNd):
         # Attention that is written out may read the rate of a layer that it does not call.
         return [("training", module.training), ("p", module.p)]
-    if type(module) is GaussianDraw:  # a class of one's own may do more with its draw
+    if type(module) is GaussianDraw:
         return [("drawn", module.drawn)]
-    if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+    if torchs_own and isinstance(module, nn.MultiheadAttention | nn.RNNBase):
         return [("dropout", module.dropout)]
-    if not type(module).__module__.startswith("transformers."):
+    if not home.startswith("transformers."):
         return []
     return [(name, value) for name, value in vars(module).items() if "dropout" in name and isinstance(value, float)]

@@ -7,7 +7,10 @@ and the optimizer updates the original: whatever is written to the copy is throw
 same, because an example would then be read with weights that another one has changed, and it ends the training. So is a write
 to a frozen parameter or a buffer, which would carry something of a lot to later steps.
 
-What is looked at are the tensors' versions, which torch counts, and their bits: a write through `.data` is not counted, and
+The same of a loss: one that keeps a mean of what it has seen would weigh a record by others, past the clip. It is compared by
+all that it is made of (`identity`), numbers in plain attributes and what it closes over included.
+
+What is looked at are a model's tensors' versions, which torch counts, and their bits: a write through `.data` is not counted, and
 weights that are NaN are not equal to themselves. On a GPU bits are compared without waiting, into a flag that is
 read once in a block of steps. An error says nothing of the records.
 """
@@ -22,6 +25,7 @@ from torch import Tensor, nn
 
 from honestdp import kernels
 from honestdp.checks import HonestdpError
+from honestdp.gradients.identity import identity
 from honestdp.kernels.passes import PLAIN
 
 WAY_OUT = (
@@ -31,13 +35,15 @@ WAY_OUT = (
 )
 
 
-class ModelWritten(HonestdpError):
-    """A model was written to while it was trained, by something that is not the optimizer. It says nothing of the records."""
+NOTHING = "no running statistics, caches or counters"
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"the training was stopped, since its forward pass wrote to the model's own tensors: {WAY_OUT}"
-        )
+
+class ModelWritten(HonestdpError):
+    """A model was written to while it was trained, by something that is not the optimizer, or its loss has changed. It says
+    nothing of the records."""
+
+    def __init__(self, why: str = f"its forward pass wrote to the model's own tensors: {WAY_OUT}") -> None:
+        super().__init__(f"the training was stopped, since {why}")
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -72,11 +78,16 @@ def versions_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return {name: value._version for name, value in tensors.items()}
 
 
-class Untouched:
-    """A model in training. To be made before the first step."""
+def code_of(loss: object) -> str:
+    """A digest of all that a loss is made of, the numbers in its tensors included. Not to be told."""
+    return identity(loss, values=True).digest
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+
+class Untouched:
+    """A model in training, and its loss. To be made before the first step."""
+
+    def __init__(self, model: nn.Module, loss: object = None) -> None:
+        self._model, self._loss, self._code = model, loss, code_of(loss)
         tensors = tensors_of(model)
         self._versions = versions_of(tensors)
         self._marks = _marks(tensors)
@@ -101,6 +112,8 @@ class Untouched:
 
         wait: on a GPU, whether to wait for the steps under way; otherwise it is what the last call asked for that is read.
         """
+        if code_of(self._loss) != self._code:
+            raise ModelWritten(f"its loss has changed; a loss must keep nothing from call to call: {NOTHING}")
         tensors = tensors_of(self._model)
         if versions_of(tensors) != self._versions:
             raise ModelWritten

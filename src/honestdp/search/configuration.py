@@ -20,6 +20,7 @@ import torch
 from honestdp import __version__
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
+from honestdp.gradients.identity import Identity, identity, installed
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
 from honestdp.search.cluster.address import joined
@@ -28,7 +29,6 @@ from honestdp.search.runs import Setting
 from honestdp.search.source import source_digest
 from honestdp.search.space import Space
 from honestdp.search.wording import TEXT, text
-from honestdp.training.identity import Identity, identity
 from honestdp.training.models import fresh
 
 VERSIONS = ("honestdp", "code", "python", "torch")
@@ -119,7 +119,9 @@ class Configuration:
         charge alone: nobody knows where they are from.
         """
         setting = self.setting
-        fixed = [self.request.metric, setting.loss, setting.schedule, setting.model]
+        fixed: list[object] = [self.request.metric, setting.loss, setting.schedule, setting.model]
+        own = (BY_NAME[name] for name, _ in self.request.space.dimensions)
+        fixed += [rule for rule in own if not installed(rule.__module__)]
         fixed += [] if self.augment is None else [self.augment]
         if isinstance(setting.model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
             saved = setting.model.state_dict(keep_vars=True).values()

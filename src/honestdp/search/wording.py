@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from honestdp.training.identity import codes, installed
+from honestdp.gradients.identity import codes, installed
 
 TEXT = "text"
 _WRAPPED = (staticmethod, classmethod)

@@ -9,6 +9,7 @@ numbers in whoever resumes it: two copies of a file end in the same weights.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ from torch import Tensor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.files import replace_file
+from honestdp.gradients.identity import identity
+from honestdp.optimizers import Rule
 from honestdp.training.population import Snapshot
 
 _LATER = ("code",)
@@ -156,6 +159,12 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
         generators = [tensors[f"generator.{i}"] for i in range(about["generators"])]
         progress.current = Snapshot(about["step"], tensors["params"].to(device), state, generators)
     return progress
+
+
+def rules_code(rules: Sequence[Rule]) -> str:
+    """A digest of what rules do, with the numbers in tensors of the user's own: those that a class names, and in its fields."""
+    holding = [rule for rule in rules if any(isinstance(value, Tensor) for value in vars(rule).values())]
+    return identity(*{type(rule): 0 for rule in rules}, *holding, values=True).digest
 
 
 def begin(place: Place, charge: dict[str, str]) -> None:

@@ -23,13 +23,13 @@ from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
 from honestdp.boundary.ranks import RankLost, Ranks
 from honestdp.boundary.seed import Seed
+from honestdp.gradients.identity import identity
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
-from honestdp.training.identity import identity
 from honestdp.training.population import Population
 from honestdp.training.progress import Advance, bar, spinner, unshown
 from honestdp.training.watching import StopTraining, Watch
@@ -289,7 +289,7 @@ class Job:
             "code": {
                 "the model's code": identity(model, values=True, besides=saved).digest,
                 "the loss's code": identity(loss, values=True).digest,
-                "the optimizers' code": identity(*{type(rule): 0 for rule in self.rules}).digest,
+                "the optimizers' code": checkpoints.rules_code(self.rules),
                 **varied,
             },
         }

@@ -25,12 +25,12 @@ from honestdp import __version__
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.ranks import ALONE, Joined, RankLost, Ranks
 from honestdp.checks import InvalidArgument, started_together
+from honestdp.gradients.identity import identity
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run
-from honestdp.training.checkpoint import File
+from honestdp.training.checkpoint import File, rules_code
 from honestdp.training.compute import Compute
-from honestdp.training.identity import identity
 
 _log = logger(__name__)
 _JOINING = timedelta(minutes=10)  # until all ranks have come
@@ -179,7 +179,7 @@ def compare(
             "augment": data.augment,
             "the model's code": identity(modules[0], values=True, besides=saved).digest,
             "the loss's code": identity(loss, values=True).digest,
-            "the optimizers' code": identity(*{type(rule): 0 for rule in rules}).digest,
+            "the optimizers' code": rules_code(rules),
             **said,
         }
     )
