@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +23,11 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 import honestdp
 from honestdp import ClippedLoss, Compute, DeclaredMetric
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.identity import identity
+from honestdp.optimizers import FixedClip, State
+from honestdp.optimizers.rule import Clip, Number, column
 from honestdp.training.train import train_population
 from tests.forked_python import forked
 from tests.search.test_resume import Stopped
@@ -108,6 +112,33 @@ def test_other_numbers_in_a_loss_are_refused(tmp_path: Path) -> None:
     search = Stopped(tmp_path, loss=Weighted(1.0))
     search.refuses("resume must be a search with the same numbers in its code", loss=Weighted(2.0))
     search.resume(loss=Weighted(1.0))
+
+
+PACE = {"of": torch.ones(1)}
+
+
+@dataclass(frozen=True)
+class Paced(FixedClip, name="toy-paced", grid={"lr": (0.1, 0.2)}):
+    lr: Number
+    clip: Clip = 1.0
+
+    def move(self, params: torch.Tensor, state: State, release: Release, constants: Constants) -> Any:
+        return params - PACE["of"] * column(self.lr) * release.gradient, {}
+
+
+SHIFT = {"of": torch.zeros(1)}
+
+
+@pytest.mark.parametrize("whose", [PACE, SHIFT], ids=["optimizer", "metric"])
+def test_other_numbers_in_the_tensors_of_an_optimizer_or_a_metric_are_refused(
+    whose: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = DeclaredMetric(lambda output, y: (output.argmax(-1) == y).float() + SHIFT["of"], low=0.0, high=1.0)
+    search = Stopped(tmp_path, optimizer=Paced, space=None, metric=right)
+    with monkeypatch.context() as patch:
+        patch.setitem(whose, "of", torch.full((1,), 0.5))
+        search.refuses("resume must be a search with the same numbers in its code")
+    search.resume()
 
 
 class Decoded(Dataset[Any]):

@@ -30,7 +30,7 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.echo import try_once
 from honestdp.gradients.layout import layout_of, stack
-from honestdp.losses import Loss, default_loss
+from honestdp.losses import LabelsUnfit, Loss, default_loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
@@ -198,12 +198,17 @@ def uncharged(books: Books | None) -> tuple[str, ...]:
 
 @contextmanager
 def said_to_stay(charging: Charging | None) -> Iterator[None]:
-    """Within, what goes wrong after the charge says that it stays charged."""
+    """Within, what goes wrong after the charge says that it stays charged, and not which labels records have."""
     try:
         yield
     except BaseException as trouble:
         if charging is not None and charging.balance is not None:
-            if isinstance(trouble, HonestdpError | Interrupted):
+            if isinstance(trouble, LabelsUnfit):
+                trouble.value = None
+                trouble.args = (
+                    f"labels must be {trouble.wanted}; what they are is not said, for it tells of records; {STAYS}",
+                )
+            elif isinstance(trouble, HonestdpError | Interrupted):
                 trouble.args = (f"{trouble}; {STAYS}",)
             else:
                 trouble.add_note(STAYS)
