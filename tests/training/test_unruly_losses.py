@@ -60,6 +60,23 @@ def test_a_loss_that_changes_while_it_is_trained_with_stops_the_training(monkeyp
         train(toy_model(), toy_data(), run=RUN, optimizer=RULE, loss=Counting())
 
 
+FACTOR = {"of": 1.0}
+
+
+def annealed(output: Tensor, y: Tensor) -> Tensor:
+    return FACTOR["of"] * functional.cross_entropy(output, y, reduction="none")
+
+
+def test_a_loss_may_be_changed_between_steps_by_who_sees_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FACTOR, "of", 1.0)
+
+    def on_step(step: int, model: nn.Module) -> None:
+        FACTOR["of"] = 1.0 + step / 100
+
+    train(toy_model(), toy_data(), run=RUN, optimizer=RULE, loss=annealed, on_step=on_step, every=10)
+    assert FACTOR["of"] == 1.3
+
+
 def test_a_users_own_loss_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     from honestdp.gradients import loss_independence
 

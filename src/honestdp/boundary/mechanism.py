@@ -102,13 +102,14 @@ class Mechanism:
         count = len(lots.longest)
         last = count if most is None else first + most
         last = min(count, -(-last // UNROLL) * UNROLL if self._capturable else last)
-        for at in range(first, last, UNROLL):
-            group = range(at, min(at + UNROLL, last))
-            if self._fits(lots, group) and self._capture(rule, params, state):
-                params, state = self._replayed(params, state, lots, at)
-            else:
-                for step in group:
-                    params, state = self._eager(rule, params, state, lots, step)
+        with self._question.untouched.same_loss():
+            for at in range(first, last, UNROLL):
+                group = range(at, min(at + UNROLL, last))
+                if self._fits(lots, group) and self._capture(rule, params, state):
+                    params, state = self._replayed(params, state, lots, at)
+                else:
+                    for step in group:
+                        params, state = self._eager(rule, params, state, lots, step)
         self._begun = None if last == count else (lots, last)
         if self._captured is not None:  # some of these may be its buffers
             params, state = params.clone(), {name: value.clone() for name, value in state.items()}

@@ -87,7 +87,7 @@ class Untouched:
     """A model in training, and its loss. To be made before the first step."""
 
     def __init__(self, model: nn.Module, loss: object = None) -> None:
-        self._model, self._loss, self._code = model, loss, code_of(loss)
+        self._model, self._loss = model, loss
         tensors = tensors_of(model)
         self._versions = versions_of(tensors)
         self._marks = _marks(tensors)
@@ -107,13 +107,19 @@ class Untouched:
         elif not torch.equal(bits(copy), bits(params)):
             raise ModelWritten
 
+    @contextmanager
+    def same_loss(self) -> Iterator[None]:
+        """Around some steps: an error if the loss has changed in them. Between steps whoever sees the weights may change it."""
+        before = code_of(self._loss)
+        yield
+        if code_of(self._loss) != before:
+            raise ModelWritten(f"its loss has changed; a loss must keep nothing from call to call: {NOTHING}")
+
     def settle(self, *, wait: bool = True) -> None:
         """At the end of a block of steps: an error if the model was written to in it, or in an earlier one.
 
         wait: on a GPU, whether to wait for the steps under way; otherwise it is what the last call asked for that is read.
         """
-        if code_of(self._loss) != self._code:
-            raise ModelWritten(f"its loss has changed; a loss must keep nothing from call to call: {NOTHING}")
         tensors = tensors_of(self._model)
         if versions_of(tensors) != self._versions:
             raise ModelWritten
