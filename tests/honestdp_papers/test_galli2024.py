@@ -274,7 +274,7 @@ def test_a_verdict_waits_for_a_second_seed_and_no_single_one_undoes_it() -> None
     }
     after = next(claim for claim in figures.figure3(parts | single, False).claims if claim.claim == words)
     assert after.verdict == FAILS
-    assert "in 0 of 4 (4 more wait for a second seed): " in after.found
+    assert "in 0 of 4 (waiting for a second seed: 4 more): " in after.found
     assert "± ? (k 9, epsilon 9)" in after.found
 
 

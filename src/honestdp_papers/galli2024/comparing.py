@@ -69,7 +69,7 @@ class Compared:
     def waiting(self, methods: Sequence[str], cases: Sequence[Case]) -> str:
         """How many a verdict does not count yet, in words."""
         count = len(cases) - len(self.ready(methods, cases))
-        return f" ({count} more wait for a second seed)" if count else ""
+        return f" (waiting for a second seed: {count} more)" if count else ""
 
     def ahead(
         self, first: str, second: str, cases: Sequence[Case], by: float = 0.0, reading: str = BEST
