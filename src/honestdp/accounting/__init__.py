@@ -18,7 +18,14 @@ import warnings
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.events import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent, steps_of
+from honestdp.accounting.events import (
+    AnyGaussianDpEvent,
+    DiscreteGaussianDpEvent,
+    PureDpEvent,
+    UnknownEvent,
+    WorstOfDpEvent,
+    steps_of,
+)
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
 from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, moments_epsilon, pure, quiet, renyi_curve
@@ -26,15 +33,15 @@ from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, mom
 ACCOUNTANTS = ("pld", "rdp", "moments")
 
 __all__ = [
-    "ACCOUNTANTS", "AccountingWarning", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent", "RenyiCurve",
-    "UnknownEvent", "WorstOfDpEvent", "at_once", "epsilon", "privacy_loss", "quiet", "renyi_curve",
+    "ACCOUNTANTS", "AccountingWarning", "AnyGaussianDpEvent", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent",
+    "RenyiCurve", "UnknownEvent", "WorstOfDpEvent", "at_once", "epsilon", "privacy_loss", "quiet", "renyi_curve",
 ]  # fmt: skip
 
 
 def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     """The epsilon that an event spends at this delta, for the adding or removing of one record.
 
-    event: what is asked of the records, as dp-accounting's events and the three of this package: `Run.event` of a training.
+    event: what is asked of the records, as dp-accounting's events and the four of this package: `Run.event` of a training.
     delta: strictly between 0 and 1.
     accountant: "pld" (tight; the privacy-loss distribution), "rdp" (Renyi, the improved conversion) or "moments" (Renyi, the
         classic conversion, as most papers print it).
