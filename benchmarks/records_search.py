@@ -107,7 +107,7 @@ def pilot_of(budget: honestdp.Budget, *, records: int) -> Spending:
     shape = chosen_shape(own, records=training, candidates=RULES)
     run = least_noise(own, records=training, lot=shape.lot, steps=shape.steps, selection=selection)
     score, _ = score_noise(selection, epsilon_of(selection, run.event, delta=own.delta), own, sensitivity=1)
-    return Spending(selection, ((run, RULES),), score=score)
+    return Spending(selection, ((run, RULES),), score=score, sensitivity=1)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context
-from typing import Any
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import Any, NamedTuple
 
 from honestdp import checks
 from honestdp.notebook import preformatted
@@ -64,6 +64,14 @@ class Budget:
         checks.probability(delta=self.delta)
 
 
+class Accounted(NamedTuple):
+    """An epsilon with what a statement says of it. accountant: whose number it is in the end. notes: what it warned of."""
+
+    epsilon: float
+    accountant: str = "pld"
+    notes: tuple[str, ...] = ()
+
+
 def prepared(preprocessing: object, augment: object = None) -> str:
     """What a statement says of preprocessing: the user's own words, or that there are none, and how records were varied."""
     if preprocessing is not None and not isinstance(preprocessing, str):
@@ -76,7 +84,7 @@ def large_delta(delta: float, records: int) -> tuple[str, ...]:
     """The note on a delta that is too large for so many records, if it is."""
     if delta * records >= 1:
         what = "to publish one record picked at random would meet it too"
-        return (f"delta {delta:g} is not below 1/{records}: {what}; take one well below",)
+        return (f"delta {shown_delta(delta)} is not below 1/{records}: {what}; take one well below",)
     if delta * records > LARGE:
         return (f"delta is not well below 1/{records}: at such a delta a guarantee may give up a record entirely",)
     return ()
@@ -108,7 +116,7 @@ def default_delta(records: int) -> float:
 def in_words(epsilon: float, delta: float, who: str = "record") -> tuple[str, str]:
     """What epsilon and delta mean, in two sentences for people who have never met them. who: is protected."""
     it = "them" if who == "person" else "it"
-    share = f"{delta:g}".replace("e-0", "e-") + (f" ({chance(delta)})" if chance(delta) else "")
+    share = shown_delta(delta).replace("e-0", "e-") + (f" ({chance(delta)})" if chance(delta) else "")
     return (
         f"Take any one {who} of the data, and imagine that everything was done without {it}. Whatever somebody might conclude "
         f"from what left is at most {likelihood(epsilon)} times as likely with the {who} as without {it}, plus a probability of "
@@ -120,8 +128,9 @@ def in_words(epsilon: float, delta: float, who: str = "record") -> tuple[str, st
 
 
 def chance(delta: float) -> str:
-    """A small probability as one in so many, where that can be read."""
-    return f"1 in {1 / delta:,.0f}".replace(",", "\u202f") if 1e-9 <= delta <= 0.1 else ""
+    """A small probability as one in so many, where that can be read; never in more, which would be less likely than it is."""
+    in_all = math.floor(1 / delta * (1 + 1e-12)) if 1e-9 <= delta <= 0.1 else 0  # 1/1e-5 may lack a rounding
+    return f"1 in {in_all:,}".replace(",", "\u202f") if in_all else ""
 
 
 def likelihood(epsilon: float) -> str:
@@ -153,6 +162,12 @@ def rounded_up(value: float, digits: int = 4) -> str:
     scaled = value / 10.0**power
     whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 else math.ceil(scaled)
     return f"{whole * 10.0**power:.{digits}g}"
+
+
+def shown_delta(delta: float) -> str:
+    """A delta with six significant digits, never below its value; what lies beyond the fifteenth is a rounding."""
+    known = Context(prec=15).create_decimal(repr(float(delta)))
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).plus(known)):g}"
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
@@ -210,7 +225,7 @@ class Statement:
     def __str__(self) -> str:
         lines = ["NOT PRIVATE: " + "; ".join(self.not_private) + "."] if self.not_private else []
         rows = [
-            ("epsilon", f"{rounded_up(self.epsilon)} at delta {self.delta:g}"),
+            ("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}"),
             ("relation", self.relation),
             *(("in words" if i == 0 else "", text) for i, text in enumerate(self.words)),
             *(("protects", text) for text in (self.protects,) if text is not None),
@@ -288,7 +303,7 @@ _BESIDES = ("not in this number", "was not charged", "would meet it too", "a wor
 def in_short(statement: Statement) -> list[tuple[str, str]]:
     """The guarantee in a few rows, for a reader who is told where the rest stands: never an epsilon by itself."""
     broken = [("NOT PRIVATE", "; ".join(statement.not_private))] if statement.not_private else []
-    number = f"{rounded_up(statement.epsilon)} at delta {statement.delta:g}"
+    number = f"{rounded_up(statement.epsilon)} at delta {shown_delta(statement.delta)}"
     return [
         *broken,
         ("epsilon", f"{number}, {statement.relation}, accountant {statement.accountant}"),

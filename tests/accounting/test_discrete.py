@@ -10,8 +10,9 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEven
 from scipy import special
 
 from honestdp import Run, accounting
-from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent
-from honestdp.accounting.discrete import Profile, discrete_gaussian, randomised_response, step_of
+from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent, quiet
+from honestdp.accounting.discrete import BEYOND, AtomStep, Profile, discrete_gaussian, randomised_response, step_of
+from honestdp.accounting.mixture import WorstStep
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
 from honestdp.selection import named
@@ -34,6 +35,14 @@ def test_discrete_gaussian_is_charged_its_exact_profile(multiplier: float, sensi
     exact = exact_discrete_delta(multiplier * sensitivity, sensitivity, epsilon)
     assert exact <= delta * (1 + 1e-9)
     assert exact_discrete_delta(multiplier * sensitivity, sensitivity, epsilon * (1 - 1e-3)) > delta
+
+
+@pytest.mark.parametrize("delta", [1e-30, 1e-26])
+def test_outcomes_beyond_those_that_are_counted_are_charged_at_deltas_below_their_mass(delta: float) -> None:
+    assert delta < BEYOND
+    with quiet():  # of a Renyi bound, which is all that is left there
+        epsilon = accounting.epsilon(DiscreteGaussianDpEvent(3.0), delta=delta)
+    assert exact_discrete_delta(3.0, 1, epsilon) <= delta * (1 + 1e-9)
 
 
 def test_a_discrete_gaussian_of_noise_one_loses_more_than_a_continuous_one_somewhere() -> None:
@@ -88,6 +97,18 @@ def test_worst_of_crossing_profiles_costs_at_least_what_each_costs(selection) ->
     each = [selection.epsilon(run.event, delta=1e-6) for run in (first, second)]
     worst = selection.epsilon(WorstOfDpEvent((first.event, second.event)), delta=1e-6)
     assert max(each) * (1 - 1e-4) <= worst <= 1.5 * max(each)
+
+
+def test_the_worst_of_steps_that_are_dearer_the_other_way_round_is_charged_that_way() -> None:
+    """An outcome that is e^3 times as likely without the record as with it, and none that the record makes much likelier."""
+    p = np.array([0.01, 0.99])
+    losses = np.array([-3.0, math.log(0.99 / (1 - 0.01 * math.exp(3)))])
+    dear = AtomStep(losses, p)
+    pair = dominating_pair((WorstStep(((randomised_response(0.1),), (dear,)), 1),), delta=0.01)
+    assert pair is not None
+    exact = math.log((0.01 * math.exp(3) - 0.01) / 0.01)  # where 0.01 e^3 - 0.01 e^e falls to delta
+    assert exact * (1 - 1e-9) <= pair.worst_epsilon(0.01) <= exact * 1.01
+    assert pair.epsilon(0.01) < 0.3
 
 
 def test_renyi_curve_of_the_worst_is_the_greatest_at_every_order() -> None:

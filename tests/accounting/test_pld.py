@@ -11,8 +11,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import special
 
-from honestdp import Run
-from honestdp.accounting import AccountingWarning, Pair, composition, epsilon, privacy_loss, renyi_curve
+import honestdp
+from honestdp import Budget, Run
+from honestdp.accounting import AccountingWarning, Pair, composition, epsilon, lattices, privacy_loss, renyi_curve
 from honestdp.accounting.composition import compose, discretise
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
@@ -179,3 +180,41 @@ def test_one_run_takes_no_noticeable_work(monkeypatch: pytest.MonkeyPatch) -> No
     dominating_pair.cache_clear()
     epsilon(run.event, delta=1e-6)
     assert 0 < sum(cells) < 1_500_000  # 442 368 today: four tilts of one grid
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-40, 1e-90])
+@pytest.mark.parametrize(("lot", "steps"), [(1, 1), (2, 1), (2, 10)])
+def test_the_most_noise_that_a_run_may_have_is_accounted_at_any_delta(lot: int, steps: int, delta: float) -> None:
+    """Losses of 1e-8 have tails of tilt 1e10. A sampled Gaussian, removed, is q times one at epsilon log(1 + (e^e - 1) / q)."""
+    found = epsilon(Run(records=2, lot=lot, steps=steps, noise=1e9).event, delta=delta)
+    rate, noise = lot / 2, 1e9 / math.sqrt(steps)
+
+    def exact(e: float) -> float:
+        return rate * float(lattices.continuous(noise, np.array([math.log1p(math.expm1(e) / rate)]))[0])
+
+    assert exact(found * (1 + 1e-5)) <= delta * (1 + 1e-6)
+    assert exact(found * (1 - 1e-3)) > delta
+
+
+def test_the_least_noise_of_a_tiny_budget_meets_it() -> None:
+    run = honestdp.least_noise(Budget(1e-8, 1e-40), records=2, lot=1, steps=1)
+    assert 0.99e-8 < honestdp.epsilon(run, delta=1e-40) <= 1e-8
+
+
+def test_a_pair_with_nothing_above_an_epsilon_is_as_steep_as_can_be() -> None:
+    p = np.array([0.25, 0.75])
+    pair = Pair(np.array([-1.0, 1.0]), p, p[::-1], p_inf=0.0, r_inf=0.0)
+    assert pair.steepness(1.0) == math.inf
+    assert 0 < pair.steepness(0.5) < math.inf
+
+
+def test_masses_of_the_other_law_beyond_the_grid_are_its_infinite_losses() -> None:
+    """R's mass above the highest loss too: the record that is there and not there is told apart by it in one direction alone."""
+    step = GaussianStep(1.0, 1.0, 1)
+    masses = step.discretised(grid=0.05, tail=0.01)
+    # Of N(0, 1) against N(1, 1) the loss of the outcome x is x - 1/2.
+    low, high = masses.losses[0] + 0.5, masses.losses[-1] + 0.5
+    assert masses.r_inf == pytest.approx(special.ndtr(low) + special.ndtr(-high), rel=1e-12)
+    assert masses.p_inf == pytest.approx(special.ndtr(low - 1) + special.ndtr(1 - high), rel=1e-12)
+    r = masses.p * np.exp(-masses.losses)
+    assert r.sum() + masses.r_inf == pytest.approx(1.0, abs=1e-9)

@@ -94,6 +94,21 @@ def test_a_search_made_elsewhere_is_charged_with_its_selection(begun: Terminal) 
     assert composed["spent"] > found["spent"]
 
 
+def test_a_score_without_a_sensitivity_costs_what_continuous_noise_would(terminal: Terminal) -> None:
+    """What was charged was 9.376, of whole numbers that one record changes by 1; a Gaussian of .4 costs 13.21."""
+    terminal("set-budget", "--dataset", "d", "--epsilon", "100", "--delta", "1e-5")
+    asked = ["--records", "60000", "--lot", "100", "--steps", "100", "--noise", "4", "--score", "0.4"]
+    assert 13.2 < terminal.json("spend", "--dataset", "d", *asked)["spent"] < 13.5
+    terminal("set-budget", "--dataset", "e", "--epsilon", "100", "--delta", "1e-5")
+    assert 9.37 < terminal.json("spend", "--dataset", "e", *asked, "--sensitivity", "1")["spent"] < 9.38
+    (shown,) = terminal.json("show", "--dataset", "e")
+    assert shown["entries"][0]["spending"]["sensitivity"] == 1
+
+
+def test_a_sensitivity_of_no_score_is_refused(begun: Terminal) -> None:
+    assert "no score" in begun.refused("spend", "--dataset", "hospital", *CONSTANTS, "--sensitivity", "2")
+
+
 def test_show_says_what_may_be_spent_is_spent_and_is_left(begun: Terminal) -> None:
     begun("spend", "--dataset", "hospital", *CONSTANTS, "--what", "first [bold]model", "--key", "one")
     begun("set-budget", "--dataset", "school", "--epsilon", "2", "--delta", "1e-5")

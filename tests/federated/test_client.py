@@ -289,3 +289,11 @@ def test_people_of_several_rows_are_refused_whom_a_client_s_steps_would_not_prot
     with pytest.raises(honestdp.errors.InvalidArgument, match="people of several rows") as refused:
         client(data=people)
     assert "a client's record is a row" in str(refused.value)
+
+
+def test_a_promise_names_the_accountant_that_its_number_comes_from() -> None:
+    assert client().statement.accountant == "pld"
+    with pytest.warns(honestdp.accounting.FallBack):
+        said = client(noise=0.02).statement
+    assert said.accountant == "rdp"
+    assert "this is a Renyi bound" in said.notes[0]

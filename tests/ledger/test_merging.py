@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def fine_epsilon(spendings: Mapping[Spending, int], delta: float, tolerance: flo
     gaussian, others = spending._sorted_out(tuple(spendings.items()))
     steps: list[Step] = [GaussianStep(rate, noise, count) for (rate, noise), count in gaussian.items()]
     for one, count in others:
-        steps += [spending._repeated(step, count) for step in one.steps(delta=delta * merging.DEEPER)]
+        steps += [replace(step, count=step.count * count) for step in one.steps(delta=delta * merging.DEEPER)]
     pair = dominating_pair(tuple(steps), delta=delta, tolerance=tolerance)
     assert pair is not None
     return pair.worst_epsilon(delta)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +66,7 @@ def spendings(draw: Any) -> Spending:
         )
     )
     choice = draw(st.none() | reals) if isinstance(selection, Compose) else None
-    sensitivity = draw(st.integers(1, 10**6))
+    sensitivity = draw(st.none() | st.integers(1, 10**6))
     return Spending(selection, tuple(listed), score=draw(st.none() | reals), choice=choice, sensitivity=sensitivity)
 
 
@@ -172,7 +172,7 @@ def test_a_record_pays_on_the_dearer_side(name: str) -> None:
     training = selection.epsilon(RUN.event, delta=DELTA)
     for score in (3.0, 300.0):
         spending = Spending(selection, ((RUN, 4),), score=score)
-        event = accounting.DiscreteGaussianDpEvent(score)
+        event = accounting.AnyGaussianDpEvent(score)
         with quiet():
             validation = selection.epsilon(event, delta=DELTA)
         for found in (spending.epsilon(delta=DELTA), by_profile(spending)):
@@ -193,8 +193,8 @@ def test_where_profiles_cross_both_sides_count() -> None:
 def test_with_a_choice_one_score_is_charged_and_without_it_all() -> None:
     weak = Run(records=60000, lot=250, steps=1, noise=100.0)  # next to nothing, so that validation is the dearer side
     runs = ((weak, 9),)
-    every = Spending(Compose(candidates=9), runs, score=10.0)
-    chosen = Spending(Compose(candidates=9), runs, score=10.0, choice=0.1)
+    every = Spending(Compose(candidates=9), runs, score=10.0, sensitivity=1)
+    chosen = Spending(Compose(candidates=9), runs, score=10.0, choice=0.1, sensitivity=1)
     score = accounting.DiscreteGaussianDpEvent(10.0)
     pure = accounting.PureDpEvent(0.1)
     for spending, event in ((every, SelfComposedDpEvent(score, 9)), (chosen, ComposedDpEvent([pure, score]))):
@@ -210,6 +210,35 @@ def test_the_lattice_of_the_score_counts() -> None:
         for found in (spending.epsilon(delta=DELTA), by_profile(spending)):
             assert found == pytest.approx(spending.selection.epsilon(event, delta=DELTA), rel=3e-3)
     assert coarse.epsilon(delta=DELTA) != pytest.approx(fine.epsilon(delta=DELTA), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "event", [GaussianDpEvent(0.4), *(accounting.DiscreteGaussianDpEvent(0.4, d) for d in (1, 3, 5))]
+)
+@pytest.mark.parametrize("selection", [Compose(candidates=1), Compose(candidates=3), named("envelope", runs=3)])
+def test_a_score_of_a_sensitivity_that_nobody_said_costs_the_worst_that_it_can_be(selection: Any, event: Any) -> None:
+    """A search that is made elsewhere: its score may be a Gaussian, which here costs 13.21 where whole numbers of 1 cost 9.38."""
+    candidates = int(selection.runs) if selection.each_once else 3
+    unsaid = Spending(selection, ((Run(records=60000, lot=100, steps=100, noise=4.0), candidates),), score=0.4)
+    asked = selection.event([(event, candidates)])
+    for delta in (1e-5, 1e-12):
+        with quiet():
+            worst = selection.base.by_profile.epsilon(asked, delta=delta)
+            assert unsaid.epsilon(delta=delta) >= worst * (1 - accounting.pld.TOLERANCE)
+            assert total_epsilon([unsaid] * 2, delta=delta) >= unsaid.epsilon(delta=delta)
+
+
+def test_what_was_written_before_a_sensitivity_could_be_left_out_costs_what_it_did() -> None:
+    """An entry of that time says 1, for a score or for none: it is read as that, and a charge of no score is still written so."""
+    written = Spending(Compose(candidates=1), ((RUN, 1),)).as_dict()
+    assert written["sensitivity"] == 1
+    old = Spending.from_dict({**written, "score": 0.4, "version": 1})
+    discrete = accounting.epsilon(accounting.DiscreteGaussianDpEvent(0.4, 1), delta=DELTA)
+    assert old.epsilon(delta=DELTA) == pytest.approx(discrete, rel=1e-6)
+    new = Spending(Compose(candidates=1), ((RUN, 1),), score=0.4)
+    assert new.as_dict()["sensitivity"] is None
+    assert new != old
+    assert new.epsilon(delta=DELTA) > old.epsilon(delta=DELTA)
 
 
 def test_different_candidates_cost_the_worst_of_them() -> None:

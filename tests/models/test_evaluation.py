@@ -202,3 +202,7 @@ def test_a_table_of_another_width_is_not_saved_with_a_model(saved: honestdp.Save
 def test_what_a_score_cost_is_printed_with_it(saved: honestdp.SavedModel) -> None:
     printed = str(saved.evaluate(held_out(30, 10), epsilon=0.25))
     assert "epsilon  0.25 at delta 0 for this one question, add or remove one record" in printed
+
+
+def test_what_a_score_cost_is_printed_no_smaller_than_it_is(saved: honestdp.SavedModel) -> None:
+    assert "epsilon  0.2501 at delta 0" in str(saved.evaluate(held_out(30, 10), epsilon=0.25004))

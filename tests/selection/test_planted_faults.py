@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from honestdp import Run
 from honestdp.accounting import Pair, RenyiCurve, privacy_loss, renyi_curve
+from honestdp.accounting.pair import Slack
 from honestdp.selection import LiuTalwar, Poisson, TruncatedNegativeBinomial, grid, named, random_stopping, winner
 from honestdp.selection.counts import Binomial, Count, count_of, coverage
-from honestdp.selection.envelope import Curve, envelope_epsilon, least_epsilon, profile_epsilon
+from honestdp.selection.envelope import Curve, Lines, envelope_epsilon, expected, least_epsilon, profile_epsilon
 from honestdp.selection.liu_talwar import DELTA2
 from honestdp.selection.profile import at, base_pair, constant
 from honestdp.selection.random_stopping import repeated_curve
@@ -120,6 +122,18 @@ def test_composition_charges_the_dearer_direction() -> None:
     assert pair is not None
     assert pair.epsilon(1e-3) > 1.1 * pair.reversed.epsilon(1e-3)
     assert pair.worst_epsilon(1e-3) == pair.reversed.worst_epsilon(1e-3) == pair.epsilon(1e-3)
+
+
+def test_what_rounding_may_have_taken_from_a_base_run_is_charged_with_the_steepest_slope() -> None:
+    losses, p = np.array([-1.0, 0.5, 1.5]), np.array([0.2, 0.5, 0.3])
+    exact = Pair(losses, p, p * np.exp(-losses), 0.0, 0.0)
+    lacking = replace(exact, upper=(Slack(theta=1.0, log_mass=math.log(1e-3)),))
+    lines = Lines(slopes=np.array([7.0, 2.0, 0.0]), offsets=np.array([6.0, 0.5, 0.0]))
+    for epsilon in (0.7, 1.2):
+        first = epsilon + math.log(lines.root)  # the least loss that is charged at all
+        added = 7.0 * float(lacking.slack(np.array(first)))
+        assert added > 1e-3
+        assert expected(lacking, lines, epsilon) == pytest.approx(expected(exact, lines, epsilon) + added, rel=1e-9)
 
 
 @pytest.mark.parametrize("law", [TruncatedNegativeBinomial.of_mean(30, shape=1.0), Poisson(5.0)])

@@ -15,7 +15,7 @@ from honestdp.accounting import privacy_loss, quiet
 from honestdp.accounting.discrete import Profile, step_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import Array
-from honestdp.selection import BOUNDS, SELECTIONS, Profiles, RandomStopping, named
+from honestdp.selection import BOUNDS, SELECTIONS, LiuTalwar, Profiles, RandomStopping, named
 from honestdp.selection.counts import Binomial
 from honestdp.selection.profile import BEND, TAIL, at, constant, corners, least, worst
 
@@ -165,3 +165,15 @@ def test_a_profile_is_followed_finely() -> None:
     """No two neighbouring points of a smooth profile differ by more than BEND in log delta."""
     profile = named("envelope", runs=5).profiles(RUN.event, delta=DELTA)[0]
     assert np.max(-np.diff(np.log(profile.deltas))) <= BEND + 1e-9
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.1])
+def test_points_of_liu_talwar_are_in_order_and_each_is_the_theorem(gamma: float) -> None:
+    """Of a run that costs next to nothing the term 3 sqrt(2 delta1) is all there is: epsilon falls where delta does."""
+    weak, selection = Run(records=60000, lot=1, steps=1, noise=1e4), LiuTalwar(gamma=gamma)
+    profile, _ = selection.profiles(weak.event, delta=DELTA)
+    assert np.all(np.diff(profile.epsilons) > 0)
+    assert np.all(np.diff(profile.deltas) <= 0)
+    with quiet():
+        for epsilon, delta in zip(profile.epsilons[1:].tolist(), profile.deltas[1:].tolist(), strict=True):
+            assert selection.epsilon(weak.event, delta=delta) <= epsilon

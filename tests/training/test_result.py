@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,14 @@ def test_without_a_delta_there_is_no_dictionary_and_no_report(tmp_path: Path) ->
         with pytest.raises(InvalidArgument, match="delta must be given"):
             ask(trained())
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_statement_names_the_accountant_that_its_number_comes_from() -> None:
+    """At noise .02 losses are beyond the pld accountant: what is stated is a Renyi bound, and is called one."""
+    assert trained(delta=1e-5).statement.accountant == "pld"
+    loud = dataclasses.replace(trained(delta=1e-5), run=honestdp.Run(records=400, lot=40, steps=5, noise=0.02))
+    with pytest.warns(honestdp.accounting.FallBack):
+        said = loud.statement
+    assert said.accountant == "rdp"
+    assert "this is a Renyi bound" in said.notes[0]
+    assert re.search("^accountant +rdp$", str(said), flags=re.M)

@@ -18,23 +18,31 @@ import warnings
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.events import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent, steps_of
+from honestdp.accounting.events import (
+    AnyGaussianDpEvent,
+    DiscreteGaussianDpEvent,
+    PureDpEvent,
+    UnknownEvent,
+    WorstOfDpEvent,
+    steps_of,
+)
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import LARGEST_LOSS, SMALLEST_DELTA, TOLERANCE, dominating_pair
 from honestdp.accounting.rdp import AccountingWarning, FallBack, RenyiCurve, moments_epsilon, pure, quiet, renyi_curve
+from honestdp.budget import Accounted
 
 ACCOUNTANTS = ("pld", "rdp", "moments")
 
 __all__ = [
-    "ACCOUNTANTS", "AccountingWarning", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent", "RenyiCurve",
-    "UnknownEvent", "WorstOfDpEvent", "at_once", "epsilon", "privacy_loss", "quiet", "renyi_curve",
+    "ACCOUNTANTS", "AccountingWarning", "AnyGaussianDpEvent", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent",
+    "RenyiCurve", "UnknownEvent", "WorstOfDpEvent", "accounted", "at_once", "epsilon", "privacy_loss", "quiet", "renyi_curve",
 ]  # fmt: skip
 
 
 def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     """The epsilon that an event spends at this delta, for the adding or removing of one record.
 
-    event: what is asked of the records, as dp-accounting's events and the three of this package: `Run.event` of a training.
+    event: what is asked of the records, as dp-accounting's events and the four of this package: `Run.event` of a training.
     delta: strictly between 0 and 1.
     accountant: "pld" (tight; the privacy-loss distribution), "rdp" (Renyi, the improved conversion) or "moments" (Renyi, the
         classic conversion, as most papers print it).
@@ -69,6 +77,23 @@ def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     warnings.warn(text, FallBack, stacklevel=2)
     with quiet():
         return min(renyi_curve(event).epsilon(delta), moments_epsilon(event, delta))
+
+
+def accounted(event: DpEvent, *, delta: float) -> Accounted:
+    """The epsilon of "pld", with the accountant that it comes from: "rdp" where it is beyond numbers. Warns as `epsilon` does.
+
+    >>> from honestdp import Run
+    >>> accounted(Run(records=60_000, lot=600, steps=1000, noise=2.0).event, delta=1e-5).accountant
+    'pld'
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AccountingWarning)
+        found = epsilon(event, delta=delta)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
+    own = (str(warning.message) for warning in caught if issubclass(warning.category, AccountingWarning))
+    return Accounted(found, "rdp" if fell_back else "pld", tuple(dict.fromkeys(own)))
 
 
 def at_once(event: DpEvent) -> float | None:

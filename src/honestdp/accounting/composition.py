@@ -24,6 +24,7 @@ from honestdp.accounting.pair import Pair, Slack
 from honestdp.accounting.steps import Array, Step, StepMasses, grid_over
 
 OUTSIDE = 1e-15  # the mass that a tilted distribution may have outside the window
+EDGE = math.log(1e7)  # of the tilts that are tried first
 ROUNDING = 2.0**-50  # what a step may add to the relative error of a Fourier coefficient
 
 
@@ -46,7 +47,9 @@ def chernoff(steps: Sequence[StepMasses], *, mass: float, theta: float = 0.0, si
         there = sum(step.log_moment(theta + sign * tilt) for step in steps)
         return (there - here - math.log(mass)) / tilt
 
-    best = optimize.minimize_scalar(bound, bounds=(math.log(1e-3), math.log(1e7)), options={"xatol": 0.05})
+    best = optimize.minimize_scalar(bound, bounds=(math.log(1e-3), EDGE), options={"xatol": 0.05})
+    if best.x > EDGE - 1:  # losses so small that their tail asks for more
+        best = optimize.minimize_scalar(bound, bounds=(EDGE - 2, math.log(1e15)), options={"xatol": 0.05})
     return Quantile(loss=sign * float(best.fun), tilt=math.exp(best.x))
 
 

@@ -11,6 +11,7 @@ from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting.discrete import discrete_gaussian, randomised_response
+from honestdp.accounting.lattices import AnyGaussianStep
 from honestdp.accounting.mixture import WorstStep
 from honestdp.accounting.steps import GaussianStep, Step
 
@@ -36,6 +37,29 @@ class DiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
     def __post_init__(self) -> None:
         checks.non_negative(noise_multiplier=self.noise_multiplier)
         checks.whole(least=1, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True)
+class AnyGaussianDpEvent(DpEvent):  # type: ignore[misc]
+    """A number plus Gaussian noise of so many times its sensitivity, where nobody said whether it is continuous noise or discrete
+    noise on whole numbers, and of which sensitivity these are: the worst of all of them, at every epsilon.
+
+    Raises InvalidArgument for a negative multiplier.
+
+    >>> from honestdp import accounting
+    >>> [round(accounting.epsilon(of(0.4), delta=1e-5), 1) for of in (AnyGaussianDpEvent, DiscreteGaussianDpEvent)]
+    [13.4, 9.4]
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        checks.non_negative(noise_multiplier=self.noise_multiplier)
+
+
+def score_event(multiplier: float, sensitivity: int | None) -> DpEvent:
+    """Of a noisy score: discrete noise on whole numbers of this sensitivity; where that is None, of any lattice or of none."""
+    return AnyGaussianDpEvent(multiplier) if sensitivity is None else DiscreteGaussianDpEvent(multiplier, sensitivity)
 
 
 @dataclass(frozen=True)
@@ -81,6 +105,8 @@ def _step(query: DpEvent | tuple[float, float], count: int) -> Step:
     match query:
         case DiscreteGaussianDpEvent():
             return discrete_gaussian(query.noise_multiplier, sensitivity=query.sensitivity, count=count)
+        case AnyGaussianDpEvent():
+            return AnyGaussianStep(query.noise_multiplier, count)
         case PureDpEvent():
             return randomised_response(query.epsilon, count=count)
         case WorstOfDpEvent():
@@ -108,7 +134,7 @@ def _walk(event: DpEvent, count: int, rate: float = 1.0) -> Iterator[tuple[DpEve
         case dp_accounting.NonPrivateDpEvent():
             if count:
                 yield (1.0, 0.0), count
-        case DiscreteGaussianDpEvent() | PureDpEvent() if rate == 1:
+        case DiscreteGaussianDpEvent() | AnyGaussianDpEvent() | PureDpEvent() if rate == 1:
             if count and event != PureDpEvent(0.0):
                 yield (event if _noisy(event) else (1.0, 0.0)), count
         case WorstOfDpEvent() if rate == 1:
@@ -122,8 +148,8 @@ def _walk(event: DpEvent, count: int, rate: float = 1.0) -> Iterator[tuple[DpEve
             )
 
 
-def _noisy(event: DiscreteGaussianDpEvent | PureDpEvent) -> bool:
-    return event.noise_multiplier > 0 if isinstance(event, DiscreteGaussianDpEvent) else math.isfinite(event.epsilon)
+def _noisy(event: DiscreteGaussianDpEvent | AnyGaussianDpEvent | PureDpEvent) -> bool:
+    return math.isfinite(event.epsilon) if isinstance(event, PureDpEvent) else event.noise_multiplier > 0
 
 
 def total_steps(event: DpEvent) -> int:

@@ -112,6 +112,9 @@ class Pair:
         return max(self.epsilon(delta), self.reversed.epsilon(delta))
 
     def steepness(self, epsilon: float) -> float:
-        """-d log delta / d epsilon: the Chernoff tilt of the tail above epsilon."""
+        """-d log delta / d epsilon: the Chernoff tilt of the tail above epsilon; infinite where nothing is left above."""
+        delta = self.delta(epsilon)
+        if delta == 0:
+            return math.inf
         r = float(np.sum(self.r[self.losses > epsilon]))
-        return math.exp(min(epsilon, 700.0)) * r / self.delta(epsilon)
+        return math.exp(min(epsilon, 700.0)) * r / delta

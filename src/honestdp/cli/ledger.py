@@ -36,6 +36,10 @@ _ROLE = "The role that is made, by which clients charge."
 _PASSWORD = (
     "A file whose first line becomes the role's password, or - for standard input. It reaches the server hashed."
 )
+_SENSITIVITY = (
+    "Of a score made in whole numbers with discrete Gaussian noise: what one record changes it by. Left out, the dearest of "
+    "all sensitivities and of continuous noise is charged."
+)
 Admin = Annotated[Any, Option(parser=option.place, metavar="ADDRESS", help=_ADMIN)]
 Dataset = Annotated[str, Option(metavar="NAME", help="The dataset, by the name that every charge to it uses.")]
 DEFAULT = Path("ledger.db")
@@ -107,6 +111,7 @@ def spend(
     identical: option.Identical = False,
     accountant: option.Accountant = None,
     score: Annotated[float | None, Option(help="Noise of each validation score over its sensitivity.")] = None,
+    sensitivity: Annotated[int | None, Option(help=_SENSITIVITY)] = None,
     choice: Annotated[float | None, Option(help="For compose: epsilon of a private choice, not scores.")] = None,
     person: Annotated[str, Option(help="Where a record is a person with all rows: the column that tells whose.")] = "",
     as_json: option.Json = False,
@@ -122,9 +127,11 @@ def spend(
     from honestdp.report import account
     from honestdp.selection import named
 
+    if sensitivity is not None and score is None:
+        raise InvalidArgument("sensitivity", sensitivity, "left out where there is no score")
     run = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=noise)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
-    spending = Spending(chosen, ((run, candidates),), score=score, choice=choice, unit=person)
+    spending = Spending(chosen, ((run, candidates),), score=score, choice=choice, sensitivity=sensitivity, unit=person)
     book = Ledger(ledger)
     balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what, note=note)
     if not balance.charged:

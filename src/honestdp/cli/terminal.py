@@ -72,12 +72,12 @@ class _Catalogues(dict[str, str]):
 
 def balance_line(balance: Any) -> str:
     """Where a dataset stands after a charge, or that nothing was charged."""
-    from honestdp.budget import rounded_down
+    from honestdp.budget import rounded_down, shown_delta
 
     if balance is None:
         alone = "this number knows of no other search or training on these data; --ledger keeps count"
         return f"{'ledger':<12}none: {alone}"
-    left = f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
+    left = f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {shown_delta(balance.budget.delta)}"
     return f"{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}"
 
 

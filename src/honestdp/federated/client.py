@@ -281,7 +281,7 @@ def _calibrated(run: Run, rounds: int, budget: Budget | None, delta: float | Non
     if run.noise != 0:
         raise InvalidArgument("run.noise", run.noise, "0 when a budget is given: the noise is then calculated from it")
     if delta not in (None, budget.delta):
-        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
+        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta}")
     from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
     from honestdp.selection import Compose
 

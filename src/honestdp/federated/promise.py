@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from honestdp.budget import Statement, assumptions, independence, large_delta, rounded_up
+from honestdp.budget import Accounted, Statement, assumptions, independence, large_delta, rounded_up, shown_delta
 from honestdp.checks import InvalidArgument
 from honestdp.run import ROW, Run, Unit
 
@@ -34,15 +34,20 @@ UNCOVERED = (
 
 def epsilon_of(run: Run, rounds: int, delta: float | None) -> float:
     """Of so many rounds of a client together; infinite without noise."""
+    return accounted_of(run, rounds, delta).epsilon
+
+
+def accounted_of(run: Run, rounds: int, delta: float | None) -> Accounted:
+    """The same, with the accountant that it comes from."""
     if rounds * run.steps == 0:
-        return 0.0
+        return Accounted(0.0)
     if run.noise == 0:
-        return math.inf
+        return Accounted(math.inf)
     if delta is None:
         raise InvalidArgument("delta", None, "given to the client, for an epsilon or a statement")
-    from honestdp import accounting  # here, so that the engine needs torch and numpy alone
+    from honestdp.accounting import accounted  # here, so that the engine needs torch and numpy alone
 
-    return accounting.epsilon(run.with_steps(rounds * run.steps).event, delta=delta)
+    return accounted(run.with_steps(rounds * run.steps).event, delta=delta)
 
 
 def in_a_line(run: Run, *, rounds: int, made: int, delta: float | None, seeded: bool) -> str:
@@ -54,7 +59,7 @@ def in_a_line(run: Run, *, rounds: int, made: int, delta: float | None, seeded: 
     elif delta is None:
         promised = "no epsilon without a delta"
     else:
-        promised = f"epsilon {rounded_up(epsilon_of(run, rounds, delta))} at delta {delta:g} for all of them"
+        promised = f"epsilon {rounded_up(epsilon_of(run, rounds, delta))} at delta {shown_delta(delta)} for all of them"
     return f"AdaptiveClient: {made} of {rounds} rounds made, {promised}"
 
 
@@ -72,7 +77,7 @@ def promise(
     asks: str = "",
 ) -> Statement:
     """The statement of a client whose rounds have these constants. made: how many it has made so far. asks: see `Rule`."""
-    epsilon = epsilon_of(run, rounds, delta)
+    epsilon, accountant, warned = accounted_of(run, rounds, delta)
     reasons = []
     if math.isinf(epsilon):
         reasons.append("noise 0, the clients' gradients were used as they are, so epsilon is infinite")
@@ -82,7 +87,7 @@ def promise(
     return Statement(
         epsilon=epsilon,
         delta=delta or 0.0,
-        accountant="pld",
+        accountant=accountant,
         selection="compose",
         how=(
             f"one client of a federated averaging: all steps of its {rounds} round{plural} composed, {run.steps} local steps "
@@ -95,6 +100,7 @@ def promise(
         uncovered=UNCOVERED,
         assumptions=(*assumptions(unit), independence(strict=strict)),
         notes=(
+            *warned,
             _progress(made, rounds),
             _books(balance),
             *large_delta(delta or 0.0, run.records),
@@ -120,5 +126,5 @@ def _books(balance: Balance | None) -> str:
     spent, budget = rounded_up(balance.spent), balance.budget
     return (
         f"every round is charged to {balance.dataset} before its records are read: after {balance.charges} charges its ledger "
-        f"has epsilon {spent} spent of {budget.epsilon:g} at delta {budget.delta:g}"
+        f"has epsilon {spent} spent of {budget.epsilon:g} at delta {shown_delta(budget.delta)}"
     )

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from honestdp import checks
-from honestdp.budget import LEDGER_VARIABLE, Budget, rounded_down, rounded_up
+from honestdp.budget import LEDGER_VARIABLE, Budget, rounded_down, rounded_up, shown_delta
 from honestdp.ledger import describe, errors, past, remembered
 from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.address import Address, place_of
@@ -72,8 +72,8 @@ class Ledger:
             known = account.budget
             if known is not None and known != budget:
                 raise errors.BudgetFixed(
-                    f"{account.dataset} has the budget epsilon {known.epsilon:g} at delta {known.delta:g}, and a budget is set "
-                    f"once: another would change what was promised for it"
+                    f"{account.dataset} has the budget epsilon {known.epsilon:g} at delta {shown_delta(known.delta)}, and a "
+                    f"budget is set once: another would change what was promised for it"
                 )
             if known is None:
                 what = describe.line("budget", who=describe.user())
@@ -311,8 +311,8 @@ def _quote(account: Account, budget: Budget, *spendings: Spending) -> tuple[floa
     if not after <= budget.epsilon:
         alone = counted_epsilon(Counter(spendings), delta=budget.delta)
         raise errors.BudgetExceeded(
-            f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {budget.delta:g} and has spent "
-            f"{rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
+            f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {shown_delta(budget.delta)} and has "
+            f"spent {rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
             f"Left is {rounded_down(budget.epsilon - before)}; nothing was charged"
         )
     return before, after

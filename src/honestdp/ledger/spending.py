@@ -26,9 +26,9 @@ import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
-from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, quiet
+from honestdp.accounting import PureDpEvent, quiet
 from honestdp.accounting.discrete import AtomStep, step_of
-from honestdp.accounting.events import steps_of
+from honestdp.accounting.events import score_event, steps_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep, Step
 from honestdp.ledger import merging, remembered
@@ -48,10 +48,11 @@ class Spending:
     """The public description of what one charge spends.
 
     runs: the distinct runs of the candidates, each with how many candidates have it. Their order does not matter.
-    score: the multiplier (noise / sensitivity) of the discrete Gaussian noise of every run's validation score.
+    score: the multiplier (noise / sensitivity) of the Gaussian noise of every run's validation score.
     choice: for compose alone, the epsilon of the one private choice of the winner. With it, `score` is the score of the chosen
         run alone, asked once; without it, of every run.
-    sensitivity: of the score, in units of its integers.
+    sensitivity: of a score that is made in whole numbers, with discrete noise, in their unit. None where that was not said: the
+        dearest of all sensitivities and of continuous noise is charged.
     unit: whose record it is: what tells people apart, empty where it is a row. Charges of different units do not add up.
     """
 
@@ -59,7 +60,7 @@ class Spending:
     runs: tuple[tuple[Run, int], ...]
     score: float | None = None
     choice: float | None = None
-    sensitivity: int = 1
+    sensitivity: int | None = None
     unit: str = ""
 
     def __post_init__(self) -> None:
@@ -74,7 +75,12 @@ class Spending:
             if value is not None:
                 checks.positive(**{name: value})
                 object.__setattr__(self, name, float(value))
-        checks.whole(least=1, sensitivity=self.sensitivity)
+        if self.sensitivity is not None:
+            checks.whole(least=1, sensitivity=self.sensitivity)
+        elif (
+            self.score is None
+        ):  # of nothing: written as it always was, so that what was charged before is found by its key
+            object.__setattr__(self, "sensitivity", 1)
         if self.choice is not None and not self.selection.all_leave:
             wanted = f"left out for {self.selection.name}: it is for compose"
             raise checks.InvalidArgument("choice", self.choice, wanted)
@@ -106,7 +112,7 @@ class Spending:
     @property
     def validation(self) -> DpEvent | None:
         """What a validation record pays, if any were asked: every run's score, or the choice and the chosen run's."""
-        score = None if self.score is None else DiscreteGaussianDpEvent(self.score, self.sensitivity)
+        score = None if self.score is None else score_event(self.score, self.sensitivity)
         if self.choice is not None:
             choice = PureDpEvent(self.choice)
             return choice if score is None else ComposedDpEvent([choice, score])
@@ -245,9 +251,9 @@ def _power_of_step(spending: Spending, count: int, delta: float) -> Block:
 
 def _at_once(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
     gaussian, profiled = _sorted_out(spendings)
-    others = [_repeated(step, count) for spending, count in profiled for step in spending.steps(delta=delta)]
-    steps: list[Step] = [GaussianStep(rate, noise, count) for (rate, noise), count in sorted(gaussian.items())]
-    steps += others
+    each = ((step, count) for spending, count in profiled for step in spending.steps(delta=delta))
+    others: list[Step] = [replace(step, count=step.count * count) for step, count in each]  # type: ignore[type-var]
+    steps = [*(GaussianStep(rate, noise, count) for (rate, noise), count in sorted(gaussian.items())), *others]
     if not steps:
         return 0.0
     if not others:
@@ -291,11 +297,6 @@ def _profile_step(spending: Spending, delta: float) -> AtomStep:
     if max(profile.deltas[0] for profile in profiles) == 0:
         return AtomStep(np.zeros(0), np.zeros(0))
     return step_of(*profiles)
-
-
-def _repeated(step: Step, times: int) -> Step:
-    """The same step so many times as often."""
-    return replace(step, count=step.count * times)  # type: ignore[type-var]
 
 
 def _merged(runs: Iterable[tuple[Run, int]]) -> tuple[tuple[Run, int], ...]:

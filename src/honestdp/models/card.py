@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from honestdp.budget import Statement, rounded_up
+from honestdp.budget import Statement, rounded_up, shown_delta
 
 TO_FILL_IN = "*To be written by whoever publishes this model.*"
 
@@ -58,7 +58,7 @@ class Card:
 
     def _guarantee(self) -> str:
         stated = self.statement
-        number = f"epsilon {rounded_up(stated.epsilon)} at delta {stated.delta:g}"
+        number = f"epsilon {rounded_up(stated.epsilon)} at delta {shown_delta(stated.delta)}"
         broken = f"**NOT PRIVATE: {_line('; '.join(stated.not_private))}.**" if stated.not_private else ""
         rows = [
             ("guarantee", f"{number}, {stated.relation}"),

@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Statement
+from honestdp.budget import Statement, rounded_up
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -66,7 +66,7 @@ class Evaluation(Shown):
         return str(self.score)
 
     def _rows(self) -> Rows:
-        cost = f"{self.statement.epsilon:.4g} at delta 0 for this one question, {self.statement.relation}"
+        cost = f"{rounded_up(self.statement.epsilon)} at delta 0 for this one question, {self.statement.relation}"
         return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", str(self.records))]
 
     def _whole(self) -> tuple[str, str] | None:

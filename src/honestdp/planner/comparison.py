@@ -20,7 +20,7 @@ from honestdp import checks
 from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of, once
-from honestdp.budget import Budget, rounded_up
+from honestdp.budget import Budget, rounded_up, shown_delta
 from honestdp.notebook import Rows, Shown
 from honestdp.planner.noises import Noises
 from honestdp.planner.prospects import Scoring, prospects
@@ -78,7 +78,7 @@ class Plan(Shown):
         best = self.recommended
         how = "one run" if best.selection.one_run else f"{best.selection.name} ({best.selection.accountant})"
         runs = "" if best.selection.one_run else f", {best.selection.runs:.5g} runs, coverage {best.coverage:.2g}"
-        cost = f"{rounded_up(best.epsilon)} at delta {self.delta:g}, add or remove one record"
+        cost = f"{rounded_up(best.epsilon)} at delta {shown_delta(self.delta)}, add or remove one record"
         rows = [
             ("recommended", f"{how}{runs}, noise {rounded_up(best.noise)}"),
             ("epsilon", f"{cost}; may leave: {ONE_RUN_LEAVES if best.selection.one_run else best.selection.leaves}"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from honestdp.budget import number, rounded_down, rounded_up
+from honestdp.budget import number, rounded_down, rounded_up, shown_delta
 from honestdp.ledger.account import Charge
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.describe import parts
@@ -23,7 +23,7 @@ def print_balance(balance: Balance) -> None:
     whose = f"{unit.relation} ({unit.person})" if unit.person else unit.relation
     rows = [
         ("dataset", balance.dataset),
-        ("budget", f"epsilon {balance.budget.epsilon:g} at delta {balance.budget.delta:g}, {whose}"),
+        ("budget", f"epsilon {balance.budget.epsilon:g} at delta {shown_delta(balance.budget.delta)}, {whose}"),
         ("spent", _spent(balance)),
         ("left", rounded_down(balance.left)),
         ("head", balance.head),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from honestdp import checks
+from honestdp.budget import shown_delta
 from honestdp.run import Run
 from honestdp.selection import Series, catalogue
 
@@ -52,7 +53,7 @@ def draw(
     figure, axes = plt.subplots(figsize=(9, 5.4), layout="constrained")
     for series, line in zip(lines, values, strict=True):
         axes.plot(ks, line, color=series.colour, linestyle=series.style, linewidth=1.8, marker="o", markersize=2.5)
-    axes.set(xscale="log", yscale="log", xlabel="candidates", ylabel=f"epsilon at delta {delta:g}")
+    axes.set(xscale="log", yscale="log", xlabel="candidates", ylabel=f"epsilon at delta {shown_delta(delta)}")
     setting = f"{run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}"
     axes.set_title(f"What a search costs: {setting}", loc="left")
     for axis in (axes.xaxis, axes.yaxis):

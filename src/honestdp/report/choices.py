@@ -10,6 +10,7 @@ import numpy as np
 
 from honestdp.accounting import quiet
 from honestdp.accounting.pld import comparing
+from honestdp.budget import rounded_up, shown_delta
 from honestdp.planner.comparison import Plan
 from honestdp.planner.prospects import most_parameters
 from honestdp.planner.shapes import share
@@ -39,7 +40,9 @@ def draw(plan: Plan, *, file: Path, progress: Callable[[int, int], None] = lambd
         axes.spines[["top", "right"]].set_visible(False)
     count = "1 candidate" if plan.candidates == 1 else f"{plan.candidates} candidates"
     figure.suptitle(
-        f"{plan.records} records, {plan.run.records} of which train; {count}; delta {plan.delta:g}", x=0.01, ha="left"
+        f"{plan.records} records, {plan.run.records} of which train; {count}; delta {shown_delta(plan.delta)}",
+        x=0.01,
+        ha="left",
     )
     figure.savefig(file, dpi=150)
     plt.close(figure)
@@ -86,9 +89,9 @@ def _epsilons(axes: Any, plan: Plan, progress: Callable[[int, int], None]) -> No
             with comparing(), quiet():
                 values.append(method.selection.epsilon(plan.run.with_noise(noise).event, delta=plan.delta))
         axes.plot(noises, values, color=colour, linewidth=1.8, label=label)
-    label = f"this plan: noise {best.noise:.3g}, epsilon {best.epsilon:.3g}"
+    label = own_label(noise=best.noise, epsilon=best.epsilon)
     axes.plot([best.noise], [best.epsilon], "o", color=MARK, markersize=8, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="noise of a step", ylabel=f"epsilon at delta {plan.delta:g}")
+    axes.set(xscale="log", yscale="log", xlabel="noise of a step", ylabel=f"epsilon at delta {shown_delta(plan.delta)}")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter("{x:g}")
@@ -97,3 +100,8 @@ def _epsilons(axes: Any, plan: Plan, progress: Callable[[int, int], None]) -> No
     axes.text(0.02, 0.03, f"this plan has {room}", transform=axes.transAxes, color=MARK, fontsize=9)
     axes.set_title("Which epsilon, at which noise?", loc="left", fontsize=11)
     axes.legend(loc="upper right", fontsize=9, frameon=False)
+
+
+def own_label(*, noise: float, epsilon: float) -> str:
+    """What the mark of the plan's own choice says."""
+    return f"this plan: noise {noise:.3g}, epsilon {rounded_up(epsilon, 3)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from honestdp.budget import Statement, number, rounded_up
+from honestdp.budget import Statement, number, rounded_up, shown_delta
 from honestdp.planner.comparison import Plan
 from honestdp.planner.crossings import Crossover
 from honestdp.planner.prospects import most_parameters
@@ -48,7 +48,7 @@ def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
     rows = [
         ("recommended", f"{how}, with noise {rounded_up(best.noise, 6)}"),
         ("", f"lot {run.lot:g}, {run.steps} steps, {run.lot * run.steps / run.records:.3g} epochs a run"),
-        ("", f"epsilon {rounded_up(best.epsilon)} at delta {plan.delta:g} for all of it; {cost}"),
+        ("", f"epsilon {rounded_up(best.epsilon)} at delta {shown_delta(plan.delta)} for all of it; {cost}"),
         ("why", plan.reason),
     ]
     if plan.shape is not None and plan.shape.how:
@@ -74,7 +74,7 @@ def _print_table(console: Console, plan: Plan, crossovers: list[Crossover]) -> N
     by_noise = plan.budget is not None
     what = "noise" if by_noise else "epsilon"
     count = "1 candidate" if plan.candidates == 1 else f"{plan.candidates} candidates"
-    title = f"{count}; {_setting(plan)}; delta {plan.delta:g}; add or remove one record"
+    title = f"{count}; {_setting(plan)}; delta {shown_delta(plan.delta)}; add or remove one record"
     console.print(f"{title}\n", highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("selection", "by", "shape"):

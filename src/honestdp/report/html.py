@@ -110,6 +110,7 @@ def _templates() -> Environment:
         up=rounded_up,
         down=rounded_down,
         short=numbers.short,
+        delta=numbers.short_delta,
         plain=numbers.plain,
         accountant=numbers.accountant,
         percent=lambda value: f"{value:.2f}%",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_FLOOR, Decimal
 
-from honestdp.budget import rounded_down, rounded_up
+from honestdp.budget import rounded_down, rounded_up, shown_delta
 
 ACCOUNTANTS = {
     "pld": "pld: the distribution of the privacy loss, composed numerically with every error charged",
@@ -27,6 +27,11 @@ def short(value: float) -> str:
         return text
     digits, power = text.split("e")
     return f"{digits}e{int(power)}"
+
+
+def short_delta(delta: float) -> str:
+    """The same of a delta, never below its value."""
+    return short(float(shown_delta(delta)))
 
 
 def aligned(values: Iterable[float], *, down: Iterable[float] = ()) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from honestdp.accounting.once import once
-from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up
+from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up, shown_delta
 from honestdp.ledger import Balance, Ledger, OtherUnit
 from honestdp.ledger.account import Account
 from honestdp.ledger.spending import Spending, counted_epsilon
@@ -105,7 +105,7 @@ class DryRun:
 
     def __str__(self) -> str:
         rows = [("dry run", f"{_STANDINGS[self.standing]}; nothing was charged, trained, read or written")]
-        rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {self.budget.delta:g}"))
+        rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {shown_delta(self.budget.delta)}"))
         said = (note for note in self.statement.notes if note.startswith(NOT_NAMED))
         rows += [("optimizer", f"none was named: {note.removeprefix(NOT_NAMED)}") for note in said]
         rows += [("noise", _of_run(run)) for run in self.noise]
@@ -138,7 +138,7 @@ class DryRun:
         if self.balance is None or self.after is None:
             return []
         balance, budget = self.balance, self.balance.budget
-        left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {budget.delta:g}"
+        left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {shown_delta(budget.delta)}"
         if self.refusal:
             return [("ledger", f"{balance.dataset}: {left}; {self.refusal}")]
         after = f"{rounded_down(max(0.0, budget.epsilon - self.after))} after this search"
@@ -222,7 +222,9 @@ def _quoted(ledger: Ledger, dataset: str, spending: Spending, first: Sequence[Sp
         over = (
             f"over budget: with what is charged before this search {dataset} would have spent {rounded_up(after)}, of "
         )
-        over += f"{balance.budget.epsilon:g} at delta {balance.budget.delta:g}, so that the ledger refuses both"
+        over += (
+            f"{balance.budget.epsilon:g} at delta {shown_delta(balance.budget.delta)}, so that the ledger refuses both"
+        )
     return balance, after, "" if allowed else over
 
 

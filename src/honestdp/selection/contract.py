@@ -160,7 +160,11 @@ class Selection(ABC):
 
     @property
     def by_profile(self) -> Selection:
-        """Itself by the accountant of its profiles: priced so, a second charge never makes a total less."""
+        """Itself by the accountant of its profiles, so that one charge and the total of several are bounds of one kind.
+
+        Not the same bound: a profile is the convex hull of its points, below the epsilon at one delta where that is loose. At a
+        large delta a charge that costs nothing may make a total a little less. Both numbers are sound.
+        """
         return self
 
     # In files.

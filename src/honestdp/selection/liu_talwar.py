@@ -95,7 +95,11 @@ class LiuTalwar(Drawn):
         reached = np.isfinite(epsilons)
         if not reached.any():
             return constant(1.0)
-        profile = Profile(np.append(0.0, epsilons[reached]), np.append(1.0, deltas[reached]))
+        # Where 3 sqrt(2 delta1) is most of epsilon, a smaller delta has a smaller epsilon: a point holds at every larger epsilon.
+        order = np.argsort(epsilons[reached])
+        rising, falling = epsilons[reached][order], np.minimum.accumulate(deltas[reached][order])
+        last = np.append(np.diff(rising) > 0, True)  # of equal epsilons, the one with the least delta
+        profile = Profile(np.append(0.0, rising[last]), np.append(1.0, falling[last]))
         return profile, profile
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from honestdp import checks
-from honestdp.budget import in_short, number, rounded_up
+from honestdp.budget import Accounted, in_short, number, rounded_up
 from honestdp.checks import InvalidArgument
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
@@ -139,12 +139,16 @@ class Result(Outcome):
         A population is trained to be compared, and every run of it is handed over, so every one is charged. Infinite
         where no noise was added.
         """
-        return _account([self.run, *self.siblings], self.delta) + self.spent
+        return self._accounted.epsilon + self.spent
+
+    @cached_property
+    def _accounted(self) -> Accounted:
+        return _account([self.run, *self.siblings], self.delta)
 
     @cached_property
     def epsilon_alone(self) -> float:
         """The epsilon of this run if none of its siblings is looked at, published or chosen by."""
-        return _account([self.run], self.delta) + self.spent
+        return _account([self.run], self.delta).epsilon + self.spent
 
     @cached_property
     def statement(self) -> Statement:
@@ -157,7 +161,7 @@ class Result(Outcome):
             reasons.append("noise 0, the gradients were released as they are, so epsilon is infinite")
         if self.seeded:
             reasons.append("noise_seed was fixed, and whoever knows the seed can subtract the noise")
-        notes = []
+        notes = [*self._accounted.notes]
         if self.siblings:
             alone = rounded_up(self.epsilon_alone)
             notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
@@ -168,7 +172,7 @@ class Result(Outcome):
         return Statement(
             epsilon=self.epsilon,
             delta=_needed(self.delta) if 0 < self.epsilon < math.inf else self.delta or 0.0,
-            accountant="pld",
+            accountant=self._accounted.accountant,
             selection="compose",
             how=self._how(),
             runs=count,
@@ -268,17 +272,17 @@ def _needed(delta: float | None) -> float:
     return delta
 
 
-def _account(runs: list[Run], delta: float | None) -> float:
+def _account(runs: list[Run], delta: float | None) -> Accounted:
     if all(run.steps == 0 for run in runs):
-        return 0.0
+        return Accounted(0.0)
     if any(run.noise == 0 and run.steps > 0 for run in runs):
-        return math.inf
+        return Accounted(math.inf)
     import dp_accounting  # here, so that the engine needs torch and numpy alone
 
-    from honestdp import accounting
+    from honestdp.accounting import accounted
 
     event = dp_accounting.ComposedDpEvent([run.event for run in runs])
-    return accounting.epsilon(event, delta=_needed(delta))
+    return accounted(event, delta=_needed(delta))
 
 
 def _check_folder(path: str | Path) -> None:

@@ -187,7 +187,7 @@ def train_population(
         raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
     rules = [rule_of(optimizer, argument="optimizers") for optimizer in optimizers]
     if isinstance(budget, Budget) and delta not in (None, budget.delta):
-        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta:g}")
+        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta}")
     loss = with_class_weights(loss, class_weights, prevalence)
     with joined(checked(compute)) as (ranks, compute):
         done = preparation(private := PrivateData(data).augmented(augment), preprocessing)
