@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -414,20 +414,31 @@ def test_only_the_input_itself_is_told_what_is_known_of_it() -> None:
         assert bookkeeping.Input(x, finite=finite).inform(positions).right_finite is finite
 
 
+@pytest.fixture
+def flushing() -> Iterator[None]:
+    """The processor makes zeros of what is too small to be a normal number."""
+    assert torch.set_flush_denormal(True)
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("flushing")
 @pytest.mark.parametrize("bias", [True, False])
 def test_numbers_too_small_to_square_do_not_hide_behind_a_huge_input(bias: bool) -> None:
-    """Also where the processor makes zeros of what is too small to be a normal number."""
     model = nn.Linear(1, 65_536, bias=bias)
     nn.init.zeros_(model.weight)
     x = torch.ones(3, 1)
     x[-1] = 1e21
-    changed = torch.set_flush_denormal(True)
-    try:
-        found = moved(model, lambda output, y: (output * 1e-19).sum(1), x, torch.zeros(3, 1))
-    finally:
-        torch.set_flush_denormal(False)
-    assert changed
-    assert found <= ROUNDING
+    assert moved(model, lambda output, y: (output * 1e-19).sum(1), x, torch.zeros(3, 1)) <= ROUNDING
+
+
+@pytest.mark.usefixtures("flushing")
+def test_an_input_too_small_to_square_does_not_hide_behind_a_huge_derivative() -> None:
+    """The last record's gradient has a norm of 26, of 65536 inputs whose squares are all 0."""
+    model = nn.Linear(65_536, 1, bias=False)
+    x, y = torch.full((3, 65_536), 1e-19), torch.ones(3, 1)
+    y[-1] = 1e18
+    assert moved(model, lambda output, y: (output * y).sum(1), x, y) <= ROUNDING
 
 
 class Centred(nn.Module):

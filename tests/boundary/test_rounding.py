@@ -203,12 +203,13 @@ def test_the_noise_of_a_step_is_the_same_whatever_the_lot_holds(query: str, name
         torch.testing.assert_close(expected["gradient"], drawn * deviation, rtol=1e-9, atol=0)
 
 
-def moved_by_the_last(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> float:
-    """By how many clips the last record moves a sum without noise."""
-    query = Query(torch.tensor([1.0]))
+def moved_by_the_last(x: Tensor, monkeypatch: pytest.MonkeyPatch, extra: str = "none") -> float:
+    """By how many clips the last record moves a sum without noise; `extra`: that of the second answer, by how much."""
+    query, answer = asked(extra, torch.float32), "gradient" if extra == "none" else extra
     # The sum itself: what leaves is noisy first, and of as few digits as the model's weights.
     monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype, ranks: total.double())
-    whole, without = (released(part, query, Silence(), lot=1.0, sigma=0.0).gradient for part in (x, x[:-1]))
+    sent = (released(part, query, Silence(), lot=1.0, sigma=0.0) for part in (x, x[:-1]))
+    whole, without = (getattr(one, answer) for one in sent)
     return (whole - without).norm().item()
 
 
@@ -283,15 +284,25 @@ def test_a_float32_sum_of_many_without_a_margin_does_drift(monkeypatch: pytest.M
         test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(4096, monkeypatch)
 
 
+@pytest.mark.parametrize("extra", ["none", "direction"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_margin_covers_what_a_piece_rounds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_margin_covers_what_a_piece_rounds(seed: int, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any record of a full piece, whatever its neighbours: lengths from tiny to clipped, few or many directions."""
     maker = torch.Generator().manual_seed(seed)
     directions = torch.randn(1 + seed % 3, 33, generator=maker)
     chosen = torch.randint(0, len(directions), (PIECE,), generator=maker)
     x = directions[chosen] * 10 ** torch.empty(PIECE, 1).uniform_(-3, 3, generator=maker)
     x[-1] = directions[0] * 1e3
-    assert moved_by_the_last(x, monkeypatch) <= 1.0
+    assert moved_by_the_last(x, monkeypatch, extra) <= 1.0
+
+
+@pytest.mark.parametrize(("records", "lot"), [(60, 20), (1000, 10), (60_000, 256), (60_000, 512), (10**6, 5000)])
+def test_the_margin_is_made_for_lots_that_hardly_one_in_a_billion_exceeds(records: int, lot: int) -> None:
+    """Of pieces of 8 a lot has many: how long it may be is then its law's alone."""
+    constants = Constants(records, float(lot), 1, torch.ones(1), layout_of(Linear(1), CPU), torch.ones(1))
+    law = stats.binom(records, lot / records)
+    assert law.sf(step._terms(constants, 8) / 8) < 1e-9
+    assert law.sf(lot) > 0.3
 
 
 def test_a_piece_wider_than_declared_is_refused() -> None:

@@ -7,13 +7,16 @@ shown to catch a planted fault.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
 
 from honestdp.boundary.noise import torch_generator
-from honestdp.boundary.sampling import Lots, PendingLots, block_steps
+from honestdp.boundary.sampling import Lots, PendingLots, _gaps, block_steps
 from honestdp.boundary.seed import Seed
 
 CPU = torch.device("cpu")
@@ -101,6 +104,21 @@ def test_small_rates_are_exact_where_float32_would_not_be() -> None:
     assert ((counts - expected) ** 2 / expected).sum().item() < stats.chi2.isf(FALSE_ALARM, 7)
     rounded = torch.bincount(first.float().long() % 8, minlength=8).double()
     assert ((rounded - expected) ** 2 / expected).sum().item() > stats.chi2.isf(FALSE_ALARM, 7)
+
+
+def test_the_longest_gaps_are_of_more_digits_than_one_random_number_has() -> None:
+    """At a rate of 1e-15 U can be read off its gap, and below 2^-12 to a hundredth of 2^-53, of which torch's are multiples."""
+    rate, count = 1e-15, 1 << 22
+
+    def alarm(gaps: Tensor) -> bool:
+        uniform = np.exp((gaps.numpy() + 0.5) * math.log1p(-rate))
+        beyond = uniform[uniform < 2.0**-12] * 2.0**53 % 1
+        assert len(beyond) > 800
+        return bool(stats.kstest(beyond, "uniform").pvalue < FALSE_ALARM)
+
+    assert not alarm(_gaps(torch_generator(CPU, Seed.fixed(11)), 10**18, rate, (count,)))
+    coarse = torch.rand(count, dtype=torch.float64, generator=torch_generator(CPU, Seed.fixed(11)))
+    assert alarm(coarse.log_().div_(math.log1p(-rate)).long())
 
 
 def test_lots_longer_than_the_first_draw_are_finished_not_truncated() -> None:

@@ -47,6 +47,9 @@ WAYS: dict[str, Callable[[Tensor], bool]] = {
     "mask": lambda x: x[x != x.round()].numel() == 0,
     "unique": lambda x: len(torch.unique(x - x.round())) == 1,
     "numpy": lambda x: bool((np.asarray(x.detach()) % 1 == 0).all()),
+    "its own numpy": lambda x: bool((x.detach().numpy() % 1 == 0).all()),
+    "dlpack": lambda x: bool((np.from_dlpack(x.detach()) % 1 == 0).all()),
+    "tolist": lambda x: all(number % 1 == 0 for number in x.flatten().tolist()),
     "format": lambda x: f"{(x - x.round()).abs().sum()}" == "0.0",
 }
 

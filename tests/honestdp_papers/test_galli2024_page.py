@@ -14,6 +14,7 @@ from honestdp_papers.galli2024.setting import FASHION, sized
 from honestdp_papers.parts import file_of, read
 from honestdp_papers.registry import parts_folder
 from honestdp_papers.results import kept_result
+from tests.honestdp_papers.test_galli2024 import SHEET
 from tests.shared_data import FOLDER, needs_files
 
 RESULTS = Path(__file__).parents[2] / "results" / "papers"
@@ -33,6 +34,15 @@ def test_every_name_in_a_table_is_defined_once_among_the_words() -> None:
     bare = {re.sub(r", rho_c [-.e\d]+$", "", name.removesuffix(" (ours)")) for name in names}
     assert {"NoDP-Adam", "AdamOSO with rho_r = 0", "OSO, automatic", "sign", "nu_q 20 sigma"} <= bare
     assert bare - defined.keys() == set()
+
+
+def test_the_noises_on_the_page_stand_under_their_methods() -> None:
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.settings() if line.startswith("|")]
+    header = next(cells for cells in lines if "epsilon of the grid" in cells)
+    for task, methods in SHEET.items():
+        for method, noises in {**methods, setting.WOSM: methods[setting.ONLINE]}.items():
+            found = [float(c[header.index(method)]) for c in lines if c[0] == task.title and len(c) == len(header)]
+            assert found == pytest.approx(noises, rel=1e-2), (task.title, method)  # both are rounded
 
 
 @pytest.mark.parametrize("name", ["figure4", "table3", "ablations", "ours"])

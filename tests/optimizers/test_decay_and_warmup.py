@@ -12,8 +12,9 @@ import torch
 
 import honestdp
 from honestdp import Run
+from honestdp.boundary.query import Release
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers import BY_NAME, SGD, Adam, Horizon, Momentum, Rule
+from honestdp.optimizers import BY_NAME, OSO, SGD, Adam, AdamOSO, Horizon, Momentum, Rule
 from honestdp.optimizers.schedules import factors
 from honestdp.search.space import space_of
 from tests.search.test_resume import Stopped
@@ -56,6 +57,22 @@ def test_weights_shrink_by_the_part_of_the_step_that_is_said(name: str) -> None:
     moved = weights([plain], 1) - weights([replace(plain, weight_decay=decay)], 1)
     torch.testing.assert_close(moved[:, : len(start)], decay * (pace[:, : len(start)] * start), rtol=1e-3, atol=1e-6)
     assert float(moved.abs().max()) > 0
+
+
+@pytest.mark.parametrize("rule", [OSO(lr=0.5, rho_r=0.3), AdamOSO(lr=0.5, rho_r=0.3)], ids=repr)
+def test_weights_shrink_by_a_part_of_the_step_size_that_was_learnt(rule: OSO | AdamOSO) -> None:
+    """After four steps, of which three moved it by e^0.3 up or down each."""
+    decay = replace(rule, weight_decay=0.25)
+    population, mechanism = population_of([toy_model()], toy_data(), [decay], lot=10, steps=6, noise=[0.5])
+    population.block(look=4)
+    params, learnt = population.params, population.state["lr"].item()
+    assert abs(math.log(learnt / 0.5)) > 0.29
+    nothing = Release(torch.zeros_like(params), torch.zeros_like(params))
+    plain, shrunk = (
+        each.update(params, population.state, nothing, mechanism.constants)[0]
+        for each in (population._rule, population._steps)
+    )
+    torch.testing.assert_close(plain - shrunk, learnt * 0.25 * params)
 
 
 def test_sgd_and_adam_decay_as_torch_does() -> None:

@@ -14,7 +14,7 @@ from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.boundary import release as door
 from honestdp.boundary.mechanism import Mechanism
-from honestdp.boundary.query import Constants, Query, Release, State
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
 from honestdp.checks import InvalidArgument
 from honestdp.cli.spaces import spaces_of
 from honestdp.optimizers.rule import stack_rules
@@ -84,6 +84,14 @@ def test_a_proportional_pace_above_one_never_turns_a_clip_or_a_step_size_negativ
     _, state = after(rules.OSO(lr=0.5, rho_c=5.0, rho_r=1.0, proportional=True), [(0.0, 0.0), (math.pi, 0.0)])
     assert state["clip"].item() == pytest.approx(0.01)
     assert state["lr"].item() == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("rule", [rules.OSO(lr=0.5, rho_c=30.0), rules.AdamOSO(rho_c=30.0)], ids=repr)
+def test_a_clip_falls_to_the_least_one_at_most_and_rises_from_there(rule: rules.Rule) -> None:
+    """What is clipped and noised is the least clip in any case: a state below it would not say what was in force."""
+    down = [(0.0, 0.0), (math.pi, 0.0)]
+    assert after(rule, down)[1]["clip"].item() == LEAST_CLIP
+    assert after(rule, [*down, (0.0, 0.0)])[1]["clip"].item() == pytest.approx(LEAST_CLIP * math.exp(30))
 
 
 def test_momentum_adds_up_releases_and_the_step_size_follows_their_sum() -> None:

@@ -61,6 +61,18 @@ def test_the_runs_of_a_search_are_as_many_as_charged_and_try_independent_candida
     assert stats.chisquare([pairs[c] for c in range(4)]).pvalue > FALSE_ALARM
 
 
+def test_the_coins_of_the_split_are_of_128_bits_and_every_one_of_them_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coins of few bits could be tried one by one by whoever knows a few records' sides."""
+    monkeypatch.setattr(secret, "score_noise", lambda count, **kw: [0] * count)
+    made = closed_form.designed(COUNTED[0])
+    drawn = [secret.drawn(made, seed=None) for _ in range(64)]
+    for bit in range(128):  # the same in 64 draws with a chance of 2^-63
+        assert {one.split >> bit & 1 for one in drawn} == {0, 1}
+    sides = {drawn[0].held_out(256, 0.5).tobytes()}
+    sides |= {replace(drawn[0], split=drawn[0].split ^ 1 << bit).held_out(256, 0.5).tobytes() for bit in range(128)}
+    assert len(sides) == 129
+
+
 def test_the_noise_of_scores_is_a_discrete_gaussian_of_its_own_for_each_run() -> None:
     made = closed_form.designed(COUNTED[0])
     world = closed_form.world(made, 0.0, signal=0, held=0)
