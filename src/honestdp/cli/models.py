@@ -84,7 +84,7 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
     from honestdp.data.tables.files import TableFile, other_delimiter
 
     table = saved.columns
-    source = TableFile(file, table.encoding, table.delimiter)
+    source = TableFile(file, table.dialect)
     names, header = list(dict.fromkeys([*table.inputs, *keep])), source.header
     for name in names:
         if name not in header:
@@ -93,6 +93,7 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
                 raise checks.InvalidArgument("file", str(file), wanted)
             what = "a column to keep" if name in keep else "a column that the model was trained on"
             raise checks.InvalidArgument("file", str(file), f"a file with the column {name!r}, {what}")
+    source.count()  # a file that cannot be read, or not row by row, is found before a line is written
     none = {name: pa.array([], pa.string()) for name in names}
     return itertools.chain([none], source.batches(names))
 
