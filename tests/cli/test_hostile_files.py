@@ -129,3 +129,74 @@ def test_over_budget_a_file_stays_closed(folder: Path) -> None:
     honestdp.Ledger(folder / "ledger.db").set_budget("cut", honestdp.Budget(0.5, 1e-3))
     (folder / "cut.csv").write_text(BROKEN["cut"]((folder / "rows.csv").read_text()))
     assert "budget" in refused(folder, "evaluate", "model", "cut.csv", "--epsilon", "1", *BOOKS, "--records", "120")
+
+
+# ---- Predictions: a line a row, and nothing of the user's lost
+
+
+def test_predictions_are_not_written_over_what_they_are_of(folder: Path) -> None:
+    before = (folder / "rows.csv").read_bytes()
+    (folder / "link.csv").symlink_to("rows.csv")
+    for out in ("rows.csv", "./rows.csv", "link.csv"):
+        assert "--out" in refused(folder, "predict", "model", "rows.csv", "--out", out)
+    assert (folder / "rows.csv").read_bytes() == before
+
+
+def test_a_column_that_is_kept_is_not_lost_for_one_that_is_written(folder: Path) -> None:
+    write(folder / "new.csv", ["prediction,probability of yes,age", "mine,own,40"])
+    assert "--keep" in refused(folder, "predict", "model", "new.csv", "--keep", "prediction")
+    words = ("predict", "model", "new.csv", "--keep", "probability of yes")
+    assert "--keep" in refused(folder, *words, "--probabilities")
+    code, said, _ = called(folder, *words)
+    assert (code, said.splitlines()[1].split(",")[0]) == (0, "own")
+
+
+def test_a_row_of_one_column_that_is_empty_has_a_prediction_too(folder: Path) -> None:
+    write(folder / "new.csv", ["age", "20", "", "80", "", "50"])
+    code, said, _ = called(folder, "predict", "model", "new.csv")
+    assert (code, len(said.splitlines())) == (0, 6)
+
+
+# ---- One line in the place of a traceback
+
+
+def test_what_is_wrong_with_how_a_file_is_written_is_one_line(folder: Path) -> None:
+    assert "--encoding" in refused(folder, "schema", "rows.csv", "--encoding", "foo", "--force")
+    assert "--quote" in refused(folder, "schema", "rows.csv", "--quote", "ab", "--force")
+    write(folder / "long.csv", ["a" * 140_000 + ",b", "1,2"])
+    assert len(refused(folder, "schema", "long.csv")) < 600
+    for key in (
+        'encoding = "foo"',
+        "encoding = 5",
+        'delimiter = ";;"',
+        "delimiter = 5",
+        'quote = "ab"',
+        "newlines = 1",
+    ):
+        (folder / "rows.toml").write_text(f"{key}\n{SCHEMA}")
+        assert key.split()[0] in refused(folder, *TUNE, *BOOKS, "--out", "other")
+    assert charges(folder) == 0
+
+
+def test_lines_that_end_in_a_carriage_return_alone_are_lines(folder: Path) -> None:
+    (folder / "mac.csv").write_bytes((folder / "rows.csv").read_bytes().replace(b"\n", b"\r"))
+    assert called(folder, "schema", "mac.csv")[0] == 0
+    assert called(folder, "tune", "mac.csv", *TUNE[2:], "--out", "mac")[0] == 0
+    assert called(folder, "predict", "mac", "mac.csv")[1] == called(folder, "predict", "mac", "rows.csv")[1]
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_a_folder_without_a_name_is_no_traceback_where_bounds_are_learnt(folder: Path, out: str) -> None:
+    (folder / "rows.toml").write_text(SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"'))
+    assert "--out" in refused(folder, *TUNE, *BOOKS, "--out", out)
+    assert charges(folder) == 0
+
+
+def test_a_folder_that_is_here_keeps_what_is_learnt_beside_it(folder: Path) -> None:
+    text = SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"')
+    (folder / "rows.toml").write_text(text)
+    (empty := folder / "empty").mkdir()
+    words = ("tune", "../rows.csv", "--schema", "../rows.toml", *TUNE[4:], "--out", ".")
+    code, _, err = called(empty, *words)
+    assert code == 0, err
+    assert (folder / "empty.learnt.toml").exists()

@@ -29,6 +29,10 @@ def check_target(table: Table) -> None:
     if isinstance(column, Categories) and column.other:
         wanted = "without other: a class that stands for anything cannot be predicted"
         raise InvalidArgument(f"columns[{table.target!r}]", column, wanted)
+    for name, given in (("fill", column.fill is not None), ("indicator", column.indicator)):
+        if given:
+            wanted = "left out of the target: a row whose target is missing is left out, and not filled"
+            raise InvalidArgument(f"columns[{table.target!r}].{name}", getattr(column, name), wanted)
 
 
 def check_person(table: Table) -> None:

@@ -95,7 +95,7 @@ def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[
             column = table.columns[name]
             is_range = isinstance(column, Range)
             values = table.pointed(name, batch[name])
-            parts[name].append((column.raw if is_range else buckets)(values, table.missing))
+            parts[name].append((column.raw if is_range else buckets)(values, table.missing_of(name)))
         if table.person is not None:
             whose.append(ids.numbers(batch[table.person]))
     read = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}

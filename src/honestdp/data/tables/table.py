@@ -41,8 +41,10 @@ class Table:
     person: the name of a column that tells whose row it is, where a person may have several; it is no feature.
     rows_per_person: the most rows of a person that count, declared. Both or neither.
     records: N, the public number of records (of people, with person). Left out it is that of the data, as the statement says.
-    missing: texts that stand for a missing value, besides empty ones; a declared category is never taken for one.
-    encoding, delimiter, quote, newlines: of CSV files, see `Dialect`. decimal: "." or ",", in numbers that are texts.
+    missing: texts that stand for a missing value, besides empty ones, in columns of every kind and type: "-9" is the number -9
+    too. A declared category is never taken for one.
+    encoding, delimiter, quote, newlines: of CSV files, see `Dialect`.
+    decimal: "." or ",", in numbers that are texts; with "," one that has a point is missing.
     spent: epsilon of what was learnt privately (`learn`), which every statement of a model on this table then includes.
 
     InvalidArgument where the declarations contradict each other.
@@ -185,20 +187,26 @@ class Table:
         self.check_columns(batch, tuple(self.inputs))
         first = 0
         for name, column in self.inputs.items():
-            column.encode(self.pointed(name, batch[name]), out[:, first : first + column.width], self.missing)
+            column.encode(self.pointed(name, batch[name]), out[:, first : first + column.width], self.missing_of(name))
             first += column.width
 
     def pointed(self, name: str, values: Any) -> Any:
         """Values of this column, as pyarrow holds them, with a point where numbers are declared to have a comma."""
-        numeric = self.decimal == "," and isinstance(self.columns[name], Range | Number)
-        return with_points(values) if numeric else values
+        return with_points(values) if self._has_commas(name) else values
+
+    def missing_of(self, name: str) -> tuple[str, ...]:
+        """Texts that stand for a missing value of this column, as `pointed` writes numbers."""
+        return tuple(as_arrow(self.pointed(name, as_arrow(list(self.missing)))).drop_null().to_pylist())
+
+    def _has_commas(self, name: str) -> bool:
+        return self.decimal == "," and isinstance(self.columns[name], Range | Number)
 
     def encode_labels(self, values: Any) -> Array:
         """What `encode_target` gives, of a column as pyarrow holds it."""
         column = self.columns[self.target]
         if isinstance(column, Categories):
             return np.maximum(column.places(values, self.missing), -1)
-        raw = column.raw(self.pointed(self.target, values), self.missing)
+        raw = column.raw(self.pointed(self.target, values), self.missing_of(self.target))
         if isinstance(column, Flag):
             return np.nan_to_num(raw, nan=-1.0).astype(np.int64)
         return column.scaled(raw).astype(np.float32)  # NaN stays
