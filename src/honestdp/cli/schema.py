@@ -17,7 +17,7 @@ from honestdp.data.tables.dialect import QUOTE, Dialect
 
 
 def schema(
-    file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is read.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is parsed.")],
     out: Annotated[Path | None, Option(help="The schema to write; FILE's name with .toml if left out, here.")] = None,
     encoding: Annotated[str, Option(help="Of a CSV, such as latin-1.")] = "utf-8",
     delimiter: Annotated[
