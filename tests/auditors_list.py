@@ -29,6 +29,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Tables: what a row becomes, and what is learnt of columns": (
         "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/values.py",
+        "data/tables/files.py", "data/tables/dialect.py",
         "data/tables/column.py", "data/tables/quantities.py", "data/tables/categories.py",
     ),
     "Secrecy of a search": (

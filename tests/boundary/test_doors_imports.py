@@ -17,7 +17,7 @@ TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
 """What the boundary hands lots to. They know nothing of it."""
 
 WORDS = {
-    "clipping": {"gradient_multiplier"},
+    "clipping": {"gradient_multiplier", "within_bounds"},
     "ranks": {"ALONE", "Joined", "RankLost", "Ranks"},
     "query": {"HALF_RANGE", "LEAST_CLIP", "Constants", "Query", "Release", "State"},
     "seed": {"Seed"},

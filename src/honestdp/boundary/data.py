@@ -124,6 +124,11 @@ class PrivateData:
         """Whether they must be as many as is declared. Those that were read after the charge need not."""
         return not self._own and self.known is None
 
+    def scan(self) -> None:
+        """InvalidArgument where what is to be read cannot be, such as a file that is cut. For use before the charge."""
+        if isinstance(self._data, Unread):
+            self._data.scan()
+
     def read(self) -> PrivateData:
         """The records themselves, for use after the charge alone; those that are here already as they are."""
         if not isinstance(self._data, Unread):

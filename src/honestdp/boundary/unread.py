@@ -51,6 +51,11 @@ class Unread(ABC):
     def none(self) -> tuple[Tensor, Tensor]:
         """No record, `[0, ...]`, in the shapes of the true ones."""
 
+    def scan(self) -> None:  # noqa: B027 - nothing is wrong with what has no file
+        """InvalidArgument for what is wrong with them as a whole, such as a file that is cut, without a word of a record. It is
+        called before the charge, once that can be paid: what would stop every reading costs nothing then.
+        """
+
     @abstractmethod
     def read(self) -> Any:
         """The records, as `train` and `tune` take data: arrays that nobody else holds."""

@@ -6,6 +6,7 @@ command again reads it from the file `FOLDER.learnt.toml`; to learn it a second 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -91,4 +92,9 @@ def _path(folder: Path | None) -> Path:
             "given where the schema has bounds to be learnt: they are kept beside it, so that they are paid for once"
         )
         raise checks.InvalidArgument("out", None, wanted)
-    return folder.with_name(f"{folder.name}.learnt.toml")
+    named = (
+        folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
+    )  # "." is a folder with a name too
+    if not named.name:
+        raise checks.InvalidArgument("out", str(folder), "a folder with a name: what is learnt is kept beside it")
+    return named.with_name(f"{named.name}.learnt.toml")

@@ -35,6 +35,7 @@ _LEDGER = (
     "`honestdp ledger set-budget`."
 )
 _KEEP = "Copy this column of FILE in front, such as an identifier. May repeat."
+PREDICTION = "prediction"
 
 Folder = Annotated[Path, Argument(metavar="MODEL", help=_FOLDER)]
 Digest = Annotated[str | None, Option(help=_DIGEST)]
@@ -62,9 +63,12 @@ def predict(
 
     if out is not None and as_json:
         raise checks.InvalidArgument("out", str(out), "left out with --json, which prints")
+    if out is not None and out.exists() and file.exists() and out.samefile(file):
+        raise checks.InvalidArgument("out", str(out), "another file than FILE, which would be written over")
     saved = load(folder, digest=digest)
     if probabilities and saved.table is not None and saved.table.classes is None:
         raise checks.InvalidArgument("probabilities", None, "left out for a model of numbers, which have none")
+    _check_kept(keep or [], saved, probabilities)
     blocks = _predicted(saved, _batches(saved, file, keep or []), keep or [], probabilities)
     with _opened(out) as to:
         if as_json:
@@ -84,7 +88,7 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
     from honestdp.data.tables.files import TableFile, other_delimiter
 
     table = saved.columns
-    source = TableFile(file, table.encoding, table.delimiter)
+    source = TableFile(file, table.dialect)
     names, header = list(dict.fromkeys([*table.inputs, *keep])), source.header
     for name in names:
         if name not in header:
@@ -93,8 +97,22 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
                 raise checks.InvalidArgument("file", str(file), wanted)
             what = "a column to keep" if name in keep else "a column that the model was trained on"
             raise checks.InvalidArgument("file", str(file), f"a file with the column {name!r}, {what}")
+    source.count()  # a file that cannot be read, or not row by row, is found before a line is written
     none = {name: pa.array([], pa.string()) for name in names}
     return itertools.chain([none], source.batches(names))
+
+
+def _check_kept(keep: list[str], saved: SavedModel, probabilities: bool) -> None:
+    """No column to keep has the name of one that is written: the one would be lost for the other."""
+    written = [PREDICTION, *(_probability(label) for label in (saved.columns.classes or ()) if probabilities)]
+    for name in keep:
+        if name in written:
+            wanted = f"a column with another name: predictions are written as {name!r}. Rename it in FILE"
+            raise checks.InvalidArgument("keep", name, wanted)
+
+
+def _probability(label: object) -> str:
+    return f"probability of {label}"
 
 
 def _predicted(
@@ -105,10 +123,10 @@ def _predicted(
     for batch in batches:
         given = saved.outputs(batch)
         columns = {name: batch[name].to_pylist() for name in keep}
-        columns["prediction"] = table.decode(given).tolist()
+        columns[PREDICTION] = table.decode(given).tolist()
         if probabilities:
             each = saved.probabilities(given)
-            columns |= {f"probability of {label}": each[:, i].tolist() for i, label in enumerate(table.classes or ())}
+            columns |= {_probability(label): each[:, i].tolist() for i, label in enumerate(table.classes or ())}
         yield columns
 
 

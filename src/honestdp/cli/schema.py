@@ -13,15 +13,17 @@ from typer import Argument, Option
 from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
+from honestdp.data.tables.dialect import QUOTE, Dialect
 
 
 def schema(
-    file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is read.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is parsed.")],
     out: Annotated[Path | None, Option(help="The schema to write; FILE's name with .toml if left out, here.")] = None,
     encoding: Annotated[str, Option(help="Of a CSV, such as latin-1.")] = "utf-8",
     delimiter: Annotated[
         str | None, Option(help="Of a CSV: what is between two values; by the header if left out.")
     ] = None,
+    quote: Annotated[str, Option(help='Of a CSV: what is around values; "" if it is written without quotes.')] = QUOTE,
     force: Annotated[bool, Option("--force", help="Write over a schema that is there.")] = False,
     as_json: option.Json = False,
 ) -> None:
@@ -31,8 +33,8 @@ def schema(
 
     `honestdp tune patients.csv --schema patients.toml --target readmitted --epsilon 3 --out model/`
 
-    No row is read, and no value of the file is in it: what is read off private rows would not be private. What nobody can
-    declare can be learnt privately, out of the budget: bounds = "private".
+    Of a CSV the first line alone is parsed, which must be a header: a first row of words cannot be told from names. What is read
+    off private rows would not be private. What nobody can declare can be learnt privately, out of the budget: bounds = "private".
     """
     from honestdp.data.tables.files import TableFile, other_delimiter
     from honestdp.data.tables.schema import template
@@ -44,10 +46,10 @@ def schema(
     if len(between) != 1 or delimiter == "":
         raise checks.InvalidArgument("delimiter", delimiter, "one character")
     if delimiter is None:
-        between = other_delimiter(TableFile(file, encoding).header) or between
-    text = template(file, encoding=encoding, delimiter=between)
+        between = other_delimiter(TableFile(file, Dialect(encoding, quote=quote)).header) or between
+    text = template(file, encoding=encoding, delimiter=between, quote=quote)
     out.write_text(text, encoding="utf-8")
-    columns = list(TableFile(file, encoding, between).header)
+    columns = list(TableFile(file, Dialect(encoding, between, quote)).header)
     if as_json:
         typer.echo(json.dumps({"schema": str(out), "columns": columns}, indent=2))
         return

@@ -153,11 +153,8 @@ def with_bounds(source: Source, options: Mapping[str, Any], folder: Path | None)
 
 
 def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
-    from honestdp.data.tables.files import TableFile
-
     data = table.data(file)
-    if table.records is not None:
-        TableFile(file, table.encoding, table.delimiter).count()  # a file that is cut is found before the charge
+    data.scan()  # a file that is cut is found before anything is planned or charged, also where N is declared
     counted = len(data)
     if counted < FEWEST:
         one, many = ("row", "rows") if table.person is None else ("person", "people")
@@ -222,7 +219,7 @@ def _counted(table: Table, file: Path) -> int:
     if table.person is not None:
         wanted = f"declared with --person: how many people there are in {file} cannot be told without reading it"
         raise checks.InvalidArgument("records", None, wanted)
-    source = TableFile(file, table.encoding, table.delimiter)
+    source = TableFile(file, table.dialect)
     for name in source.header:
         if name not in table.columns:
             wanted = f"made for the file {file}, which has a column {name!r} that it does not declare"

@@ -91,6 +91,14 @@ class Account:
         balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
         return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
 
+    def check_first(self, spending: Spending, scan: Callable[[], None]) -> None:
+        """Before a charge that is not made yet: the ledger's refusal, if it would refuse; then what `scan` finds, which looks at
+        the records' file. In this order: over budget nothing is opened.
+        """
+        if not self._is_known():
+            self.ledger.check(self.dataset, [spending])
+            scan()
+
     def surely_unpaid(self, refusal: LedgerError) -> bool:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
         back, locked or out of reach. What was begun must then stay, and its key with it, or the charge pays for nothing.

@@ -99,9 +99,12 @@ def evaluate(
     if shapes is not None:  # what does not fit without a record is found before the charge
         rehearse(judged, saved.model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
     if books is not None:
-        balance = Account.of(books, uuid.uuid4().hex).charge(
-            spending(epsilon, records, private.unit), what=f"honestdp evaluate, {judged.name}", read=False
-        )
+        account, cost = Account.of(books, uuid.uuid4().hex), spending(epsilon, records, private.unit)
+        if private.known is not None:  # every call is charged by itself: a file that cannot be read must not be
+            account.check_first(cost, private.scan)
+        balance = account.charge(cost, what=f"honestdp evaluate, {judged.name}", read=False)
+    else:
+        private.scan()
     before = preparation(private, preprocessing)
     noisy = _asked(saved, private, judged, loss, epsilon)
     return Evaluation(

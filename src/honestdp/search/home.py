@@ -16,11 +16,14 @@ import json
 import os
 import re
 import shutil
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Balance, Ledger
-from honestdp.ledger.paying import Books
+from honestdp.ledger.paying import Account, Books
+from honestdp.ledger.spending import Spending
 from honestdp.logs import logger
 from honestdp.search import ended, vault
 from honestdp.search import result as leaving
@@ -130,6 +133,18 @@ def check_before_planning(folder: Path | None, books: Books | None) -> Balance |
         if not os.access(present, os.W_OK | os.X_OK):
             raise unwritable(folder, OSError(errno.EACCES, os.strerror(errno.EACCES)))
     return balance
+
+
+def check_readable(folder: Path | None, books: Books | None, spending: Spending, scan: Callable[[], None]) -> None:
+    """Refuse a file that cannot be read, before it is paid for; but not before the ledger says that it could be, and not where
+    the search was begun. scan: raises what is wrong with the file.
+    """
+    if folder is not None and _begun(folder):
+        return
+    if books is None:
+        scan()
+    else:
+        Account.of(books, uuid.uuid4().hex).check_first(spending, scan)
 
 
 def check_room(folder: Path | None, needed: int) -> None:

@@ -249,6 +249,8 @@ def carried_out(what: Asked) -> TuneResult:
             show, seconds = what.compute.progress, None
             with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)
+                if what.private.known is not None:
+                    home.check_readable(what.folder, what.books, search.design.spending, what.private.scan)
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarned(search.design, what.public.setting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,10 @@ def test_types_are_declared_and_never_guessed_from_other_rows(tmp_path: Path, mo
     assert x[-1].tolist() == [0, 1, 0.5]
 
 
-def test_quotes_new_lines_in_values_and_byte_order_marks_are_understood(tmp_path: Path) -> None:
+def test_quotes_new_lines_that_are_declared_and_byte_order_marks_are_understood(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'\xef\xbb\xbfage,"sex",ill\n"30","m",yes\n40,"f\n",no\n')
-    data = SMALL.data(path)
+    data = replace(SMALL, newlines=True).data(path)
     assert len(data) == 2
     assert data.read()[0][:, 1:].tolist() == [[1, 0], [0, 1]]
 
@@ -119,7 +120,7 @@ def test_a_bad_file_is_refused_in_words_before_the_charge_and_without_a_value_of
 
 
 def test_no_row_is_read_before_the_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of a declared N is not even counted: a ledger with too little left keeps it closed."""
+    """A ledger with too little left keeps the file of a declared N closed: it is not even scanned for what is wrong with it."""
     reads: list[str] = []
     whole = TableFile._texts
     monkeypatch.setattr(TableFile, "_texts", lambda self, names: reads.append("rows") or whole(self, names))
@@ -135,19 +136,50 @@ def test_no_row_is_read_before_the_charge(tmp_path: Path, monkeypatch: pytest.Mo
         honestdp.train(model, data, run=run, optimizer="horizon", **how)
     assert reads == []
     honestdp.train(model, data, run=Run(records=60, lot=10, steps=1, noise=20.0), optimizer="horizon", **how)
-    assert reads == ["rows"]
+    assert reads == ["rows", "rows"]  # scanned before the charge, and read after it
 
 
-def test_a_file_that_is_mended_after_the_charge_goes_on_under_it(tmp_path: Path) -> None:
-    """With a declared N nothing of a file is looked at before the charge, not even whether it is whole."""
+STRAY = {"cut": lambda b: b[: b.rindex(b",")], "next line": lambda b: b.replace(b",m,", b',"m,', 1) + b'31,f",no\n'}
+
+
+@pytest.mark.parametrize("words", STRAY)
+def test_a_file_that_cannot_be_read_costs_nothing_with_a_declared_n_either(words: str, tmp_path: Path) -> None:
     path, ledger = write_csv(tmp_path / "a.csv", small()), Ledger(tmp_path / "ledger.db")
     whole = path.read_bytes()
-    path.write_bytes(whole[: whole.rindex(b",")])
+    path.write_bytes(STRAY[words](whole))
+    ledger.set_budget("h", Budget(3.0, 1e-3))
+    books: dict[str, Any] = {"ledger": ledger, "dataset": "h", "compute": QUIET}
+    how: dict[str, Any] = {"budget": Budget(1.0, 1e-3), "lot": 10, "steps": 2, "out": tmp_path / "s", **books}
+    with pytest.raises(InvalidArgument, match=words):
+        honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+    run = Run(records=60, lot=10, steps=1, noise=20.0)
+    with pytest.raises(InvalidArgument, match=words):
+        honestdp.train(torch.nn.Linear(3, 2), SMALL.data(path, records=60), run=run, **books)
+    private = Table({**SMALL.columns, "age": Range(bounds="private")}, "ill")
+    with pytest.raises(InvalidArgument, match=words):
+        private.learn(path, epsilon=0.1, records=60, ledger=ledger, dataset="h")
+    assert ledger.charges("h") == ()
+    assert not (tmp_path / "s").exists()
+    path.write_bytes(whole)
+    honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+    assert len(ledger.charges("h")) == 1
+
+
+def test_a_search_that_was_charged_goes_on_under_its_charge_when_its_file_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that breaks between the scan and the reading."""
+    path, ledger = write_csv(tmp_path / "a.csv", small()), Ledger(tmp_path / "ledger.db")
+    whole = path.read_bytes()
     ledger.set_budget("h", Budget(3.0, 1e-3))
     how: dict[str, Any] = {"budget": Budget(1.0, 1e-3), "lot": 10, "steps": 2, "out": tmp_path / "s", "compute": QUIET}
     how |= {"ledger": ledger, "dataset": "h"}
-    with pytest.raises(InvalidArgument, match="cut"):
-        honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+    with monkeypatch.context() as patch:
+        read = source.TableRows.read
+        patch.setattr(source.TableRows, "read", lambda rows: path.write_bytes(STRAY["cut"](whole)) and read(rows))
+        with pytest.raises(InvalidArgument, match="cut"):
+            honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+    assert len(ledger.charges("h")) == 1
     path.write_bytes(whole)
     honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
     assert len(ledger.charges("h")) == 1

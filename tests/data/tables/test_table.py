@@ -206,6 +206,12 @@ CONTRADICTIONS: dict[str, tuple[Any, str]] = {
     "bounds declared and private": (lambda: Range(0, 1, bounds="private"), "bounds"),
     "categories declared and private": (lambda: Categories("a", bounds="private"), "bounds"),
     "a private target": (lambda: Table({"a": Flag(), "b": Range(bounds="private")}, "b"), "columns['b']"),
+    "a target that is filled": (lambda: Table({"a": Flag(), "b": Categories("x", "y", fill="x")}, "b"), "columns['b'].fill"),
+    "a flag of a target that is filled": (lambda: Table({"a": Flag(), "b": Flag(fill=False)}, "b"), "columns['b'].fill"),
+    "a quantity to predict that is filled": (lambda: Table({"a": Flag(), "b": Range(0, 9, fill=0)}, "b"), "columns['b'].fill"),
+    "a target whose absence is a feature": (
+        lambda: Table({"a": Flag(), "b": Number(0, 1, indicator=True)}, "b"), "columns['b'].indicator",
+    ),
     "a list of categories": (lambda: Categories(["a", "b"]), "values"),  # type: ignore[arg-type]
     "a million categories": (lambda: Categories(*range(1_000_000)), "values"),
     "a person without a cap": (lambda: Table({"a": Flag(), "b": Flag()}, "a", person="p"), "person and rows_per_person"),

@@ -52,15 +52,16 @@ def learn(
     names = table.to_learn
     if not names:
         raise InvalidArgument("columns", ", ".join(table.inputs), 'with bounds="private" in one of them, to be learnt')
-    size = len(TableRows(table, source, records=records))
-    _charge(table, size, epsilon, names, ledger=ledger, dataset=dataset, note=note)
+    rows = TableRows(table, source, records=records)
+    size = len(rows)
+    _charge(table, rows, epsilon, names, ledger=ledger, dataset=dataset, note=note)
     values = _values(table, source, names, size)
     each = epsilon / len(names)
     learnt = {name: _learnt(table.columns[name], values[name], each, size) for name in names}
     return replace(table, columns={**table.columns, **learnt}, spent=table.spent + epsilon)
 
 
-def _charge(table: Table, size: int, epsilon: float, names: Sequence[str], **books_named: Any) -> None:
+def _charge(table: Table, rows: TableRows, epsilon: float, names: Sequence[str], **books_named: Any) -> None:
     """Durably, before a value is read: epsilon, as one private choice, and nothing else."""
     from honestdp.ledger.paying import Account, books_of
 
@@ -68,9 +69,9 @@ def _charge(table: Table, size: int, epsilon: float, names: Sequence[str], **boo
     if books is None:
         return
     account = Account.of(books, uuid.uuid4().hex)
-    account.charge(
-        spending_of(table, size, epsilon), what=f"honestdp, private bounds of {', '.join(names)}"[:200], read=False
-    )
+    spending = spending_of(table, len(rows), epsilon)
+    account.check_first(spending, rows.scan)
+    account.charge(spending, what=f"honestdp, private bounds of {', '.join(names)}"[:200], read=False)
     account.end()
 
 
@@ -94,7 +95,7 @@ def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[
             column = table.columns[name]
             is_range = isinstance(column, Range)
             values = table.pointed(name, batch[name])
-            parts[name].append((column.raw if is_range else buckets)(values, table.missing))
+            parts[name].append((column.raw if is_range else buckets)(values, table.missing_of(name)))
         if table.person is not None:
             whose.append(ids.numbers(batch[table.person]))
     read = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}

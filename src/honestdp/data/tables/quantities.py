@@ -168,7 +168,7 @@ class Flag(Column):
             booleans(fill=self.fill)
 
     def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
-        return read.flags(values)
+        return read.flags(values, missing)
 
     def scaled(self, raw: Array) -> Array:
         return raw
@@ -212,11 +212,15 @@ class Date(Column):
 
     @property
     def _range(self) -> Range:
-        fill = None if self.fill is None else min(max(read.day(self.fill), read.day(self.first)), read.day(self.last))
-        return Range(read.day(self.first), read.day(self.last), fill=fill)
+        fill = (
+            None
+            if self.fill is None
+            else min(max(read.day_of(self.fill), read.day_of(self.first)), read.day_of(self.last))
+        )
+        return Range(read.day_of(self.first), read.day_of(self.last), fill=fill)
 
     def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
-        return read.days(values)
+        return read.days(values, missing)
 
     def scaled(self, raw: Array) -> Array:
         return self._range.scaled(raw)

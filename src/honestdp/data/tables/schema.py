@@ -27,11 +27,12 @@ from typing import Any
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.column import Column
+from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect
 from honestdp.data.tables.files import TableFile, other_delimiter
 from honestdp.data.tables.table import KINDS, Table
 
 TO_FILL = "?"
-_OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", "encoding", "delimiter", "decimal", "spent")
+_OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", *DIALECT, "decimal", "spent")
 _INFERRED = {
     "low": "range",
     "high": "range",
@@ -123,11 +124,12 @@ def _column(name: str, declared: object) -> Column:
         raise InvalidArgument(place, dict(declared), f"with {required}") from None
 
 
-def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",") -> str:
+def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",", quote: str = QUOTE) -> str:
     """A schema file to fill in, from the header of a file: names of columns, and types where the file declares them.
 
-    path: of a CSV or Parquet file, of which no row is read, so that nothing in the template is a value of anybody. encoding,
-        delimiter: of a CSV.
+    path: of a CSV or Parquet file, of which no row is read, so that nothing in the template is a value of anybody; unless a CSV
+        has no header, and its first line is a row of words, which cannot be told from names. encoding, delimiter, quote: of a
+        CSV; quote is "" for one that is written without quotes.
 
     Returns the TOML text. Every kind in it is "?" until it is filled in, but for Parquet columns whose type leaves one choice.
 
@@ -140,7 +142,7 @@ def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",")
     >>> "[columns.age]" in text, "81" in text
     (True, False)
     """
-    header = TableFile(Path(path), encoding, delimiter).header
+    header = TableFile(Path(path), Dialect(encoding, delimiter, quote)).header
     if other := other_delimiter(header):
         wanted = (
             f"the file's own: its header seems to have {other!r} between names; give delimiter {other!r} to take it"
@@ -148,6 +150,7 @@ def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",")
         raise InvalidArgument("delimiter", repr(delimiter), wanted)
     given = [*([f"encoding = {_toml(encoding)}"] * (encoding != "utf-8"))]
     given += [f"delimiter = {_toml(delimiter)}"] * (delimiter != ",")
+    given += [f"quote = {_toml(quote)}"] * (quote != QUOTE)
     given += ['# decimal = ","     # where numbers are written as 3,5'] * (delimiter == ";")
     lines = [*_HEAD, *given]
     for name, kind in header.items():

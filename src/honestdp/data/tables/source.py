@@ -59,6 +59,9 @@ class TableRows(Unread):
                 raise InvalidArgument("data", "no rows", "at least one row below the header")
         return self._records
 
+    def scan(self) -> None:
+        self._source.count()
+
     @property
     def none(self) -> tuple[Tensor, Tensor]:
         label = torch.float32 if self.table.classes is None else torch.int64
@@ -127,7 +130,7 @@ class _InMemory:
 def source_of(table: Table, source: Any) -> _InMemory | TableFile:
     """Rows in memory or a file, read alike."""
     if isinstance(source, str | Path):
-        return TableFile(Path(source), table.encoding, table.delimiter)
+        return TableFile(Path(source), table.dialect)
     return _InMemory(named(source, table.orders))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.column import Column, Ignore
+from honestdp.data.tables.declared import check_person, check_target
+from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect
 from honestdp.data.tables.quantities import Date, Flag, Number, Range
 from honestdp.data.tables.rows import BATCH, Named, named
 from honestdp.data.tables.values import Array, as_arrow, with_points
@@ -39,8 +41,10 @@ class Table:
     person: the name of a column that tells whose row it is, where a person may have several; it is no feature.
     rows_per_person: the most rows of a person that count, declared. Both or neither.
     records: N, the public number of records (of people, with person). Left out it is that of the data, as the statement says.
-    missing: texts that stand for a missing value, besides empty ones; a declared category is never taken for one.
-    encoding, delimiter: of CSV files. decimal: "." or ",", in numbers that are texts.
+    missing: texts that stand for a missing value, besides empty ones, in columns of every kind and type: "-9" is the number -9
+    too. A declared category is never taken for one.
+    encoding, delimiter, quote, newlines: of CSV files, see `Dialect`.
+    decimal: "." or ",", in numbers that are texts; with "," one that has a point is missing.
     spent: epsilon of what was learnt privately (`learn`), which every statement of a model on this table then includes.
 
     InvalidArgument where the declarations contradict each other.
@@ -64,6 +68,8 @@ class Table:
     missing: tuple[str, ...] = field(default=MISSING, kw_only=True)
     encoding: str = field(default="utf-8", kw_only=True)
     delimiter: str = field(default=",", kw_only=True)
+    quote: str = field(default=QUOTE, kw_only=True)
+    newlines: bool = field(default=False, kw_only=True)
     decimal: str = field(default=".", kw_only=True)
     spent: float = field(default=0.0, kw_only=True)
 
@@ -81,44 +87,20 @@ class Table:
         object.__setattr__(self, "missing", tuple(self.missing))
         checks.non_negative(spent=self.spent)
         checks.one_of((".", ","), decimal=self.decimal)
+        assert self.dialect  # what no file can have is refused
         if self.records is not None:
             checks.whole(least=1, most=checks.MOST, records=self.records)
-        self._check_target()
-        self._check_person()
+        check_target(self)
+        check_person(self)
         if not self.width:
             raise InvalidArgument("columns", sorted(self.columns), f"with something to predict {self.target!r} from")
 
-    def _check_target(self) -> None:
-        if self.target not in self.columns:
-            wanted = f"the name of a declared column: {', '.join(sorted(self.columns))}"
-            raise InvalidArgument("target", self.target, wanted)
-        column = self.columns[self.target]
-        if not isinstance(column, Categories | Flag | Range | Number):
-            wanted = "a column of Categories or Flag (classes), or of Range or Number (a quantity)"
-            raise InvalidArgument("target", f"{self.target!r}, a column of kind {column.kind}", wanted)
-        if column.private or column.learnt:
-            wanted = "declared: the classes, or the bounds, of the target are public; they cannot be learnt"
-            raise InvalidArgument(f"columns[{self.target!r}]", column.describe(), wanted)
-        if isinstance(column, Categories) and column.other:
-            wanted = "without other: a class that stands for anything cannot be predicted"
-            raise InvalidArgument(f"columns[{self.target!r}]", column, wanted)
-
-    def _check_person(self) -> None:
-        if (self.person is None) != (self.rows_per_person is None):
-            wanted = "given together: a person's rows count up to a declared number"
-            raise InvalidArgument("person and rows_per_person", (self.person, self.rows_per_person), wanted)
-        if self.person is None:
-            return
-        if not isinstance(self.person, str) or self.person == self.target:
-            raise InvalidArgument(
-                "person", self.person, "the name of a column that tells whose row it is, not the target"
-            )
-        checks.whole(least=1, most=10_000, rows_per_person=self.rows_per_person)
-        if not isinstance(self.columns.get(self.person, Ignore()), Ignore):
-            wanted = "not a feature too: declare it as Ignore(), or leave it out of columns"
-            raise InvalidArgument(f"columns[{self.person!r}]", self.columns[self.person], wanted)
-
     # ---- What is known of it
+
+    @property
+    def dialect(self) -> Dialect:
+        """How its CSV files are written."""
+        return Dialect(**{name: getattr(self, name) for name in DIALECT})
 
     @property
     def inputs(self) -> dict[str, Column]:
@@ -205,20 +187,26 @@ class Table:
         self.check_columns(batch, tuple(self.inputs))
         first = 0
         for name, column in self.inputs.items():
-            column.encode(self.pointed(name, batch[name]), out[:, first : first + column.width], self.missing)
+            column.encode(self.pointed(name, batch[name]), out[:, first : first + column.width], self.missing_of(name))
             first += column.width
 
     def pointed(self, name: str, values: Any) -> Any:
         """Values of this column, as pyarrow holds them, with a point where numbers are declared to have a comma."""
-        numeric = self.decimal == "," and isinstance(self.columns[name], Range | Number)
-        return with_points(values) if numeric else values
+        return with_points(values) if self._has_commas(name) else values
+
+    def missing_of(self, name: str) -> tuple[str, ...]:
+        """Texts that stand for a missing value of this column, as `pointed` writes numbers."""
+        return tuple(as_arrow(self.pointed(name, as_arrow(list(self.missing)))).drop_null().to_pylist())
+
+    def _has_commas(self, name: str) -> bool:
+        return self.decimal == "," and isinstance(self.columns[name], Range | Number)
 
     def encode_labels(self, values: Any) -> Array:
         """What `encode_target` gives, of a column as pyarrow holds it."""
         column = self.columns[self.target]
         if isinstance(column, Categories):
             return np.maximum(column.places(values, self.missing), -1)
-        raw = column.raw(self.pointed(self.target, values), self.missing)
+        raw = column.raw(self.pointed(self.target, values), self.missing_of(self.target))
         if isinstance(column, Flag):
             return np.nan_to_num(raw, nan=-1.0).astype(np.int64)
         return column.scaled(raw).astype(np.float32)  # NaN stays
@@ -300,12 +288,11 @@ class Table:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and TOML."""
-        plain: dict[str, Any] = {"target": self.target, "person": self.person, "rows_per_person": self.rows_per_person}
-        plain |= {"records": self.records, "missing": None if self.missing == MISSING else list(self.missing)}
-        plain |= {"encoding": None if self.encoding == "utf-8" else self.encoding}
-        plain |= {"delimiter": None if self.delimiter == "," else self.delimiter, "spent": self.spent or None}
-        plain |= {"decimal": None if self.decimal == "." else self.decimal}
-        given = {name: value for name, value in plain.items() if value is not None}
+        given: dict[str, Any] = {"target": self.target}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name not in ("columns", "target") and value != each.default:
+                given[each.name] = list(value) if isinstance(value, tuple) else value
         return {**given, "columns": {name: column.as_dict() for name, column in self.columns.items()}}
 
     @classmethod

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 Array = np.ndarray[Any, Any]
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+_BOOLEANS = {"True": 1.0, "False": 0.0}
 _EPOCH = date(1970, 1, 1)
 _NONE_OF_PANDAS = ("NAType", "NaTType")
 
@@ -99,7 +100,23 @@ def _total(read: Callable[[Any], float], value: Any) -> float:
 
 
 def numbers(values: pa.Array, missing: tuple[str, ...]) -> Array:
-    """float64 `[rows]`; NaN for what is missing or no number."""
+    """float64 `[rows]`; NaN for what is missing or no number.
+
+    A number is missing that equals one that is written in `missing`: -9, -9.0 and "-9" alike, whether a file or a frame holds it.
+    """
+    gone = np.array([_total(_number, text) for text in missing])
+    if pa.types.is_floating(values.type):  # -9.9 is another number in fewer digits
+        gone = gone.astype(values.type.to_pandas_dtype()).astype(np.float64)
+    return _without(gone, _read_numbers(values, missing))
+
+
+def _without(gone: Array, read: Array) -> Array:
+    """What was read, NaN where it is one of those that are gone."""
+    gone = gone[~np.isnan(gone)]
+    return np.where(np.isin(read, gone), math.nan, read) if len(gone) else read
+
+
+def _read_numbers(values: pa.Array, missing: tuple[str, ...]) -> Array:
     kind = values.type
     if pa.types.is_null(kind):
         return np.full(len(values), math.nan)
@@ -124,23 +141,33 @@ def _numbers_of_texts(values: pa.Array, missing: tuple[str, ...]) -> Array:
 
 
 def with_points(values: pa.Array) -> pa.Array:
-    """Texts of numbers that are written with a decimal comma, with a point; values that are no texts as they are."""
-    return pc.replace_substring(values, ",", ".") if _is_text(values.type) else values
+    """Texts of numbers that are written with a decimal comma, with a point; values that are no texts as they are.
+
+    What has a point is missing: 1.234 is 1234 to who writes so, and 1.234 to who forgot to; and neither is known to be meant.
+    """
+    if not _is_text(values.type):
+        return values
+    pointed = pc.replace_substring(values, ",", ".")
+    return pc.if_else(pc.match_substring(values, "."), pa.scalar(None, values.type), pointed)
 
 
 def _number(text: str) -> float:
     """Booleans among texts count as they do among themselves."""
-    known = {"True": 1.0, "False": 0.0}
-    return known[text] if text in known else float(pa.scalar(text).cast(pa.float64()).as_py())
+    return _BOOLEANS[text] if text in _BOOLEANS else float(pa.scalar(text).cast(pa.float64()).as_py())
 
 
-def flags(values: pa.Array) -> Array:
-    """float64 `[rows]`: 1 for true, 0 for false, NaN for anything else."""
+def flags(values: pa.Array, missing: tuple[str, ...]) -> Array:
+    """float64 `[rows]`: 1 for true, 0 for false, NaN for what is missing or anything else."""
     known = {**dict.fromkeys(_TRUE, 1.0), **dict.fromkeys(_FALSE, 0.0)}
-    return one_by_one(values, lambda value: known.get((text_of(value) or "").lower(), math.nan))
+
+    def flag(value: object) -> float:
+        text = text_of(value) or ""
+        return math.nan if text in missing else known.get(text.lower(), math.nan)
+
+    return one_by_one(values, flag)
 
 
-def day(value: object) -> float:
+def day_of(value: object) -> float:
     """Days since 1970 of a date, or of a text that begins with one as ISO 8601 writes it; NaN for anything else."""
     if isinstance(value, datetime):
         value = value.date()
@@ -149,14 +176,20 @@ def day(value: object) -> float:
     return float((value - _EPOCH).days)
 
 
-def days(values: pa.Array) -> Array:
-    """float64 `[rows]`: days since 1970; NaN for what is no date."""
+def days(values: pa.Array, missing: tuple[str, ...]) -> Array:
+    """float64 `[rows]`: days since 1970; NaN for what is missing or no date. The day of a date in `missing` is, however it is
+    written.
+    """
+    return _without(np.array([_total(day_of, text) for text in missing]), _read_days(values))
+
+
+def _read_days(values: pa.Array) -> Array:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("us"), safe=False).cast(pa.date32(), safe=False)
     if pa.types.is_date(values.type):
         numbered = values.cast(pa.date32(), safe=False).cast(pa.int32())
         return np.asarray(numbered.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-    return one_by_one(values, day)
+    return one_by_one(values, day_of)
 
 
 def places(values: pa.Array, places_of: Mapping[str, int], missing: tuple[str, ...]) -> Array:
