@@ -222,7 +222,7 @@ def _margin(params: Tensor, terms: int) -> float:
 
 
 def _terms(constants: Constants, width: int) -> int:
-    """n w: the examples of a lot, at most but for one in 10^15 lots, times those of a piece. Public."""
+    """n w: the examples of a lot, at most but for one in 10^9 lots of a few records and fewer of many, times those of a piece."""
     rate = min(1.0, constants.lot / constants.records)
     return width * max(width, expected_width(records=constants.records, rate=rate, deviations=8))
 
