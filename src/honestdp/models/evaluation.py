@@ -36,7 +36,7 @@ from honestdp.notebook import Rows, Shown
 from honestdp.run import Run, Unit
 from honestdp.search.scored_by import metric_of
 from honestdp.selection import Compose
-from honestdp.training.preparation import preparation
+from honestdp.training.preparation import Preparation, preparation
 
 NORMAL = 1.959964  # standard deviations of a normal law within which 95 % of it lies
 LAPLACE = math.log(20) / math.sqrt(2)  # of a Laplace law
@@ -67,7 +67,9 @@ class Evaluation(Shown):
 
     def _rows(self) -> Rows:
         cost = f"{self.statement.epsilon:.4g} at delta 0 for this one question, {self.statement.relation}"
-        return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", str(self.records))]
+        absent = "one that is missing or has no label counts as the middle of the range"
+        size = f"{self.records} by which the sum is divided; {absent}"
+        return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", size)]
 
     def _whole(self) -> tuple[str, str] | None:
         return "the whole statement", str(self.statement)
@@ -107,7 +109,7 @@ def evaluate(
     return Evaluation(
         score=score_of(judged, noisy, epsilon=epsilon, records=records),
         records=records,
-        statement=_statement(epsilon, judged, before.words, records, private.unit),
+        statement=_statement(epsilon, judged, before, records, private.unit),
         balance=balance,
     )
 
@@ -148,7 +150,8 @@ def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss |
     raise HonestdpError(f"{words}; what it was charged stays charged. Why is not said, for it may tell of records")
 
 
-def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int, unit: Unit) -> Statement:
+def _statement(epsilon: float, metric: Metric, before: Preparation, records: int, unit: Unit) -> Statement:
+    size = "it was declared" if before.declared else "it was not declared but counted in the data"
     return Statement(
         epsilon=epsilon,
         delta=0.0,
@@ -157,9 +160,10 @@ def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int,
         how=f"one question of these {unit.plural}; every further one is charged by itself",
         runs=1,
         leaves=f"one noisy {metric.name}, which is not exact",
+        scores=metric.absence(unit.plural),
         basis=f"the discrete Laplace mechanism on a sum of one bounded number a {unit.noun}",
         assumptions=(
-            f"the number of {unit.plural}, {records}, is public",
+            f"the number of {unit.plural}, {records}, is public; {size}",
             "the model, and every choice made before this question, used none of these records, or was charged elsewhere",
         ),
         notes=(
@@ -168,5 +172,5 @@ def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int,
         ),
         relation=unit.relation,
         protects=unit.protects,
-        preprocessing=preprocessing,
+        preprocessing=before.words,
     )

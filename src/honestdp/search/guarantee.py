@@ -126,11 +126,11 @@ def _scores(design: Design) -> str:
         return (
             f"{how}, of a person the mean over their rows; asked of the validation side, {design.fraction:g} of all people by a "
             f"coin for each. A person is on one side with all of their rows: there they pay epsilon {cost}, never more than on "
-            "the training side"
+            f"the training side; {design.metric.absence('people')}"
         )
     return (
         f"{how}; asked of the validation records, {design.fraction:g} of all by a coin for each. A record is on one side: as a "
-        f"validation record it pays epsilon {cost}, never more than as a training record"
+        f"validation record it pays epsilon {cost}, never more than as a training record; {design.metric.absence('records')}"
     )
 
 
