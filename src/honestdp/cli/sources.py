@@ -140,7 +140,7 @@ def _of_file(file: Path, options: Mapping[str, Any], folder: Path | None) -> Sou
         if (found := learning.kept(table, options, folder)) is not None:
             table = found
         else:
-            to_learn, table = table, replace(table.stand_in(), spent=share)
+            to_learn, table = table, replace(table.stand_in(), spent=table.spent + share)
     return _with_rows(file, table, to_learn)
 
 
@@ -148,8 +148,11 @@ def with_bounds(source: Source, options: Mapping[str, Any], folder: Path | None)
     """The source with what its table left to be learnt, out of the budget."""
     if source.to_learn is None or source.file is None:
         return source
-    dataset = None if options["ledger"] is None else options["dataset"] or source.label
-    return _with_rows(source.file, learning.learnt(source.to_learn, source.file, options, folder, dataset), None)
+    dataset, table = None if options["ledger"] is None else options["dataset"] or source.label, source.to_learn
+    with learning.alone(folder):
+        found = learning.kept(table, options, folder)  # by another process, since it was looked for
+        found = found or learning.learnt(table, source.file, options, folder, dataset)
+    return _with_rows(source.file, found, None)
 
 
 def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
