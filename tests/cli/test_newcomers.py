@@ -88,6 +88,19 @@ def test_what_another_search_learnt_meanwhile_is_not_learnt_again(
     assert len(ledger.charges("patients")) == 2
 
 
+@pytest.mark.parametrize(("epsilon", "refused"), [(3.0, True), (9.0, False)])
+def test_a_charge_that_is_dear_because_of_its_delta_names_the_ledgers(
+    tmp_path: Path, epsilon: float, refused: bool
+) -> None:
+    prepared(tmp_path, epsilon=epsilon)  # at delta 1e-4, at which the search below would cost 3
+    for words in (("--dry-run",), ()):
+        code, said, err = called(tmp_path, *CHARGED, "--delta", "0.003", *words)
+        assert (code == 2) == refused, err
+        assert "--delta 0.0001" in (err if refused else said)
+    code, said, err = called(tmp_path, *CHARGED[:-1], "other", "--delta", "0.0001")
+    assert (code, "--delta" in err + said.replace("honestdp tune", "")) == (0, False), err
+
+
 def test_learnt_bounds_that_were_lost_are_not_paid_for_again_by_the_same_command(tmp_path: Path) -> None:
     ledger = prepared(tmp_path, PRIVATE, epsilon=9.0)
     assert called(tmp_path, *CHARGED, "--json")[0] == 0

@@ -70,15 +70,17 @@ class _Catalogues(dict[str, str]):
         return ", ".join(found() if callable(found) else found)
 
 
-def balance_line(balance: Any) -> str:
-    """Where a dataset stands after a charge, or that nothing was charged."""
+def balance_line(balance: Any, delta: float | None = None) -> str:
+    """Where a dataset stands after a charge, or that nothing was charged. delta: for which was made what was charged."""
     from honestdp.budget import rounded_down
+    from honestdp.ledger.balance import dear_by_delta
 
     if balance is None:
         alone = "this number knows of no other search or training on these data; --ledger keeps count"
         return f"{'ledger':<12}none: {alone}"
     left = f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
-    return f"{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}"
+    dear = dear_by_delta(delta, balance.budget)
+    return f"{'ledger':<12}{balance.dataset}: {left}{dear and f'; {dear}'}; entry {balance.entry}, head {balance.head}"
 
 
 def _typed(value: object) -> str:

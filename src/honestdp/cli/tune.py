@@ -303,7 +303,7 @@ def _print(result: TuneResult, standin: str | None, digest: str | None) -> None:
     for label, text in rows:
         typer.echo(f"{label:<12}{text}")
     typer.echo(f"\n{result.statement}")
-    typer.echo(f"\n{balance_line(result.balance)}")
+    typer.echo(f"\n{balance_line(result.balance, result.delta)}")
     if result.folder is not None:
         typer.echo(f"{'model':<12}{result.folder / ('model.safetensors' if digest is None else '')}")
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")

@@ -1,7 +1,7 @@
 """The model card: a page in Markdown on what a model is, what it may be used for and what is guaranteed about its records.
 
-Everything on it was declared, or left under the guarantee that it states. What only people know is left for them to write, below a
-mark: what is above it is sealed by the folder's digests, what is below may be written at any time and is nobody's guarantee.
+Everything on it was declared, or left under the guarantee that it states. What only people know is left for them to write, below
+a mark: what is above it is sealed by the folder's digests, what is below may be written at any time and is nobody's guarantee.
 """
 
 from __future__ import annotations

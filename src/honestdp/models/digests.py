@@ -53,8 +53,8 @@ def checked_files(
 ) -> tuple[dict[str, bytes], str]:
     """Every file that the digests name, each as it was saved, and the digest of the whole folder.
 
-    digest: noted earlier, which the folder must still have. besides: files that may be missing. Raises TamperedFolder for any difference, and InvalidArgument for a
-    folder that is none of ours, or an argument that is no digest.
+    digest: noted earlier, which the folder must still have. besides: files that may be missing. Raises TamperedFolder for any
+    difference, and InvalidArgument for a folder that is none of ours, or an argument that is no digest.
     """
     if digest is not None and (not isinstance(digest, str) or not _HASH.fullmatch(digest := digest.strip().lower())):
         wanted = "a whole digest, 64 digits and letters from a to f, as it was printed when the folder was saved"

@@ -202,7 +202,8 @@ class Search:
             return None
         count = self.design.count
         what = f"honestdp tune, {'1 candidate' if count == 1 else f'{count} candidates'}"
-        balance = account.charge(self.design.spending, what=what, read=begun.store.read(DATA) is not None)
+        how: dict[str, Any] = {"read": begun.store.read(DATA) is not None, "delta": self.design.budget.delta}
+        balance = account.charge(self.design.spending, what=what, **how)
         if not begun.new:
             last = json.loads(begun.store.read(RESUMES) or b'{"token": "", "after": ""}')
             account.resume(last, lambda mine: begun.store.write(RESUMES, json.dumps(mine).encode()))

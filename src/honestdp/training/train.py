@@ -202,7 +202,8 @@ def train_population(
         )
         watch = partial(watch_of, on_step, every, len(rules))
         how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict, "ranks": ranks}
-        charging = None if books is None else Charging(books=books, place=place, rules=rules, watch=watch, **how)
+        paid: dict[str, Any] = {"books": books, "place": place, "delta": getattr(budget, "delta", None)}
+        charging = None if books is None else Charging(rules=rules, watch=watch, **paid, **how)
         with said_to_stay(charging):
             how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
             job = assemble(model, private, run=run, optimizers=rules, **how)
