@@ -88,6 +88,34 @@ def test_what_another_search_learnt_meanwhile_is_not_learnt_again(
     assert len(ledger.charges("patients")) == 2
 
 
+def test_the_same_file_and_target_spelled_otherwise_are_the_same_search(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    said = called(tmp_path, *CHARGED, "--json")[1]
+    (tmp_path / "copy.toml").write_text(SCHEMA)
+    file, schema = CHARGED[1], CHARGED[3]
+    for name, other in (
+        (f"./{file}", schema),
+        (str(tmp_path / file), str(tmp_path / schema)),
+        (file, "copy.toml"),
+    ):
+        command = (CHARGED[0], name, CHARGED[2], other, *CHARGED[4:])
+        for more in ((), ("--target", "readmitted")):
+            assert called(tmp_path, *command, *more, "--json")[:2] == (0, said)
+
+
+def test_what_differs_is_said_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    assert called(tmp_path, *CHARGED, "--json")[0] == 0
+    write(tmp_path / "others.csv", rows())
+    code, _, err = called(tmp_path, CHARGED[0], "others.csv", *CHARGED[2:], "--dataset", "patients")
+    assert code == 2
+    assert "the command, or reproduce ('honestdp tune patients.csv" in err
+    assert "and not 'honestdp tune others.csv" in err
+    (tmp_path / "patients.toml").write_text(SCHEMA.replace("high = 90", "high = 80"))
+    code, _, err = called(tmp_path, *CHARGED)
+    assert (code, "differs in data (what the schema declares)" in err) == (2, True), err
+
+
 @pytest.mark.parametrize(("epsilon", "refused"), [(3.0, True), (9.0, False)])
 def test_a_charge_that_is_dear_because_of_its_delta_names_the_ledgers(
     tmp_path: Path, epsilon: float, refused: bool
