@@ -20,7 +20,7 @@ RELATION = ROW.relation
 LEDGER_VARIABLE = "HONESTDP_LEDGER"
 """Of the environment: the ledger where none is named."""
 ASSUMPTIONS = (
-    "the number of records, the lot, the steps and the noise are public constants, not read off the data",
+    "the number of records, the lot, the steps and the noise are taken to be public constants, which nothing hides",
     "preprocessing, and every choice made before the search, used no private record or was charged elsewhere",
     "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
 )

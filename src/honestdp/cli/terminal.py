@@ -22,6 +22,9 @@ _click = sys.modules[typer.BadParameter.__module__]
 UsageError, NoArgsIsHelpError = _click.UsageError, _click.NoArgsIsHelpError
 
 
+_FILES = {"data": ("file", "name")}
+
+
 class Command(typer.core.TyperCommand):
     """A command that blames its options for what is wrong with arguments of the library, and no option that it does not have."""
 
@@ -51,6 +54,9 @@ class Command(typer.core.TyperCommand):
     def _blamed(self, error: checks.InvalidArgument, ctx: Any) -> str:
         """The option that the user gave, or could have given; the library's own word where the command has none for it."""
         name = "resume" if error.argument == "out" and ctx.params.get("resume") else error.argument
+        present = {parameter.name for parameter in self.params}
+        if name not in present:  # the library's word for what a command is given as a file
+            name = next((other for other in _FILES.get(name, ()) if other in present), name)
         for parameter in self.params:
             if parameter.name == name:
                 return parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or name.upper()

@@ -35,6 +35,7 @@ _REFUSED = (
     errors.OtherUnit,
 )
 """Refusals by the ledger's rules, which are read before anything is written."""
+RESTORE = "If the ledger was lost, restore it from a copy: the same call then goes on, and nothing more is charged"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Account:
         which it was made, where that is known: a refusal says if it is dear because the ledger has another.
         """
         if read and not self._is_known():
-            wanted = "the one that this was charged to when it was begun: in this one the charge is missing"
+            wanted = f"the one that this was charged to when it was begun: in this one the charge is missing. {RESTORE}"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
         try:
             balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
@@ -139,6 +140,9 @@ def _paid_before() -> Iterator[None]:
     """A ledger that is out of reach says that nothing was charged, which is true of the entry alone: the charge came before."""
     try:
         yield
+    except (errors.NoLedger, errors.NoCharge) as trouble:  # a new ledger, as it advises, would not have the charge
+        words = str(trouble).split(": ")[0]
+        raise type(trouble)(f"{words}, and this was charged before. {RESTORE}") from trouble
     except (errors.Conflict, errors.Locked, errors.Unreachable) as trouble:
         words = str(trouble).replace("nothing was charged", "nothing more was charged")
         raise type(trouble)(f"{words}. What was charged before stays charged, and the same call goes on") from trouble
