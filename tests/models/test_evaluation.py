@@ -69,6 +69,15 @@ def test_the_statement_says_whether_the_number_of_rows_was_declared_or_counted(
     assert f"40, is public; {said}" in next(text for text in stated.assumptions if "40" in text)
 
 
+@pytest.mark.parametrize(("epsilon", "said"), [(1e9, True), (11.0, True), (10.0, False)])
+def test_an_epsilon_that_guarantees_nothing_is_warned_of(
+    saved: honestdp.SavedModel, caplog: pytest.LogCaptureFixture, epsilon: float, said: bool
+) -> None:
+    words = "guarantees next to nothing"
+    assert (words in str(saved.evaluate(held_out(30, 10), epsilon=epsilon).statement)) is said
+    assert (words in caplog.text) is said
+
+
 def test_every_call_draws_noise_of_its_own(saved: honestdp.SavedModel) -> None:
     rows = held_out(300, 100)
     values = [saved.evaluate(rows, epsilon=0.05).score.value for _ in range(4)]

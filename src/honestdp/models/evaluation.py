@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Statement
+from honestdp.budget import Statement, large_epsilon
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -33,6 +33,7 @@ from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.models.saved import SavedModel
 from honestdp.notebook import Rows, Shown
+from honestdp.planner.prospects import forewarn
 from honestdp.run import Run, Unit
 from honestdp.search.scored_by import metric_of
 from honestdp.selection import Compose
@@ -100,6 +101,7 @@ def evaluate(
     shapes, balance = private.shapes, None
     if shapes is not None:  # what does not fit without a record is found before the charge
         rehearse(judged, saved.model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
+    forewarn(large_epsilon(epsilon))
     if books is not None:
         balance = Account.of(books, uuid.uuid4().hex).charge(
             spending(epsilon, records, private.unit), what=f"honestdp evaluate, {judged.name}", read=False
@@ -167,6 +169,7 @@ def _statement(epsilon: float, metric: Metric, before: Preparation, records: int
             "the model, and every choice made before this question, used none of these records, or was charged elsewhere",
         ),
         notes=(
+            *large_epsilon(epsilon),
             "this is about the records that were scored: what is guaranteed about those that the model was trained on is the "
             "model's own statement, and for a record that is among both, both count",
         ),

@@ -15,6 +15,7 @@ from honestdp.budget import (
     assumptions,
     independence,
     large_delta,
+    large_epsilon,
     prepared,
     rounded_up,
 )
@@ -68,7 +69,7 @@ def guarantee(
     if not design.space.finite:
         how = "as candidates= says, or as many as a search takes that is not told"
         notes.append(f"candidates are drawn from laws: the search amounts to {design.count} of them, {how}")
-    notes += large_delta(design.budget.delta, design.records)
+    notes += [*large_epsilon(made.epsilon + design.spent), *large_delta(design.budget.delta, design.records)]
     if len(design.runs) > 1:
         what = "each has noise of its own, and the worst of their curves is charged"
         notes.append(f"candidates differ in lot or steps: {what}")
