@@ -129,6 +129,18 @@ def test_a_charge_that_is_dear_because_of_its_delta_names_the_ledgers(
     assert (code, "--delta" in err + said.replace("honestdp tune", "")) == (0, False), err
 
 
+def test_help_says_which_name_a_file_has_in_the_ledger(tmp_path: Path) -> None:
+    """Up to its first point: files of several years are one dataset, unless somebody says otherwise."""
+    prepared(tmp_path)
+    (tmp_path / "patients.csv").rename(tmp_path / "visits.2025.csv")
+    code, _, err = called(tmp_path, CHARGED[0], "visits.2025.csv", *CHARGED[2:])
+    assert code == 2
+    assert "error: visits has no budget in ledger.db" in err
+    for command in ("tune", "evaluate"):
+        said = " ".join(called(tmp_path, command, "--help")[1].replace("│", " ").split())
+        assert "name up to its first point" in said
+
+
 def test_learnt_bounds_that_were_lost_are_not_paid_for_again_by_the_same_command(tmp_path: Path) -> None:
     ledger = prepared(tmp_path, PRIVATE, epsilon=9.0)
     assert called(tmp_path, *CHARGED, "--json")[0] == 0

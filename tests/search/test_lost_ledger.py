@@ -27,10 +27,11 @@ def test_a_lost_ledger_is_to_be_restored_and_the_same_call_finishes(
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         where = (paying.Account, "end") if place == "the pending result" else (lifecycle, "execution")
         patched.setattr(*where, stop)
-        honestdp.tune(linear, clouds(), **how)
+        with pytest.raises(KeyboardInterrupt):
+            honestdp.tune(linear, clouds(), **how)
     path.rename(lost)
     if anew:
         honestdp.Ledger(path).set_budget("clouds", honestdp.Budget(9.0, 1e-3))

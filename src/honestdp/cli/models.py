@@ -152,7 +152,7 @@ def evaluate(
     prevalence: Annotated[str | None, Option(help="For balanced accuracy: the part of each class, declared.")] = None,
     records: Annotated[int | None, option.whole("N, declared: how many rows there are; counted if left out.")] = None,
     ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
-    dataset: Annotated[str | None, Option(help="Its name in the ledger; that of FILE if left out.")] = None,
+    dataset: Annotated[str | None, Option(help="Its name in the ledger; FILE's name up to its first point.")] = None,
     note: Annotated[str, Option(help="For the ledger's entry. It is public.")] = "",
     digest: Digest = None,
     as_json: option.Json = False,

@@ -245,7 +245,9 @@ def _counted(table: Table, file: Path, schema: Path) -> int:
 
 
 def label_of(file: Path) -> str:
-    """The file's name without what says its kind: its dataset's name in a ledger, if nobody says another."""
+    """The file's name up to its first point: its dataset's name in a ledger, if nobody says another. `patients.2024.csv` and
+    `patients.2025.csv` are so one dataset, which may charge too much for those in one of them and never too little.
+    """
     return file.name.split(".")[0] or file.name
 
 

@@ -34,8 +34,8 @@ _MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 1
 _OPTIMIZER = "{optimizers}. Left out: echo for classes, horizon for numbers, which need no search. May repeat."
 _SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
 _LEDGER = (
-    "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name without its ending, "
-    "must have a budget in it: `honestdp ledger set-budget`."
+    "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name up to its first "
+    "point, must have a budget in it: `honestdp ledger set-budget`."
 )
 _OUT = (
     "The folder for model, statement, result and report; of a FILE it is a model folder, for predict, evaluate and report. The "
