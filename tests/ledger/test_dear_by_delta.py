@@ -20,5 +20,5 @@ def test_a_training_over_budget_names_the_ledgers_delta_where_its_own_is_larger(
     budget = honestdp.Budget(2.0, delta)
     with pytest.raises(BudgetExceeded, match="over budget") as refused:
         honestdp.train(linear(), clouds(), budget=budget, ledger=ledger, dataset="clouds")
-    assert ("--delta 1e-05" in str(refused.value)) is said
+    assert ("to ask for delta 1e-05" in str(refused.value)) is said
     assert ledger.charges("clouds") == ()

@@ -76,6 +76,11 @@ class _Catalogues(dict[str, str]):
         return ", ".join(found() if callable(found) else found)
 
 
+def as_options(text: str) -> str:
+    """A text of the library with an option in the place of an argument that it tells to ask for."""
+    return text.replace("to ask for delta ", "to ask for --delta ")
+
+
 def balance_line(balance: Any, delta: float | None = None) -> str:
     """Where a dataset stands after a charge, or that nothing was charged. delta: for which was made what was charged."""
     from honestdp.budget import rounded_down
@@ -85,7 +90,7 @@ def balance_line(balance: Any, delta: float | None = None) -> str:
         alone = "this number knows of no other search or training on these data; --ledger keeps count"
         return f"{'ledger':<12}none: {alone}"
     left = f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {balance.budget.delta:g}"
-    dear = dear_by_delta(delta, balance.budget)
+    dear = as_options(dear_by_delta(delta, balance.budget))
     return f"{'ledger':<12}{balance.dataset}: {left}{dear and f'; {dear}'}; entry {balance.entry}, head {balance.head}"
 
 

@@ -15,7 +15,7 @@ from honestdp import checks
 from honestdp.cli import learning, sources
 from honestdp.cli import options as option
 from honestdp.cli.spaces import DEFAULT, numbers_of, spaces_of
-from honestdp.cli.terminal import balance_line
+from honestdp.cli.terminal import as_options, balance_line
 
 if TYPE_CHECKING:
     from honestdp.search.tune import Asked, TuneResult
@@ -222,7 +222,7 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     first = learning.charged_first(source.to_learn, source.counted, context.params)
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what, first)
-        typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else str(ahead))
+        typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else as_options(str(ahead)))
         if ahead.refusal:
             raise checks.HonestdpError(ahead.refusal)
         return

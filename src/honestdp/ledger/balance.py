@@ -55,6 +55,6 @@ def dear_by_delta(delta: float | None, budget: Budget) -> str:
     if delta is None or delta <= budget.delta:
         return ""
     return (
-        f"made for delta {delta:g}, it costs more at the ledger's, {budget.delta:g}: the way out is to ask for that delta, "
-        f"--delta {budget.delta:g}"
+        f"made for delta {delta:g}, it costs more at the ledger's, {budget.delta:g}: the way out is to ask for "
+        f"delta {budget.delta:g}"
     )

@@ -15,9 +15,7 @@ from honestdp.budget import Statement, rounded_up
 
 CARD = "README.md"
 TO_FILL_IN = "*To be written by whoever publishes this model.*"
-MARK = (
-    "<!-- honestdp: all above this line is sealed by digests.json; below it whoever publishes the model may write -->"
-)
+MARK = "<!-- honestdp: all above this line is sealed by digests.json; below it whoever publishes the model may write-->"
 _FREE = f"\n{MARK}\n"  # by itself on a line, as no name or word of a user can stand above it
 _BELOW = f"""
 ## What it is for

@@ -10,10 +10,8 @@ from typing import Any
 from honestdp.search.wording import TEXT
 
 _LATER = {"selection", "candidates"}  # settings that earlier versions did not write
-_COMPARED_ELSEWHERE = (
-    "--schema",
-    "--target",
-)  # what is declared is in the digest of the table, whatever its file is called
+_COMPARED_ELSEWHERE = tuple(f"--{name}" for name in ("schema", "target"))
+"""Options of a command: what is declared is in the digest of the table, whatever its file is called."""
 
 
 def differences(written: Mapping[str, Any], settings: Mapping[str, Any], besides: tuple[str, ...] = ()) -> set[str]:
