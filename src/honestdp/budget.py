@@ -20,7 +20,7 @@ RELATION = ROW.relation
 LEDGER_VARIABLE = "HONESTDP_LEDGER"
 """Of the environment: the ledger where none is named."""
 ASSUMPTIONS = (
-    "the number of records, the lot, the steps and the noise are public constants, not read off the data",
+    "the number of records, the lot, the steps and the noise are taken to be public constants, which nothing hides",
     "preprocessing, and every choice made before the search, used no private record or was charged elsewhere",
     "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
 )
@@ -31,6 +31,7 @@ NOT_STATED = (
 )
 
 LARGE = 0.1  # of delta times the number of records
+MEANINGLESS = 10.0  # epsilon: with it a guess whether a record is there may be right in 99.995 % of cases
 _AS_THEY_ARE = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")  # in files too
 _OF_DATA = ("protects", "preprocessing")  # in files of later versions
 
@@ -88,6 +89,16 @@ def large_delta(delta: float, records: int) -> tuple[str, ...]:
     if delta * records > LARGE:
         return (f"delta is not well below 1/{records}: at such a delta a guarantee may give up a record entirely",)
     return ()
+
+
+def large_epsilon(epsilon: float) -> tuple[str, ...]:
+    """The note on an epsilon that guarantees next to nothing, if it does."""
+    if not MEANINGLESS < epsilon < math.inf:  # an infinite one is NOT PRIVATE, and says so
+        return ()
+    return (
+        f"epsilon {rounded_up(epsilon)} guarantees next to nothing: whoever sees what left may be all but sure whether a record "
+        f"is in the data; above {MEANINGLESS:g} it is a number and no protection. Take 1, or a few at most",
+    )
 
 
 def assumptions(unit: Unit) -> tuple[str, ...]:

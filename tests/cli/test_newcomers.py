@@ -12,6 +12,7 @@ import pytest
 
 import honestdp
 from honestdp.data.tables import learning as of_tables
+from honestdp.search import dry_run
 from honestdp.search import tune as searching
 from tests.cli.test_tables import SCHEMA, TUNE, called, rows, write
 
@@ -35,6 +36,109 @@ def test_a_ledger_with_room_for_bounds_or_the_search_but_not_both_is_charged_for
         assert "refuses both" in err
     assert ledger.charges("patients") == ()
     assert not (tmp_path / "model.learnt.toml").exists()
+
+
+def test_a_schema_that_has_spent_before_goes_on_with_one_more_column_to_learn(tmp_path: Path) -> None:
+    """As the schema of a model folder has it: its dry run has the noise of the search, and the same command reads the result."""
+    ledger = prepared(tmp_path, "spent = 0.4\n" + PRIVATE, epsilon=9.0)
+    code, ahead, err = called(tmp_path, *CHARGED, "--dry-run", "--json")
+    assert code == 0, err
+    code, said, err = called(tmp_path, *CHARGED, "--json")
+    assert code == 0, err
+    assert json.loads(ahead)["runs"][0]["noise"] == json.loads(said)["run"]["noise"]
+    assert called(tmp_path, *CHARGED, "--json")[:2] == (0, said)
+    assert len(ledger.charges("patients")) == 2
+    assert honestdp.load(tmp_path / "model").columns.spent == pytest.approx(0.7)
+
+
+def test_of_two_searches_at_once_in_one_folder_one_learns_and_the_other_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, values = prepared(tmp_path, PRIVATE, epsilon=9.0), of_tables._values
+    other = list[tuple[int, str, str]]()
+
+    def meanwhile(*given: Any) -> Any:
+        if not other:
+            other.append((0, "", ""))
+            other[0] = called(tmp_path, *CHARGED)
+        return values(*given)
+
+    monkeypatch.setattr(of_tables, "_values", meanwhile)
+    assert called(tmp_path, *CHARGED, "--json")[0] == 0
+    assert other[0][0] == 2
+    assert "no other process works" in other[0][2]
+    assert len(ledger.charges("patients")) == 2
+
+
+def test_what_another_search_learnt_meanwhile_is_not_learnt_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other begins and ends between this one's look for what was learnt and its own learning."""
+    ledger, look_ahead = prepared(tmp_path, PRIVATE, epsilon=9.0), dry_run.looked_ahead
+
+    def meanwhile(*given: Any) -> Any:
+        ahead = look_ahead(*given)
+        with monkeypatch.context() as patched:
+            patched.setattr(dry_run, "looked_ahead", look_ahead)
+            assert called(tmp_path, *CHARGED, "--json")[0] == 0
+        return ahead
+
+    monkeypatch.setattr(dry_run, "looked_ahead", meanwhile)
+    assert called(tmp_path, *CHARGED, "--json")[0] == 0
+    assert len(ledger.charges("patients")) == 2
+
+
+def test_the_same_file_and_target_spelled_otherwise_are_the_same_search(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    said = called(tmp_path, *CHARGED, "--json")[1]
+    (tmp_path / "copy.toml").write_text(SCHEMA)
+    file, schema = CHARGED[1], CHARGED[3]
+    for name, other in (
+        (f"./{file}", schema),
+        (str(tmp_path / file), str(tmp_path / schema)),
+        (file, "copy.toml"),
+    ):
+        command = (CHARGED[0], name, CHARGED[2], other, *CHARGED[4:])
+        for more in ((), ("--target", "readmitted")):
+            assert called(tmp_path, *command, *more, "--json")[:2] == (0, said)
+
+
+def test_what_differs_is_said_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    assert called(tmp_path, *CHARGED, "--json")[0] == 0
+    write(tmp_path / "others.csv", rows())
+    code, _, err = called(tmp_path, CHARGED[0], "others.csv", *CHARGED[2:], "--dataset", "patients")
+    assert code == 2
+    assert "the command, or reproduce ('honestdp tune patients.csv" in err
+    assert "and not 'honestdp tune others.csv" in err
+    (tmp_path / "patients.toml").write_text(SCHEMA.replace("high = 90", "high = 80"))
+    code, _, err = called(tmp_path, *CHARGED)
+    assert (code, "differs in data (what the schema declares)" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(("epsilon", "refused"), [(3.0, True), (9.0, False)])
+def test_a_charge_that_is_dear_because_of_its_delta_names_the_ledgers(
+    tmp_path: Path, epsilon: float, refused: bool
+) -> None:
+    prepared(tmp_path, epsilon=epsilon)  # at delta 1e-4, at which the search below would cost 3
+    for words in (("--dry-run",), ()):
+        code, said, err = called(tmp_path, *CHARGED, "--delta", "0.003", *words)
+        assert (code == 2) == refused, err
+        assert "--delta 0.0001" in (err if refused else said)
+    code, said, err = called(tmp_path, *CHARGED[:-1], "other", "--delta", "0.0001")
+    assert (code, "--delta" in err + said.replace("honestdp tune", "")) == (0, False), err
+
+
+def test_help_says_which_name_a_file_has_in_the_ledger(tmp_path: Path) -> None:
+    """Up to its first point: files of several years are one dataset, unless somebody says otherwise."""
+    prepared(tmp_path)
+    (tmp_path / "patients.csv").rename(tmp_path / "visits.2025.csv")
+    code, _, err = called(tmp_path, CHARGED[0], "visits.2025.csv", *CHARGED[2:])
+    assert code == 2
+    assert "error: visits has no budget in ledger.db" in err
+    for command in ("tune", "evaluate"):
+        said = " ".join(called(tmp_path, command, "--help")[1].replace("│", " ").split())
+        assert "name up to its first point" in said
 
 
 def test_learnt_bounds_that_were_lost_are_not_paid_for_again_by_the_same_command(tmp_path: Path) -> None:

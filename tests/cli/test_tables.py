@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +191,25 @@ def test_a_plan_counts_rows_and_looks_at_no_value(tmp_path: Path, monkeypatch: p
     assert "honestdp tune patients.csv --schema patients.toml --epsilon 3 --delta 0.0001" in found["command"]
 
 
+def test_what_a_plan_tells_to_do_can_be_done_with_bounds_to_be_learnt(tmp_path: Path) -> None:
+    write(tmp_path / "patients.csv", rows())
+    (tmp_path / "patients.toml").write_text(SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"'))
+    code, said, err = called(tmp_path, "plan", *TUNE[1:], "--json")
+    assert code == 0, err
+    program, *command = shlex.split(json.loads(said)["command"])
+    assert program == "honestdp"
+    assert called(tmp_path, *command)[0] == 0
+
+
+def test_a_plan_says_which_column_the_schema_does_not_declare(tmp_path: Path) -> None:
+    write(tmp_path / "patients.csv", rows(), header="patient,years,sex,readmitted")
+    (tmp_path / "patients.toml").write_text(SCHEMA)
+    code, _, err = called(tmp_path, "plan", *TUNE[1:])
+    assert code == 2
+    assert "--schema must be made for the file patients.csv, which has a column 'years'" in err
+    assert "got patients.toml" in err
+
+
 def test_a_target_that_is_given_need_not_be_filled_in(tmp_path: Path) -> None:
     """As `schema` and the README say it: the template has "?", and --target names the column."""
     write(tmp_path / "patients.csv", rows())
@@ -350,7 +370,17 @@ def test_bad_input_is_one_line_and_costs_nothing(tmp_path: Path, name: str) -> N
         ((*TUNE, "--model", "forest"), "--model"),
         ((*TUNE, "--target", "died"), "--target"),
         ((*TUNE, "--records", "0"), "--records"),
+        ((*TUNE, "--records", "5"), "--records must be 10 at least, as many rows as the file has"),
         ((*TUNE, "--person", "patient"), "person"),
+        ((*TUNE, "--person", "nobody", "--rows-per-person", "2"), "--person must be a column of the data"),
+        (("tune", "none.csv", *TUNE[2:]), "[FILE|DATASET] must be a file that exists; got none.csv"),
+        (("plan", "none.csv", *TUNE[2:]), "[FILE] must be a file that exists; got none.csv"),
+        (
+            ("plan", *TUNE[1:], "--person", "nobody", "--rows-per-person", "2", "--records", "99"),
+            "--person must be a column",
+        ),
+        (("evaluate", "model", "none.csv", "--epsilon", "1"), "FILE must be a file that exists; got none.csv"),
+        (("report", "model", "--out", "nowhere/page.html"), "--out must be a file in a folder that exists"),
         (("plan", "--schema", "patients.toml", "--epsilon", "3"), "--schema"),
         (("plan", "--epsilon", "3"), "--records"),
         (("predict", "model", "patients.csv", "--keep", "name"), "'name'"),

@@ -46,6 +46,38 @@ def test_the_score_is_the_exact_one_and_its_noise(saved: honestdp.SavedModel, mo
         assert saved.evaluate(rows, epsilon=1.0).score.value == pytest.approx(value)
 
 
+def test_it_is_said_that_a_record_without_a_label_counts_as_the_middle_of_the_range(
+    saved: honestdp.SavedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 rows that are all right 20 have no label: 0.75 is told, which is right for privacy and must not come unsaid."""
+    monkeypatch.setattr(evaluation, "question_noise", lambda **_: 0)
+    rows = held_out(20, 0)
+    rows = {"age": [*rows["age"], *[80] * 20], "ill": [*rows["ill"], *[None] * 20]}
+    found = saved.evaluate(rows, epsilon=1.0)
+    assert found.score.value == pytest.approx(0.75)
+    assert "is not there, or has none, counts as 0.5, the middle of the range" in str(found.statement)
+    assert "one that is missing or has no label counts as the middle of the range" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("records", "said"), [(40, "it was declared"), (None, "it was not declared but counted in the data")]
+)
+def test_the_statement_says_whether_the_number_of_rows_was_declared_or_counted(
+    saved: honestdp.SavedModel, records: int | None, said: str
+) -> None:
+    stated = saved.evaluate(held_out(30, 10), epsilon=1.0, records=records).statement
+    assert f"40, is public; {said}" in next(text for text in stated.assumptions if "40" in text)
+
+
+@pytest.mark.parametrize(("epsilon", "said"), [(1e9, True), (11.0, True), (10.0, False)])
+def test_an_epsilon_that_guarantees_nothing_is_warned_of(
+    saved: honestdp.SavedModel, caplog: pytest.LogCaptureFixture, epsilon: float, said: bool
+) -> None:
+    words = "guarantees next to nothing"
+    assert (words in str(saved.evaluate(held_out(30, 10), epsilon=epsilon).statement)) is said
+    assert (words in caplog.text) is said
+
+
 def test_every_call_draws_noise_of_its_own(saved: honestdp.SavedModel) -> None:
     rows = held_out(300, 100)
     values = [saved.evaluate(rows, epsilon=0.05).score.value for _ in range(4)]

@@ -48,11 +48,28 @@ def test_balanced_weights_follow_from_the_declared_prevalence_and_not_from_the_l
     """Whatever the data are: clouds have as many of each class, and are weighted as declared."""
     balanced = with_class_weights(None, "balanced", [0.9, 0.1])
     assert isinstance(balanced, ClassWeighted)
-    assert balanced.weights == pytest.approx((1 / 1.8, 5.0))
+    assert balanced.weights == pytest.approx((1 / 9, 1.0))
     found = trained(class_weights="balanced", prevalence=[0.9, 0.1])
     torch.testing.assert_close(found, trained(class_weights=balanced.weights))
     with pytest.raises(InvalidArgument, match="prevalence must be given with class_weights='balanced'"):
         trained(class_weights="balanced")
+
+
+def test_balanced_weights_find_the_rare_class_though_gradients_are_clipped() -> None:
+    """Weights with a mean of 1 do not: the clip cuts those above 1 back, and balanced accuracy stays near that without any."""
+    drawn = torch.Generator().manual_seed(0)
+    y = (torch.rand(3000, generator=drawn) < 0.1).long()
+    data = (torch.randn(3000, 3, generator=drawn) + y[:, None], y)
+
+    def balanced_accuracy(**more: Any) -> float:
+        run = Run(records=3000, lot=300, steps=100, noise=1.0)
+        torch.manual_seed(0)
+        found = honestdp.train(linear(), data, run=run, optimizer=SGD(lr=0.5, clip=1.0), noise_seed=1, **more)
+        right = found.model(data[0]).argmax(1) == y
+        return float(right[y == 1].float().mean() + right[y == 0].float().mean()) / 2
+
+    of_mean_one = balanced_accuracy(class_weights=[1 / 1.8, 5.0])
+    assert balanced_accuracy(class_weights="balanced", prevalence=[0.9, 0.1]) > of_mean_one + 0.1
 
 
 def test_the_slope_at_hand_is_that_of_the_loss() -> None:

@@ -393,6 +393,7 @@ def test_a_budget_is_enough_and_the_statement_says_what_was_chosen() -> None:
     words = str(result.statement)
     assert f"lot {result.run.lot:g}, {result.run.steps} steps" in words
     assert "taken to be that of the data" in words
+    assert "not read off the data" not in words, "it was"
 
 
 def test_without_a_run_and_without_a_budget_nothing_is_trained() -> None:

@@ -51,6 +51,15 @@ class Counted(ABC):
         low, high = self.limits
         return min(high, max(low, self.worst + (self.best - self.worst) * part))
 
+    def absence(self, plural: str) -> str:
+        """What `value` makes of records that are not there, in words: how many those are is private, and is not taken off."""
+        middle = (self.worst + self.best) / 2
+        return (
+            f"the sum is divided by the public number of {plural}, for how many are there or have a label is private: one "
+            f"that is not there, or has none, counts as {middle:.4g}, the middle of the range. With many of them the value and "
+            "its interval lie nearer to that than the truth does (farther from it where there are more than declared)"
+        )
+
     def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
         """How far the value may be from that of all records, of which a coin chose those of the validation side: at most this,
         since u^2 <= D^2, and met where every number is at an end of the range, as in accuracy.

@@ -7,7 +7,8 @@ command again reads it from the file `FOLDER.learnt.toml`; to learn it a second 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,10 +52,34 @@ def kept(table: Table, options: Mapping[str, Any], folder: Path | None) -> Table
     found = read_schema(path)
     columns = {**found.columns, **{name: table.columns[name] for name in table.to_learn}}
     same = found.columns.keys() == table.columns.keys() and all(found.columns[n].learnt for n in table.to_learn)
-    if not same or replace(found, columns=columns, spent=0.0) != table or found.spent != share_of(options):
+    spent = table.spent + share_of(options)
+    if not same or replace(found, columns=columns, spent=table.spent) != table or found.spent != spent:
         wanted = f"that of {path}, which was learnt from another schema or epsilon: take another --out; it is learnt anew there"
         raise checks.InvalidArgument("schema", str(options["schema"]), wanted)
     return found
+
+
+@contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """Within, no other process learns for the search in this folder, or works in it: each of two would be charged."""
+    from honestdp.search.folder import LOCK, Lock, make
+
+    if folder is None:
+        yield  # there is no place for what is learnt, which is said where it is asked for
+        return
+    new = make(folder)
+    try:
+        with Lock(folder):
+            try:
+                yield
+            finally:
+                (folder / LOCK).unlink(
+                    missing_ok=True
+                )  # the search locks it anew, in a folder as if nobody had been here
+    finally:
+        with suppress(OSError):
+            for path in new:
+                path.rmdir()
 
 
 def learnt(table: Table, file: Path, options: Mapping[str, Any], folder: Path | None, dataset: str | None) -> Table:

@@ -22,7 +22,7 @@ from honestdp.cli import options as option
 from honestdp.cli import plan as plan_cli
 from honestdp.cli import schema as schema_cli
 from honestdp.cli import tune as tune_cli
-from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError
+from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, as_options
 
 app = typer.Typer(
     help=(
@@ -151,7 +151,7 @@ def _in_words(error: Exception) -> str:
     from honestdp.errors import NoBudget
 
     if not isinstance(error, NoBudget):
-        return str(error)
+        return as_options(str(error))
     where = shlex.join(["--ledger", str(error.ledger), "--dataset", error.dataset])
     return f"{error.lack}: set it once with `honestdp ledger set-budget {where} --epsilon EPSILON --delta DELTA`"
 

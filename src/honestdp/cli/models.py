@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _FOLDER = "The folder that `honestdp tune FILE --out` wrote, or `honestdp.save`."
 _DIGEST = "The folder's digest as it was printed when it was saved: then it must be that very folder."
 _EPSILON = (
-    "**Required.** What this score may cost the people in FILE. Its noise is about 1/(epsilon x rows): at 0.1 and 10000 rows "
-    "a tenth of a percentage point."
+    "**Required.** What this score may cost the people in FILE. Its noise is about 0.7/(epsilon x rows): at 0.1 and 10000 rows "
+    "0.0007, less than a tenth of a percentage point."
 )
 _METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
 _LEDGER = (
@@ -141,14 +141,18 @@ def _write_json(to: TextIO, blocks: Iterable[dict[str, list[Any]]]) -> None:
     to.write("\n]\n")
 
 
+def _check_place(out: Path) -> None:
+    if not out.absolute().parent.is_dir() or out.is_dir():
+        raise checks.InvalidArgument("out", str(out), "a file in a folder that exists")
+
+
 @contextmanager
 def _opened(out: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that appears under its name when it is whole."""
     if out is None:
         yield sys.stdout
         return
-    if not out.absolute().parent.is_dir() or out.is_dir():
-        raise checks.InvalidArgument("out", str(out), "a file in a folder that exists")
+    _check_place(out)
     beside = out.with_name(f".{out.name}.new")
     try:
         with beside.open("w", newline="", encoding="utf-8") as file:
@@ -166,7 +170,7 @@ def evaluate(
     prevalence: Annotated[str | None, Option(help="For balanced accuracy: the part of each class, declared.")] = None,
     records: Annotated[int | None, option.whole("N, declared: how many rows there are; counted if left out.")] = None,
     ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
-    dataset: Annotated[str | None, Option(help="Its name in the ledger; that of FILE if left out.")] = None,
+    dataset: Annotated[str | None, Option(help="Its name in the ledger; FILE's name up to its first point.")] = None,
     note: Annotated[str, Option(help="For the ledger's entry. It is public.")] = "",
     digest: Digest = None,
     as_json: option.Json = False,
@@ -218,10 +222,12 @@ def report(
 
     `honestdp report model/ --out page.html` also writes the page for people who answer for the data.
     """
-    from honestdp.models.folder import CARD, REPORT, load
+    from honestdp.models.card import CARD
+    from honestdp.models.folder import REPORT, load
 
     saved = load(folder, digest=digest)
     if out is not None:
+        _check_place(out)
         from honestdp.files import replace_file
 
         replace_file(out, saved.page.encode(), mode=0o644)

@@ -175,6 +175,8 @@ def _command(
         if max_runs is not None:
             words += ["--max-runs", _exactly(max_runs)]
         words += ["--published"] if published else []
+    if context.params["name"] is not None:  # where bounds are learnt it must be named, so that they are paid for once
+        words += ["--out", "MODEL"]
     return shlex.join(words)
 
 

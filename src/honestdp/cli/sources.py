@@ -140,7 +140,7 @@ def _of_file(file: Path, options: Mapping[str, Any], folder: Path | None) -> Sou
         if (found := learning.kept(table, options, folder)) is not None:
             table = found
         else:
-            to_learn, table = table, replace(table.stand_in(), spent=share)
+            to_learn, table = table, replace(table.stand_in(), spent=table.spent + share)
     return _with_rows(file, table, to_learn)
 
 
@@ -148,8 +148,11 @@ def with_bounds(source: Source, options: Mapping[str, Any], folder: Path | None)
     """The source with what its table left to be learnt, out of the budget."""
     if source.to_learn is None or source.file is None:
         return source
-    dataset = None if options["ledger"] is None else options["dataset"] or source.label
-    return _with_rows(source.file, learning.learnt(source.to_learn, source.file, options, folder, dataset), None)
+    dataset, table = None if options["ledger"] is None else options["dataset"] or source.label, source.to_learn
+    with learning.alone(folder):
+        found = learning.kept(table, options, folder)  # by another process, since it was looked for
+        found = found or learning.learnt(table, source.file, options, folder, dataset)
+    return _with_rows(source.file, found, None)
 
 
 def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
@@ -158,6 +161,9 @@ def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
     counted = len(data)
     if counted < FEWEST:
         one, many = ("row", "rows") if table.person is None else ("person", "people")
+        if table.records is not None:
+            wanted = f"{FEWEST} at least, as many {many} as the file has: no private model can be made of fewer"
+            raise checks.InvalidArgument("records", counted, wanted)
         few = f"no {one}" if counted == 0 else f"one {one}" if counted == 1 else f"{counted} {many}"
         wanted = f"a file of at least {FEWEST} {many}: no private model can be made of fewer; this one has {few}"
         raise checks.InvalidArgument("name", str(file), wanted)
@@ -200,7 +206,7 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
             raise checks.InvalidArgument("records", None, "given, or a file with its --schema to count them in")
         return Planned(options["records"])
     table, file = table_of(options), Path(options["name"])
-    counted = table.records or _counted(table, file)
+    counted = _counted(table, file, options["schema"])
     checks.whole(least=FEWEST, records=counted)
     width = re.fullmatch(r"hidden(?::(\d+))?", options["model"])
     units = 0 if width is None else int(width[1] or 100)
@@ -212,23 +218,33 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
     return Planned(counted, default_delta(counted), parameters, unit, spent)
 
 
-def _counted(table: Table, file: Path) -> int:
-    """How many rows the file has, without a look at a value of one."""
-    from honestdp.data.tables.files import TableFile
+def _counted(table: Table, file: Path, schema: Path) -> int:
+    """How many records the file is said to have, or has, without a look at a value of one; its header fits the schema."""
+    from honestdp.data.tables.files import TableFile, other_delimiter
+    from honestdp.data.tables.source import check_header
 
+    source = TableFile(file, table.dialect)
+    header = source.header
+    new = [name for name in header if name not in table.columns and name != table.person]
+    if new and not other_delimiter(header):
+        wanted = (
+            f'made for the file {file}, which has a column {new[0]!r} that it does not declare: as kind = "ignore" where no '
+            "model is to see it"
+        )
+        raise checks.InvalidArgument("schema", str(schema), wanted)
+    check_header(table, header)
+    if table.records is not None:
+        return table.records
     if table.person is not None:
         wanted = f"declared with --person: how many people there are in {file} cannot be told without reading it"
         raise checks.InvalidArgument("records", None, wanted)
-    source = TableFile(file, table.dialect)
-    for name in source.header:
-        if name not in table.columns:
-            wanted = f"made for the file {file}, which has a column {name!r} that it does not declare"
-            raise checks.InvalidArgument("schema", str(table.target), wanted)
     return source.count()
 
 
 def label_of(file: Path) -> str:
-    """The file's name without what says its kind: its dataset's name in a ledger, if nobody says another."""
+    """The file's name up to its first point: its dataset's name in a ledger, if nobody says another. `patients.2024.csv` and
+    `patients.2025.csv` are so one dataset, which may charge too much for those in one of them and never too little.
+    """
     return file.name.split(".")[0] or file.name
 
 

@@ -22,6 +22,9 @@ _click = sys.modules[typer.BadParameter.__module__]
 UsageError, NoArgsIsHelpError = _click.UsageError, _click.NoArgsIsHelpError
 
 
+_FILES = {"data": ("file", "name")}
+
+
 class Command(typer.core.TyperCommand):
     """A command that blames its options for what is wrong with arguments of the library, and no option that it does not have."""
 
@@ -51,6 +54,9 @@ class Command(typer.core.TyperCommand):
     def _blamed(self, error: checks.InvalidArgument, ctx: Any) -> str:
         """The option that the user gave, or could have given; the library's own word where the command has none for it."""
         name = "resume" if error.argument == "out" and ctx.params.get("resume") else error.argument
+        present = {parameter.name for parameter in self.params}
+        if name not in present:  # the library's word for what a command is given as a file
+            name = next((other for other in _FILES.get(name, ()) if other in present), name)
         for parameter in self.params:
             if parameter.name == name:
                 return parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or name.upper()
@@ -70,15 +76,23 @@ class _Catalogues(dict[str, str]):
         return ", ".join(found() if callable(found) else found)
 
 
-def balance_line(balance: Any) -> str:
-    """Where a dataset stands after a charge, or that nothing was charged."""
+def as_options(text: str) -> str:
+    """A text of the library with an option in the place of an argument that it tells to ask for."""
+    return text.replace("to ask for delta ", "to ask for --delta ")
+
+
+def balance_line(balance: Any, delta: float | None = None) -> str:
+    """Where a dataset stands after a charge, or that nothing was charged. delta: for which was made what was charged."""
     from honestdp.budget import rounded_down, shown_delta
+    from honestdp.ledger.balance import dear_by_delta
 
     if balance is None:
         alone = "this number knows of no other search or training on these data; --ledger keeps count"
         return f"{'ledger':<12}none: {alone}"
-    left = f"epsilon {rounded_down(balance.left)} of {balance.budget.epsilon:g} left at delta {shown_delta(balance.budget.delta)}"
-    return f"{'ledger':<12}{balance.dataset}: {left}; entry {balance.entry}, head {balance.head}"
+    budget = balance.budget
+    left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {shown_delta(budget.delta)}"
+    dear = as_options(dear_by_delta(delta, budget))
+    return f"{'ledger':<12}{balance.dataset}: {left}{dear and f'; {dear}'}; entry {balance.entry}, head {balance.head}"
 
 
 def _typed(value: object) -> str:

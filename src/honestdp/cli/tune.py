@@ -15,7 +15,7 @@ from honestdp import checks
 from honestdp.cli import learning, sources
 from honestdp.cli import options as option
 from honestdp.cli.spaces import DEFAULT, numbers_of, spaces_of
-from honestdp.cli.terminal import balance_line
+from honestdp.cli.terminal import as_options, balance_line
 
 if TYPE_CHECKING:
     from honestdp.search.tune import Asked, TuneResult
@@ -34,8 +34,8 @@ _MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 1
 _OPTIMIZER = "{optimizers}. Left out: echo for classes, horizon for numbers, which need no search. May repeat."
 _SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
 _LEDGER = (
-    "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name without its ending, "
-    "must have a budget in it: `honestdp ledger set-budget`."
+    "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name up to its first "
+    "point, must have a budget in it: `honestdp ledger set-budget`."
 )
 _OUT = (
     "The folder for model, statement, result and report; of a FILE it is a model folder, for predict, evaluate and report. The "
@@ -63,7 +63,7 @@ _CLUSTER = (
     "Train the runs on the nodes of a Ray cluster: auto (the one that this machine is in), HOST:PORT, or ray://HOST:PORT. The "
     "result is that of one machine, and --resume may leave it out or name another. Its operator sees the records and every run."
 )
-_WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence."
+_WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence: 1 for the rarest."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
     "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
@@ -222,7 +222,7 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     first = learning.charged_first(source.to_learn, source.counted, context.params)
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what, first)
-        typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else str(ahead))
+        typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else as_options(str(ahead)))
         if ahead.refusal:
             raise checks.HonestdpError(ahead.refusal)
         return
@@ -303,7 +303,7 @@ def _print(result: TuneResult, standin: str | None, digest: str | None) -> None:
     for label, text in rows:
         typer.echo(f"{label:<12}{text}")
     typer.echo(f"\n{result.statement}")
-    typer.echo(f"\n{balance_line(result.balance)}")
+    typer.echo(f"\n{balance_line(result.balance, result.delta)}")
     if result.folder is not None:
         typer.echo(f"{'model':<12}{result.folder / ('model.safetensors' if digest is None else '')}")
         typer.echo(f"{'report':<12}{result.folder / 'report.html'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,6 @@ from honestdp.estimators.base import PrivateEstimator
 from honestdp.estimators.declared import classes_of
 from honestdp.estimators.inputs import Array
 from honestdp.logs import logger
-from honestdp.losses.class_weights import BALANCED, checked_prevalence
 
 _log = logger("honestdp")
 _DECLARED = "the class labels were declared"
@@ -137,10 +136,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         return labels
 
     def _settings(self) -> dict[str, Any]:
-        numbers = {name: self._in_order(name) for name in ("prevalence", "class_weights")}
-        if numbers["class_weights"] == BALANCED and numbers["prevalence"] is not None:
-            numbers["class_weights"] = below_the_clip(checked_prevalence(numbers["prevalence"]))
-        return numbers
+        return {name: self._in_order(name) for name in ("prevalence", "class_weights")}
 
     def _in_order(self, name: str) -> Any:
         """A number for each class in the order of `classes_`, of a dictionary by label or a list in the order of classes."""
@@ -158,15 +154,3 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         if set(by_label) != set(self.classes_.tolist()):
             raise InvalidArgument(name, numbers, f"of the classes {self.classes_.tolist()}")
         return [float(by_label[label]) for label in self.classes_.tolist()]
-
-
-def below_the_clip(prevalence: Sequence[float]) -> list[float]:
-    """Weights that balance classes of these declared parts, the rarest's 1 and the others' less.
-
-    Weights with a mean of 1 would give the rarest class far more than 1, and clipping would cut its gradients back to those of
-    any other class, so that little was balanced.
-
-    >>> below_the_clip([0.9, 0.1])
-    [0.11111111111111112, 1.0]
-    """
-    return [min(prevalence) / part for part in prevalence]

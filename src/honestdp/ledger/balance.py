@@ -48,3 +48,13 @@ class Balance:
             "entry": self.entry,
             "unit": self.unit,
         }
+
+
+def dear_by_delta(delta: float | None, budget: Budget) -> str:
+    """The way out, where what was made for one delta is priced at a smaller one: it then costs more than it was made for."""
+    if delta is None or delta <= budget.delta:
+        return ""
+    return (
+        f"made for delta {delta:g}, it costs more at the ledger's, {budget.delta:g}: the way out is to ask for "
+        f"delta {budget.delta:g}"
+    )

@@ -19,6 +19,7 @@ from honestdp.budget import LEDGER_VARIABLE as VARIABLE
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Balance, Ledger, LedgerError, errors
 from honestdp.ledger.address import Place, place_of
+from honestdp.ledger.balance import dear_by_delta
 from honestdp.ledger.names import check_text
 from honestdp.ledger.spending import Spending
 
@@ -34,6 +35,7 @@ _REFUSED = (
     errors.OtherUnit,
 )
 """Refusals by the ledger's rules, which are read before anything is written."""
+RESTORE = "If the ledger was lost, restore it from a copy: the same call then goes on, and nothing more is charged"
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,19 @@ class Account:
     def of(cls, books: Books, key: str) -> Account:
         return cls(Ledger(books.ledger), books.dataset, key, books.note)
 
-    def charge(self, spending: Spending, *, what: str, read: bool) -> Balance:
-        """Once, however often it is resumed. read: whether records have been read, so that there must be a charge."""
+    def charge(self, spending: Spending, *, what: str, read: bool, delta: float | None = None) -> Balance:
+        """Once, however often it is resumed. read: whether records have been read, so that there must be a charge. delta: for
+        which it was made, where that is known: a refusal says if it is dear because the ledger has another.
+        """
         if read and not self._is_known():
-            wanted = "the one that this was charged to when it was begun: in this one the charge is missing"
+            wanted = f"the one that this was charged to when it was begun: in this one the charge is missing. {RESTORE}"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
-        balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
+        try:
+            balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
+        except errors.BudgetExceeded as refusal:
+            if dear := dear_by_delta(delta, self.ledger.balance(self.dataset).budget):
+                raise errors.BudgetExceeded(f"{refusal}. {dear.capitalize()}") from None
+            raise
         return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
 
     def check_first(self, spending: Spending, scan: Callable[[], None]) -> None:
@@ -139,6 +148,9 @@ def _paid_before() -> Iterator[None]:
     """A ledger that is out of reach says that nothing was charged, which is true of the entry alone: the charge came before."""
     try:
         yield
+    except (errors.NoLedger, errors.NoCharge) as trouble:  # a new ledger, as it advises, would not have the charge
+        words = str(trouble).split(": ")[0]
+        raise type(trouble)(f"{words}, and this was charged before. {RESTORE}") from trouble
     except (errors.Conflict, errors.Locked, errors.Unreachable) as trouble:
         words = str(trouble).replace("nothing was charged", "nothing more was charged")
         raise type(trouble)(f"{words}. What was charged before stays charged, and the same call goes on") from trouble

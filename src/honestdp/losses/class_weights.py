@@ -43,8 +43,20 @@ def checked_prevalence(prevalence: Any) -> tuple[float, ...]:
 
 
 def balancing_weights(prevalence: Sequence[float]) -> tuple[float, ...]:
-    """1/(K p_c): at the declared parts every class weighs the same, and the mean weight is 1."""
+    """1/(K p_c): at the declared parts every class weighs the same, and the mean weight is 1. For metrics alone: see below."""
     return tuple(1 / (len(prevalence) * part) for part in prevalence)
+
+
+def below_the_clip(prevalence: Sequence[float]) -> tuple[float, ...]:
+    """Of a loss: weights that balance classes of these declared parts, the rarest's 1 and the others' less.
+
+    Weights with a mean of 1 would give the rarest class far more than 1, and clipping would cut its gradients back to those of
+    any other class, so that little was balanced.
+
+    >>> below_the_clip([0.9, 0.1])
+    (0.11111111111111112, 1.0)
+    """
+    return tuple(min(prevalence) / part for part in prevalence)
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,7 @@ def with_class_weights(
         if prevalence is None:
             wanted = "given with class_weights='balanced': the part of each class, declared and never counted from these records"
             raise InvalidArgument("prevalence", None, wanted)
-        weights = balancing_weights(prevalence)
+        weights = below_the_clip(prevalence)
     else:
         weights = _checked(class_weights)
     if prevalence is not None and len(prevalence) != len(weights):

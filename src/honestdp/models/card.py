@@ -1,6 +1,7 @@
 """The model card: a page in Markdown on what a model is, what it may be used for and what is guaranteed about its records.
 
-Everything on it was declared, or left under the guarantee that it states. What only people know is left for them to write.
+Everything on it was declared, or left under the guarantee that it states. What only people know is left for them to write, below
+a mark: what is above it is sealed by the folder's digests, what is below may be written at any time and is nobody's guarantee.
 """
 
 from __future__ import annotations
@@ -12,7 +13,31 @@ from typing import Any
 
 from honestdp.budget import Statement, rounded_up, shown_delta
 
+CARD = "README.md"
 TO_FILL_IN = "*To be written by whoever publishes this model.*"
+MARK = "<!-- honestdp: all above this line is sealed by digests.json; below it whoever publishes the model may write-->"
+_FREE = f"\n{MARK}\n"  # by itself on a line, as no name or word of a user can stand above it
+_BELOW = f"""
+## What it is for
+
+{TO_FILL_IN} Whom it serves, what it must not be used for, and on whom it was not tried.
+
+## Where the data are from
+
+{TO_FILL_IN} Where the records are from, and who agreed to what.
+"""
+
+
+def sealed(content: bytes) -> bytes:
+    """What of a card the digests are of: down to the mark, or all of one that has none, as earlier versions wrote it."""
+    above, mark, _ = content.partition(_FREE.encode())
+    return above + mark
+
+
+def with_words_of(content: bytes, earlier: bytes) -> bytes:
+    """The card, with what people wrote below the mark of the earlier one."""
+    _, mark, below = earlier.partition(_FREE.encode())
+    return sealed(content) + below if mark else content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +60,6 @@ class Card:
         parts = [
             f"# {_line(self.title)}",
             self._first_lines(),
-            "## What it is for",
-            f"{TO_FILL_IN} Whom it serves, what it must not be used for, and on whom it was not tried.",
             "## What is guaranteed",
             self._guarantee(),
             "## Data",
@@ -48,7 +71,7 @@ class Card:
             "## The files",
             _FILES,
         ]
-        return "\n\n".join(parts) + "\n"
+        return "\n\n".join(parts) + f"\n{_FREE}{_BELOW}"
 
     def _first_lines(self) -> str:
         what = f"{self.architecture[:1].upper()}{_line(self.architecture[1:])}"
@@ -80,8 +103,7 @@ class Card:
         return "\n\n".join([*([broken] if broken else []), *words, "\n".join(table), *lists, _NOT])
 
     def _data(self) -> str:
-        known = _list(self.data) if self.data else "Nothing is known here of how rows become the model's inputs."
-        return f"{TO_FILL_IN} Where the records are from, and who agreed to what.\n\n{known}"
+        return _list(self.data) if self.data else "Nothing is known here of how rows become the model's inputs."
 
     def _training(self) -> str:
         rows = [f"{name} {value}" for name, value in {**self.run, **self.hyperparameters}.items()]
@@ -104,7 +126,8 @@ _NOT = (
 _FILES = (
     "`model.safetensors` are the weights, `model.json` says how the network is built, `schema.toml` how rows become its "
     "inputs, `statement.json` is the guarantee, `report.html` the page for people who answer for the data, and `digests.json` "
-    "has a SHA-256 of every file, which is compared when the folder is read. Nothing in it is code, and nothing of it is run."
+    "has a SHA-256 of every file, which is compared when the folder is read; of this page down to here. What follows was written "
+    "by whoever publishes the model. Nothing in the folder is code, and nothing of it is run."
 )
 
 

@@ -3,6 +3,8 @@
 What this can promise: a file that was cut, mixed up, edited or lost is not taken for what was saved, for each is read once, and
 what was read is what was compared. What it cannot: whoever can write the folder can also write digests that fit. Against that
 helps the digest of the whole folder, one line that is noted elsewhere when the folder is saved and handed in when it is read.
+
+Of the model card only what is above its mark counts: below it people write, who are asked to.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.models.card import CARD, sealed
 
 DIGESTS = "digests.json"
 FORMAT = 1
@@ -37,15 +40,21 @@ def digest_of(files: Mapping[str, str]) -> str:
 
 def digests(contents: Mapping[str, bytes]) -> dict[str, Any]:
     """What `digests.json` holds, of files by their names."""
-    files = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
+    files = {name: _hash(name, content) for name, content in sorted(contents.items())}
     return {"format": FORMAT, "files": files, "digest": digest_of(files)}
 
 
-def checked_files(folder: Path, *, digest: str | None = None) -> tuple[dict[str, bytes], str]:
+def _hash(name: str, content: bytes) -> str:
+    return hashlib.sha256(sealed(content) if name == CARD else content).hexdigest()
+
+
+def checked_files(
+    folder: Path, *, digest: str | None = None, besides: Collection[str] = ()
+) -> tuple[dict[str, bytes], str]:
     """Every file that the digests name, each as it was saved, and the digest of the whole folder.
 
-    digest: noted earlier, which the folder must still have. Raises TamperedFolder for any difference, and InvalidArgument for a
-    folder that is none of ours, or an argument that is no digest.
+    digest: noted earlier, which the folder must still have. besides: files that may be missing. Raises TamperedFolder for any
+    difference, and InvalidArgument for a folder that is none of ours, or an argument that is no digest.
     """
     if digest is not None and (not isinstance(digest, str) or not _HASH.fullmatch(digest := digest.strip().lower())):
         wanted = "a whole digest, 64 digits and letters from a to f, as it was printed when the folder was saved"
@@ -54,14 +63,16 @@ def checked_files(folder: Path, *, digest: str | None = None) -> tuple[dict[str,
     contents = {}
     for name, known in named.items():
         content = _content(folder, name)
+        if content is None and name in besides:
+            continue
         if content is None:
-            raise _tampered(folder, f"{name} is missing")
-        if hashlib.sha256(content).hexdigest() != known:
-            raise _tampered(folder, f"{name} is not what was saved")
+            raise tampered(folder, f"{name} is missing")
+        if _hash(name, content) != known:
+            raise tampered(folder, f"{name} is not what was saved")
         contents[name] = content
     whole = digest_of(named)
     if digest is not None and whole != digest:
-        raise _tampered(folder, f"its files have the digest {whole}, and {digest} was asked for")
+        raise tampered(folder, f"its files have the digest {whole}, and {digest} was asked for")
     return contents, whole
 
 
@@ -78,11 +89,11 @@ def _named(folder: Path) -> dict[str, str]:
         version, files, whole = written["format"], written["files"], written["digest"]
         names = all(_NAME.fullmatch(name) and _HASH.fullmatch(known) for name, known in files.items())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _tampered(folder, f"{DIGESTS} cannot be read") from None
+        raise tampered(folder, f"{DIGESTS} cannot be read") from None
     if version != FORMAT:
         raise HonestdpError(f"the model folder {folder} is of the format {version!r}; this version knows {FORMAT}")
     if not names or not files or whole != digest_of(files):
-        raise _tampered(folder, f"{DIGESTS} is not what was saved")
+        raise tampered(folder, f"{DIGESTS} is not what was saved")
     return dict(files)
 
 
@@ -93,16 +104,16 @@ def _content(folder: Path, name: str, *, most: int | None = None) -> bytes | Non
     except FileNotFoundError:
         return None
     except OSError as trouble:
-        raise _tampered(folder, f"{name} cannot be read ({trouble.strerror})") from None
+        raise tampered(folder, f"{name} cannot be read ({trouble.strerror})") from None
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or (most is not None and found.st_size > most):
         os.close(handle)
-        raise _tampered(folder, f"{name} is no file, or too large")
+        raise tampered(folder, f"{name} is no file, or too large")
     with os.fdopen(handle, "rb") as file:
         return file.read()
 
 
-def _tampered(folder: Path, what: str) -> TamperedFolder:
+def tampered(folder: Path, what: str) -> TamperedFolder:
     return TamperedFolder(
         f"the model folder {folder} was changed since it was saved: {what}. Nothing of it is used; take a copy of "
         "the folder as it was saved"

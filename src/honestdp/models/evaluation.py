@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Statement, rounded_up
+from honestdp.budget import Statement, large_epsilon, rounded_up
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -33,10 +33,11 @@ from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.models.saved import SavedModel
 from honestdp.notebook import Rows, Shown
+from honestdp.planner.prospects import forewarn
 from honestdp.run import Run, Unit
 from honestdp.search.scored_by import metric_of
 from honestdp.selection import Compose
-from honestdp.training.preparation import preparation
+from honestdp.training.preparation import Preparation, preparation
 
 NORMAL = 1.959964  # standard deviations of a normal law within which 95 % of it lies
 LAPLACE = math.log(20) / math.sqrt(2)  # of a Laplace law
@@ -67,7 +68,9 @@ class Evaluation(Shown):
 
     def _rows(self) -> Rows:
         cost = f"{rounded_up(self.statement.epsilon)} at delta 0 for this one question, {self.statement.relation}"
-        return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", str(self.records))]
+        absent = "one that is missing or has no label counts as the middle of the range"
+        size = f"{self.records} by which the sum is divided; {absent}"
+        return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", size)]
 
     def _whole(self) -> tuple[str, str] | None:
         return "the whole statement", str(self.statement)
@@ -98,6 +101,7 @@ def evaluate(
     shapes, balance = private.shapes, None
     if shapes is not None:  # what does not fit without a record is found before the charge
         rehearse(judged, saved.model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
+    forewarn(large_epsilon(epsilon))
     if books is not None:
         account, cost = Account.of(books, uuid.uuid4().hex), spending(epsilon, records, private.unit)
         if private.known is not None:  # every call is charged by itself: a file that cannot be read must not be
@@ -110,7 +114,7 @@ def evaluate(
     return Evaluation(
         score=score_of(judged, noisy, epsilon=epsilon, records=records),
         records=records,
-        statement=_statement(epsilon, judged, before.words, records, private.unit),
+        statement=_statement(epsilon, judged, before, records, private.unit),
         balance=balance,
     )
 
@@ -151,7 +155,8 @@ def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss |
     raise HonestdpError(f"{words}; what it was charged stays charged. Why is not said, for it may tell of records")
 
 
-def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int, unit: Unit) -> Statement:
+def _statement(epsilon: float, metric: Metric, before: Preparation, records: int, unit: Unit) -> Statement:
+    size = "it was declared" if before.declared else "it was not declared but counted in the data"
     return Statement(
         epsilon=epsilon,
         delta=0.0,
@@ -160,16 +165,18 @@ def _statement(epsilon: float, metric: Metric, preprocessing: str, records: int,
         how=f"one question of these {unit.plural}; every further one is charged by itself",
         runs=1,
         leaves=f"one noisy {metric.name}, which is not exact",
+        scores=metric.absence(unit.plural),
         basis=f"the discrete Laplace mechanism on a sum of one bounded number a {unit.noun}",
         assumptions=(
-            f"the number of {unit.plural}, {records}, is public",
+            f"the number of {unit.plural}, {records}, is public; {size}",
             "the model, and every choice made before this question, used none of these records, or was charged elsewhere",
         ),
         notes=(
+            *large_epsilon(epsilon),
             "this is about the records that were scored: what is guaranteed about those that the model was trained on is the "
             "model's own statement, and for a record that is among both, both count",
         ),
         relation=unit.relation,
         protects=unit.protects,
-        preprocessing=preprocessing,
+        preprocessing=before.words,
     )

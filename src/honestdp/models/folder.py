@@ -23,8 +23,8 @@ from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
 from honestdp.models import architecture
-from honestdp.models.card import Card
-from honestdp.models.digests import DIGESTS, TamperedFolder, checked_files, digests
+from honestdp.models.card import CARD, Card, with_words_of
+from honestdp.models.digests import DIGESTS, TamperedFolder, checked_files, digests, tampered
 from honestdp.models.saved import SavedModel
 from honestdp.training.result import Outcome
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
 
 WEIGHTS, MODEL, SCHEMA, STATEMENT = "model.safetensors", "model.json", "schema.toml", "statement.json"
-CARD, REPORT = "README.md", "report.html"
+REPORT = "report.html"
 FORMAT = 1
 _OWN = (WEIGHTS, MODEL, SCHEMA, STATEMENT, CARD, REPORT)
 _OF_A_SEARCH = ("search.json", "result.json")  # in the folder of a search, which becomes one of a model
-_WRITTEN_LATER = (MODEL, SCHEMA, CARD, DIGESTS)
+_WRITTEN_LATER = (DIGESTS, MODEL, SCHEMA, CARD)  # the digests first: where they are missing later, somebody took them
 
 
 def save(folder: str | Path, result: Outcome, *, table: Table | None = None, title: str = "") -> SavedModel:
@@ -75,13 +75,13 @@ def save(folder: str | Path, result: Outcome, *, table: Table | None = None, tit
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if of_a_search:
-            if (folder / DIGESTS).exists():
-                checked_files(folder)  # what was changed since does not get new digests
+            earlier = _saved_before(folder)
             contents = _with_the_searchs_own(folder, contents)
+            contents[CARD] = with_words_of(contents[CARD], earlier.get(CARD, b""))
         contents[DIGESTS] = _json(digests(contents)).encode()
-        for name, content in contents.items():
-            if not of_a_search or name in _WRITTEN_LATER:
-                replace_file(folder / name, content, mode=0o644)
+        for name in _WRITTEN_LATER if of_a_search else contents:
+            if name in contents:
+                replace_file(folder / name, contents[name], mode=0o644)
         if of_a_search:
             _hide_the_clock(folder)
     except OSError as trouble:
@@ -266,6 +266,18 @@ def _check_room(folder: Path, of_a_search: bool) -> None:
     others = [name for name in present if name not in _OWN and not name.endswith(".new")]
     if others:
         raise InvalidArgument("folder", str(folder), f"a new or an empty folder; this one has {others[0]}")
+
+
+def _saved_before(folder: Path) -> dict[str, bytes]:
+    """The files of a search's folder in which its model was saved before; none where it was not. What was changed since does
+    not get new digests, and neither does a folder whose digests were taken away. A save that was killed is made again.
+    """
+    later = [name for name in _WRITTEN_LATER if os.path.lexists(folder / name)]
+    if DIGESTS in later:
+        return checked_files(folder, besides=_WRITTEN_LATER)[0]
+    if later:
+        raise tampered(folder, f"{DIGESTS} is missing")
+    return {}
 
 
 def _with_the_searchs_own(folder: Path, contents: dict[str, bytes]) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from honestdp.accounting.once import once
 from honestdp.budget import Budget, Statement, number, rounded_down, rounded_up, shown_delta
 from honestdp.ledger import Balance, Ledger, OtherUnit
 from honestdp.ledger.account import Account
+from honestdp.ledger.balance import dear_by_delta
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.optimizers.default import NOT_NAMED
 from honestdp.run import Run
@@ -142,7 +143,8 @@ class DryRun:
         if self.refusal:
             return [("ledger", f"{balance.dataset}: {left}; {self.refusal}")]
         after = f"{rounded_down(max(0.0, budget.epsilon - self.after))} after this search"
-        return [("ledger", f"{balance.dataset}: {left}, {after}")]
+        dear = dear_by_delta(self.budget.delta, budget)
+        return [("ledger", f"{balance.dataset}: {left}, {after}{dear and f'; {dear}'}")]
 
 
 def dry_run(model: Model | Callable[..., torch.nn.Module], data: Any, **arguments: Any) -> DryRun:
@@ -180,6 +182,8 @@ def looked_ahead(what: Asked, first: Sequence[Spending] = ()) -> DryRun:
         balance, after, refusal = None, None, ""
         if what.books is not None and standing == "begins":
             balance, after, refusal = _quoted(Ledger(what.books.ledger), what.books.dataset, made.spending, first)
+            dear = dear_by_delta(made.budget.delta, balance.budget)
+            refusal = f"{refusal}. {dear.capitalize()}" if refusal and dear else refusal
     sizes = {leaving.SEARCH: len(leaving.text_of(what.public.with_spending(made.spending)))} | rehearsed.files
     kept = [name for name in sizes if name.startswith(leaving.CANDIDATES)]
     whole = {name: size for name, size in sizes.items() if name not in kept}

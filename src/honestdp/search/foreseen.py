@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from honestdp.budget import large_delta
+from honestdp.budget import large_delta, large_epsilon
 from honestdp.planner.prospects import WORD, Scoring, counting, drowned, forewarn, noise_to_signal, prospects
 from honestdp.run import Run
 from honestdp.search.configuration import modules
@@ -18,7 +18,8 @@ def foreseen(design: Design, setting: Setting) -> list[str]:
         scoring = Scoring(noise=design.multiplier, records=design.validation_records, candidates=design.count)
     names = [name for name, _ in design.space.dimensions]
     said = prospects(run, parameters=parameters, optimizers=names, scoring=scoring)
-    return [*large_delta(design.budget.delta, design.records), *said]
+    budget = design.whole
+    return [*large_epsilon(budget.epsilon), *large_delta(budget.delta, design.records), *said]
 
 
 def forewarned(design: Design, setting: Setting) -> None:

@@ -15,6 +15,7 @@ from honestdp.budget import (
     assumptions,
     independence,
     large_delta,
+    large_epsilon,
     prepared,
     rounded_up,
 )
@@ -68,7 +69,7 @@ def guarantee(
     if not design.space.finite:
         how = "as candidates= says, or as many as a search takes that is not told"
         notes.append(f"candidates are drawn from laws: the search amounts to {design.count} of them, {how}")
-    notes += large_delta(design.budget.delta, design.records)
+    notes += [*large_epsilon(made.epsilon + design.spent), *large_delta(design.budget.delta, design.records)]
     if len(design.runs) > 1:
         what = "each has noise of its own, and the worst of their curves is charged"
         notes.append(f"candidates differ in lot or steps: {what}")
@@ -126,11 +127,11 @@ def _scores(design: Design) -> str:
         return (
             f"{how}, of a person the mean over their rows; asked of the validation side, {design.fraction:g} of all people by a "
             f"coin for each. A person is on one side with all of their rows: there they pay epsilon {cost}, never more than on "
-            "the training side"
+            f"the training side; {design.metric.absence('people')}"
         )
     return (
         f"{how}; asked of the validation records, {design.fraction:g} of all by a coin for each. A record is on one side: as a "
-        f"validation record it pays epsilon {cost}, never more than as a training record"
+        f"validation record it pays epsilon {cost}, never more than as a training record; {design.metric.absence('records')}"
     )
 
 

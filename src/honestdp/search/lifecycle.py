@@ -31,6 +31,7 @@ from honestdp.search.after_charge import DATA, PAID, UNPAID, WEIGHTS, check_data
 from honestdp.search.cluster.runs import execution, stated
 from honestdp.search.configuration import VERSIONS, Configuration
 from honestdp.search.design import Design
+from honestdp.search.differences import differences
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, make, unwritable
 from honestdp.search.guard import guarded
@@ -39,10 +40,9 @@ from honestdp.search.result import TuneResult
 from honestdp.search.runs import MACHINE
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
-from honestdp.search.wording import TEXT, differing
+from honestdp.search.wording import differing
 from honestdp.training.progress import spinner
 
-_LATER = {"selection", "candidates"}  # settings that earlier versions did not write
 _OWN = (vault.FOLDER, LOCK)
 RESUMES = "resumes"  # the last token among the secrets
 _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
@@ -202,7 +202,8 @@ class Search:
             return None
         count = self.design.count
         what = f"honestdp tune, {'1 candidate' if count == 1 else f'{count} candidates'}"
-        balance = account.charge(self.design.spending, what=what, read=begun.store.read(DATA) is not None)
+        how: dict[str, Any] = {"read": begun.store.read(DATA) is not None, "delta": self.design.budget.delta}
+        balance = account.charge(self.design.spending, what=what, **how)
         if not begun.new:
             last = json.loads(begun.store.read(RESUMES) or b'{"token": "", "after": ""}')
             account.resume(last, lambda mine: begun.store.write(RESUMES, json.dumps(mine).encode()))
@@ -275,16 +276,11 @@ def _check_new(folder: Path, resume: bool) -> None:
 
 
 def _checked_key(path: Path, settings: dict[str, Any], resume: bool, besides: tuple[str, ...] = ()) -> str:
-    """The key of the search in a folder, which must have these settings, besides some. What it spends is left out where
-    they do not say it.
-    """
+    """The key of the search in a folder, which must have these settings, besides some."""
     try:
         written = json.loads(path.read_text())
         key = str(written.pop("key"))
-        names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys()) - {TEXT, *besides}
-        others = {name for name in names if written.get(name) != settings.get(name)}
-        if "space" in others and [*written["space"]] != [*settings["space"]]:
-            others.add(f"the optimizer ({', '.join(written['space'])} and not {', '.join(settings['space'])})")
+        others = differences(written, settings, besides)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
     _check_same(path.parent, others, resume)

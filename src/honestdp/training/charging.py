@@ -53,7 +53,7 @@ STAYS = "what was charged for it stays charged"
 class Charging:
     """What is to be charged to which books. watch: who looks at a run of so many steps, if anybody does.
 
-    ranks: who train together; the first of them pays, once all have tried what can be tried.
+    ranks: who train together; the first of them pays, once all have tried what can be tried. delta: of the budget, if any.
     balance: the dataset's, once it is charged. charge: what the checkpoint keeps of it.
     """
 
@@ -66,6 +66,7 @@ class Charging:
     strict: bool
     watch: Callable[[int], Watch | None]
     ranks: Ranks = ALONE
+    delta: float | None = None
     balance: Balance | None = field(init=False, default=None)
     charge: dict[str, str] = field(init=False, default_factory=dict)
 
@@ -113,7 +114,7 @@ class Charging:
 
         account = self._account()
         try:
-            return account.charge(spending, what=what, read=bool(self.charge["token"]))
+            return account.charge(spending, what=what, read=bool(self.charge["token"]), delta=self.delta)
         except LedgerError as refusal:
             if new and self.place is not None and account.surely_unpaid(refusal):
                 self.place.path.unlink(missing_ok=True)

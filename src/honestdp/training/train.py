@@ -150,7 +150,8 @@ def train_population(
     delta: of the guarantee; needed as soon as an epsilon or a statement is asked for.
     loss: loss(output, y) -> one number an example; by default cross-entropy for integer labels, squared error, else -output.
     class_weights: a list with a number for each class that the losses of its examples are multiplied by, or "balanced" with
-        prevalence: the part of each class. Both are declared: counted from the data they would tell of it without any noise.
+        prevalence, the part of each class: 1 for the rarest and less for the others, since the clip would cut larger ones. Both
+        are declared: counted from the data they would tell of it without any noise.
     noise_seed: fixes lots and noise to repeat a result, which is then NOT PRIVATE.
     secure: noise from a cryptographic generator (CPU).
     schedule: "constant", "decay" (Koskela & Honkela), "cosine", "warmup" or "warmup-cosine" (over the first tenth of the steps,
@@ -201,7 +202,8 @@ def train_population(
         )
         watch = partial(watch_of, on_step, every, len(rules))
         how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict, "ranks": ranks}
-        charging = None if books is None else Charging(books=books, place=place, rules=rules, watch=watch, **how)
+        paid: dict[str, Any] = {"books": books, "place": place, "delta": getattr(budget, "delta", None)}
+        charging = None if books is None else Charging(rules=rules, watch=watch, **paid, **how)
         with said_to_stay(charging):
             how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
             job = assemble(model, private, run=run, optimizers=rules, **how)

@@ -145,7 +145,10 @@ def check_header(table: Table, header: Mapping[str, Any]) -> None:
     if unknown:
         wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
         raise InvalidArgument("columns", f"a column {unknown[0]!r} that the table does not know", wanted)
-    table.check_columns(header, [*table.inputs, table.target, *([] if table.person is None else [table.person])])
+    if table.person is not None and table.person not in header:
+        wanted = f"a column of the data, which tells whose row it is; there are {', '.join(sorted(map(str, header)))}"
+        raise InvalidArgument("person", table.person, wanted)
+    table.check_columns(header, [*table.inputs, table.target])
     for name in (*table.inputs, table.target):
         column = table.columns[name]
         if (
