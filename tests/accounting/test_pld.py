@@ -8,12 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import SelfComposedDpEvent
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import special
 
 import honestdp
 from honestdp import Budget, Run
-from honestdp.accounting import AccountingWarning, Pair, composition, epsilon, lattices, privacy_loss, renyi_curve
+from honestdp.accounting import (
+    AccountingWarning,
+    Pair,
+    PureDpEvent,
+    composition,
+    epsilon,
+    lattices,
+    privacy_loss,
+    renyi_curve,
+)
 from honestdp.accounting.composition import compose, discretise
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
@@ -218,3 +228,17 @@ def test_masses_of_the_other_law_beyond_the_grid_are_its_infinite_losses() -> No
     assert masses.p_inf == pytest.approx(special.ndtr(low - 1) + special.ndtr(1 - high), rel=1e-12)
     r = masses.p * np.exp(-masses.losses)
     assert r.sum() + masses.r_inf == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("each", [1e-6, 1e-9])
+@pytest.mark.parametrize("part", [1e-3, 1e-9, 1e-40])
+def test_pure_queries_that_lose_next_to_nothing_compose_as_the_closed_form_says(each: float, part: float) -> None:
+    """Losses that end ask for any tilt: one so large that its exponents lose their digits would report too little."""
+    count, delta = 20, part * each
+    event = SelfComposedDpEvent(PureDpEvent(each), count)
+    found = epsilon(event, delta=delta)
+    right = [math.expm1(each * i) for i in range(count + 1)]
+    wrong = [math.expm1(found + each * (count - i)) for i in range(count + 1)]
+    terms = [math.comb(count, i) * max(right[i] - wrong[i], 0.0) for i in range(count + 1)]
+    assert sum(terms) / (1 + math.exp(each)) ** count <= delta * (1 + 1e-6)
+    assert found <= count * each * 1.01

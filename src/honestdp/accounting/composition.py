@@ -25,6 +25,7 @@ from honestdp.accounting.steps import Array, Step, StepMasses, grid_over
 
 OUTSIDE = 1e-15  # the mass that a tilted distribution may have outside the window
 EDGE = math.log(1e7)  # of the tilts that are tried first
+LARGEST_EXPONENT = 1e4  # a tilt beyond the edge, times the largest loss: its rounding must be nothing beside 1
 ROUNDING = 2.0**-50  # what a step may add to the relative error of a Fourier coefficient
 
 
@@ -48,8 +49,10 @@ def chernoff(steps: Sequence[StepMasses], *, mass: float, theta: float = 0.0, si
         return (there - here - math.log(mass)) / tilt
 
     best = optimize.minimize_scalar(bound, bounds=(math.log(1e-3), EDGE), options={"xatol": 0.05})
-    if best.x > EDGE - 1:  # losses so small that their tail asks for more
-        best = optimize.minimize_scalar(bound, bounds=(EDGE - 2, math.log(1e15)), options={"xatol": 0.05})
+    if best.x > EDGE - 1:  # of losses that end, any tilt; of losses that are tiny, one beyond the edge
+        most = math.log(LARGEST_EXPONENT / sum(step.count * float(np.abs(step.losses).max()) for step in steps))
+        if most > EDGE:
+            best = optimize.minimize_scalar(bound, bounds=(EDGE - 2, most), options={"xatol": 0.05})
     return Quantile(loss=sign * float(best.fun), tilt=math.exp(best.x))
 
 

@@ -78,7 +78,7 @@ class TruncatedNegativeBinomial:
         if mean == 1:
             return cls(shape, 1.0)
         if shape == 1:
-            return cls(shape, 1 / mean)._drawable(mean)
+            return cls(shape, 1 / mean)
 
         def excess(log_gamma: float) -> float:
             return math.log(_mean(shape, math.exp(log_gamma))) - math.log(mean)
@@ -88,15 +88,7 @@ class TruncatedNegativeBinomial:
             low *= 2
             if low < -700:
                 raise checks.InvalidArgument("runs", mean, f"within reach of a law of shape {shape:g}")
-        return cls(shape, math.exp(optimize.brentq(excess, low, -1e-300, xtol=1e-15, rtol=1e-14)))._drawable(mean)
-
-    def _drawable(self, mean: float) -> TruncatedNegativeBinomial:
-        """Itself, refused where no generator can draw from it. Not when it is read: a ledger may hold one."""
-        if self.shape >= 0 and 1 - self.gamma == 1:
-            lost = f"its gamma of {self.gamma:.1e} is lost beside 1, and no generator draws from it"
-            wanted = f"fewer for a law of shape {self.shape:g}: {lost}"
-            raise checks.InvalidArgument("runs", mean, wanted)
-        return self
+        return cls(shape, math.exp(optimize.brentq(excess, low, -1e-300, xtol=1e-15, rtol=1e-14)))
 
     @property
     def mean(self) -> float:
@@ -133,6 +125,9 @@ class TruncatedNegativeBinomial:
         """The library's negative binomial, again until it is not 0; for shapes that have none, by the masses."""
         if self.gamma == 1:
             return 1
+        if self.shape >= 0 and 1 - self.gamma == 1:  # such a law has a price, and no generator draws from it
+            wanted = f"fewer for a search: of so many on average, at shape {self.shape:g}, no number can be drawn"
+            raise checks.InvalidArgument("runs", self.mean, wanted)
         if self.shape == 0:
             return int(generator.logseries(1 - self.gamma))
         if self.shape < 0:
