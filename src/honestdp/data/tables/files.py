@@ -69,7 +69,8 @@ class TableFile:
 
     @property
     def _undecodable(self) -> str:
-        return f'in the encoding {self.dialect.encoding}, which it is not: declare another, such as encoding = "latin-1" or "utf-16"'
+        other = 'declare another, such as encoding = "latin-1" or "utf-16"'
+        return f"in the encoding {self.dialect.encoding}, which it is not: {other}"
 
     def count(self) -> int:
         """How many rows there are. A CSV is parsed for it from end to end, once, so that one that is cut, misread, or has a row
