@@ -176,9 +176,8 @@ def _own_values(event: DpEvent, alpha: Array, orders: tuple[float, ...]) -> Arra
     """The divergences of events that dp-accounting does not know; None for those that it does."""
     values: Array
     match event:
-        case (
-            DiscreteGaussianDpEvent() | AnyGaussianDpEvent()
-        ):  # as of the continuous law (Canonne, Kamath & Steinke 2020, Theorem 4)
+        case DiscreteGaussianDpEvent() | AnyGaussianDpEvent():
+            # as of the continuous law (Canonne, Kamath & Steinke 2020, Theorem 4)
             values = alpha / (2 * event.noise_multiplier**2) if event.noise_multiplier else np.full(len(alpha), np.inf)
         case PureDpEvent():  # randomised response dominates: e^{(a-1) D} = (e^{a e} + e^{(1-a) e}) / (1 + e^e)
             e = min(event.epsilon, _WORTHLESS)

@@ -73,9 +73,8 @@ def alone(folder: Path | None) -> Iterator[None]:
             try:
                 yield
             finally:
-                (folder / LOCK).unlink(
-                    missing_ok=True
-                )  # the search locks it anew, in a folder as if nobody had been here
+                # The search locks it anew, in a folder as if nobody had been here.
+                (folder / LOCK).unlink(missing_ok=True)
     finally:
         with suppress(OSError):
             for path in new:
@@ -117,9 +116,8 @@ def _path(folder: Path | None) -> Path:
             "given where the schema has bounds to be learnt: they are kept beside it, so that they are paid for once"
         )
         raise checks.InvalidArgument("out", None, wanted)
-    named = (
-        folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
-    )  # "." is a folder with a name too
+    # "." is a folder with a name too.
+    named = folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
     if not named.name:
         raise checks.InvalidArgument("out", str(folder), "a folder with a name: what is learnt is kept beside it")
     return named.with_name(f"{named.name}.learnt.toml")
