@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from honestdp import Run
-from honestdp.budget import chance, in_short, in_words, large_delta, rounded_down, shown_delta
+from honestdp.budget import in_short, large_delta
+from honestdp.plain_words import chance, in_words, rounded_down, shown_delta
 from honestdp.planner.statements import statement
 from honestdp.report import choices, numbers
 from honestdp.selection import Compose

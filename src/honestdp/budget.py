@@ -1,4 +1,4 @@
-"""`Budget`, the `Statement` printed with every result, and the safe rounding of the numbers in it.
+"""`Budget`, and the `Statement` printed with every result.
 
 An epsilon alone guarantees nothing. It stands with delta, the neighbouring relation, the accountant, the selection, what may
 leave and the assumptions; the statement carries all of them, in words and as a plain dictionary.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, NamedTuple
 
 from honestdp import checks
 from honestdp.notebook import preformatted
+from honestdp.plain_words import in_words, rounded_up, shown_delta
 from honestdp.run import PERSON, ROW, Unit
 
 RELATION = ROW.relation
@@ -122,68 +122,6 @@ def default_delta(records: int) -> float:
     while 10**power < 10 * records:
         power += 1
     return float(f"1e-{power}")
-
-
-def in_words(epsilon: float, delta: float, who: str = "record") -> tuple[str, str]:
-    """What epsilon and delta mean, in two sentences for people who have never met them. who: is protected."""
-    it = "them" if who == "person" else "it"
-    share = shown_delta(delta).replace("e-0", "e-") + (f" ({chance(delta)})" if chance(delta) else "")
-    return (
-        f"Take any one {who} of the data, and imagine that everything was done without {it}. Whatever somebody might conclude "
-        f"from what left is at most {likelihood(epsilon)} times as likely with the {who} as without {it}, plus a probability of "
-        f"{share}; and the other way round.",
-        f"Somebody who holds it for as likely as not that the {who} is in the data, and who knows everything else, guesses right "
-        f"with a probability of at most {surest_guess(epsilon, delta)} after seeing what left. Without seeing anything it is "
-        "50\u202f%.",
-    )
-
-
-def chance(delta: float) -> str:
-    """A small probability as one in so many, where that can be read; never in more, which would be less likely than it is."""
-    in_all = math.floor(1 / delta * (1 + 1e-12)) if 1e-9 <= delta <= 0.1 else 0  # 1/1e-5 may lack a rounding
-    return f"1 in {in_all:,}".replace(",", "\u202f") if in_all else ""
-
-
-def likelihood(epsilon: float) -> str:
-    """e^epsilon, how many times as likely any conclusion can become through one record."""
-    if epsilon >= 14:
-        return f"e^{rounded_up(epsilon)}"
-    times = rounded_up(math.exp(epsilon), 3)
-    return f"{float(times):,.0f}".replace(",", "\u202f") if "e" in times else times
-
-
-def surest_guess(epsilon: float, delta: float) -> str:
-    """How surely anyone can tell whether a record is in the data, if both were as likely: (e^eps + delta)/(e^eps + 1).
-
-    It is half of one plus the greatest distance between the two laws, (e^eps - 1 + 2 delta)/(e^eps + 1).
-    """
-    return per_cent(min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))))
-
-
-def per_cent(bound: float) -> str:
-    """A probability that must not be quoted too small."""
-    return f"{math.ceil(bound * 1000 - 1e-9) / 10:.1f}\u202f%"
-
-
-def rounded_up(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits, never below its value: a quoted epsilon must not be too small."""
-    if not math.isfinite(value) or value == 0:
-        return "infinite" if value > 0 else "0" if value == 0 else str(value)
-    power = math.floor(math.log10(abs(value))) - digits + 1
-    scaled = value / 10.0**power
-    whole = round(scaled) if abs(scaled - round(scaled)) < 1e-9 else math.ceil(scaled)
-    return f"{whole * 10.0**power:.{digits}g}"
-
-
-def shown_delta(delta: float) -> str:
-    """A delta with six significant digits, never below its value; what lies beyond the fifteenth is a rounding."""
-    known = Context(prec=15).create_decimal(repr(float(delta)))
-    return f"{float(Context(prec=6, rounding=ROUND_CEILING).plus(known)):g}"
-
-
-def rounded_down(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits, never above its value: what is left must not be quoted too large."""
-    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(max(value, 0.0)))):.{digits}g}"
 
 
 @dataclass(frozen=True, kw_only=True)

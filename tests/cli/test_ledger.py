@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from honestdp import Run, accounting
-from honestdp.budget import rounded_down, rounded_up
 from honestdp.ledger import Ledger
 from honestdp.ledger.spending import Spending, total_epsilon
+from honestdp.plain_words import rounded_down, rounded_up
 from honestdp.selection import named
 from tests.command_line import MAIN
 from tests.forked_python import forked

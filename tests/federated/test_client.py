@@ -13,10 +13,10 @@ import torch
 
 import honestdp
 from honestdp.boundary.seed import Seed
-from honestdp.budget import rounded_up
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.ledger.errors import BudgetExceeded, NotPrivate
 from honestdp.optimizers import SGD, Outlook
+from honestdp.plain_words import rounded_up
 from tests.federated.small import RECORDS, client, model, records_of, start
 
 

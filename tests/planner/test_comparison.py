@@ -11,8 +11,8 @@ import pytest
 
 import honestdp
 from honestdp import Budget, Run
-from honestdp.budget import rounded_up
 from honestdp.checks import InvalidArgument
+from honestdp.plain_words import rounded_up
 from honestdp.planner.comparison import Plan, plan
 from honestdp.planner.crossings import crossovers
 from honestdp.planner.recommendation import Method

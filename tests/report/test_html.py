@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from honestdp.budget import PROTECTS, in_words, rounded_down, rounded_up, surest_guess
+from honestdp.budget import PROTECTS
+from honestdp.plain_words import in_words, rounded_down, rounded_up, surest_guess
 from honestdp.report import numbers, scale
 from honestdp.report.html import SearchView, render
 from honestdp.report.meaning import scale_of

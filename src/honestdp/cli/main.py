@@ -15,7 +15,6 @@ from typer import Option
 
 import honestdp
 from honestdp import checks
-from honestdp.budget import rounded_up
 from honestdp.cli import ledger as ledger_cli
 from honestdp.cli import models as models_cli
 from honestdp.cli import options as option
@@ -23,6 +22,7 @@ from honestdp.cli import plan as plan_cli
 from honestdp.cli import schema as schema_cli
 from honestdp.cli import tune as tune_cli
 from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, as_options
+from honestdp.plain_words import rounded_up
 
 app = typer.Typer(
     help=(

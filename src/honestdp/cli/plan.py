@@ -12,10 +12,10 @@ import typer
 from typer import Option
 
 from honestdp import checks
-from honestdp.budget import rounded_up
 from honestdp.cli import options as option
 from honestdp.cli import sources
 from honestdp.cli.terminal import progress
+from honestdp.plain_words import rounded_up
 
 if TYPE_CHECKING:
     from honestdp.budget import Statement

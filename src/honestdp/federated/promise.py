@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from honestdp.budget import Accounted, Statement, assumptions, independence, large_delta, rounded_up, shown_delta
+from honestdp.budget import Accounted, Statement, assumptions, independence, large_delta
 from honestdp.checks import InvalidArgument
+from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.run import ROW, Run, Unit
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from honestdp import checks
-from honestdp.budget import LEDGER_VARIABLE, Budget, rounded_down, rounded_up, shown_delta
+from honestdp.budget import LEDGER_VARIABLE, Budget
 from honestdp.ledger import describe, errors, past, remembered
 from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.address import Address, place_of
@@ -29,6 +29,7 @@ from honestdp.ledger.past import Entries
 from honestdp.ledger.spending import Spending, counted_epsilon, recomputed_epsilon
 from honestdp.ledger.store import store_of
 from honestdp.ledger.transaction import Transaction, until_it_fits
+from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end

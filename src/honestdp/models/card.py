@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from honestdp.budget import Statement, rounded_up, shown_delta
+from honestdp.budget import Statement
+from honestdp.plain_words import rounded_up, shown_delta
 
 CARD = "README.md"
 TO_FILL_IN = "*To be written by whoever publishes this model.*"

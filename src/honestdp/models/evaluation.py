@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Statement, large_epsilon, rounded_up
+from honestdp.budget import Statement, large_epsilon
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -33,6 +33,7 @@ from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
 from honestdp.models.saved import SavedModel
 from honestdp.notebook import Rows, Shown
+from honestdp.plain_words import rounded_up
 from honestdp.planner.prospects import forewarn
 from honestdp.run import Run, Unit
 from honestdp.search.scored_by import metric_of

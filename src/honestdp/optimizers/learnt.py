@@ -16,12 +16,14 @@ from torch import Tensor
 
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, State
 from honestdp.checks import InvalidArgument, non_negative
-from honestdp.optimizers.rule import SHARED, Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
+from honestdp.optimizers.rule import Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
 
 DIRECTION_NOISE = 7.124
 """nu_q over sigma (Galli et al. 2024): it leaves the gradient 1.01 sigma."""
 LEAST_DIRECTION_NOISE = 1.0001
 """Leaves the gradient 71 sigma. What is nearer to 1 may be 1 in float32, and nothing would be left."""
+SHARED = "both share the noise of the step, as one Gaussian, and are in its cost"
+"""What a statement says of two answers of one lot."""
 ASKED = (
     "beside its gradient every step releases the sum of the gradients of its lot that are longer than the clip, each scaled to "
     f"length 1; {SHARED}"

@@ -42,10 +42,6 @@ CLIPS = (0.1, 0.2, 0.5, 1.0)
 WIDE_RATES = tuple(10 ** (-2.5 + 4 * i / 6) for i in range(7))
 
 
-SHARED = "both share the noise of the step, as one Gaussian, and are in its cost"
-"""What a statement says of two answers of one lot."""
-
-
 @dataclass(frozen=True)
 class Rule(ABC):
     """An optimizer as pure functions of explicit state: the base of one that moves its clip or asks two questions of a
@@ -70,7 +66,7 @@ class Rule(ABC):
     by_echo: ClassVar[bool] = False
     """True for a rule that goes by `Constants.echo`, which takes a moment to measure."""
     asks: ClassVar[str] = ""
-    """What its steps release beside a gradient, for the statement: `SHARED` says at what price."""
+    """What its steps release beside a gradient, for the statement."""
     form: ClassVar[int] = 0
     """Raised where a rule comes to take other steps: a checkpoint goes on by its own form, or copies differ under one noise."""
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import HALF_RANGE, Constants, Query
-from honestdp.optimizers.learnt import DIRECTION_NOISE
-from honestdp.optimizers.rule import SHARED, FixedClip, State
+from honestdp.optimizers.learnt import DIRECTION_NOISE, SHARED
+from honestdp.optimizers.rule import FixedClip, State
 
 GUESS = 0.35
 """Of the root mean square of a record's numbers: what images and tables of numbers in [0, 1] have."""

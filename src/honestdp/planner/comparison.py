@@ -20,8 +20,9 @@ from honestdp import checks
 from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of, once
-from honestdp.budget import Budget, rounded_up, shown_delta
+from honestdp.budget import Budget
 from honestdp.notebook import Rows, Shown
+from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.planner.noises import Noises
 from honestdp.planner.prospects import Scoring, prospects
 from honestdp.planner.recommendation import Limits, Method, eligible, recommend

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from honestdp.budget import number, rounded_down, rounded_up, shown_delta
+from honestdp.budget import number
 from honestdp.ledger.account import Charge
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.describe import parts
+from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 from honestdp.run import Unit
 
 SHORT = 8  # characters of a key in a table; `--json` has all of them

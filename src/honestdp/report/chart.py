@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from honestdp import checks
-from honestdp.budget import shown_delta
+from honestdp.plain_words import shown_delta
 from honestdp.run import Run
 from honestdp.selection import Series, catalogue
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from honestdp.accounting import quiet
 from honestdp.accounting.pld import comparing
-from honestdp.budget import rounded_up, shown_delta
+from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.planner.comparison import Plan
 from honestdp.planner.prospects import most_parameters
 from honestdp.planner.shapes import share

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from honestdp.budget import Statement, number, rounded_up, shown_delta
+from honestdp.budget import Statement, number
+from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.planner.comparison import Plan
 from honestdp.planner.crossings import Crossover
 from honestdp.planner.prospects import most_parameters

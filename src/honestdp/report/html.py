@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from honestdp.budget import rounded_down, rounded_up
+from honestdp.plain_words import rounded_down, rounded_up
 from honestdp.report import meaning, numbers, scale
 from honestdp.report.costs import Cost
 from honestdp.report.view import LedgerView, ScoreView, SearchView

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from honestdp.budget import Statement, likelihood, per_cent, rounded_up, surest_guess
+from honestdp.budget import Statement
+from honestdp.plain_words import likelihood, per_cent, rounded_up, surest_guess
 from honestdp.report.view import SearchView
 
 EXAMPLES = (0.1, 1.0, 3.0, 8.0)

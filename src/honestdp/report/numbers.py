@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_FLOOR, Decimal
 
-from honestdp.budget import rounded_down, rounded_up, shown_delta
+from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 
 ACCOUNTANTS = {
     "pld": "pld: the distribution of the privacy loss, composed numerically with every error charged",

@@ -9,19 +9,11 @@ from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import BalancedAccuracy, of_rows
 from honestdp.boundary.scores import asks_user
-from honestdp.budget import (
-    DECLARED_CLASSES,
-    Statement,
-    assumptions,
-    independence,
-    large_delta,
-    large_epsilon,
-    prepared,
-    rounded_up,
-)
+from honestdp.budget import DECLARED_CLASSES, Statement, assumptions, independence, large_delta, large_epsilon, prepared
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.optimizers import BY_NAME
+from honestdp.plain_words import rounded_up
 from honestdp.planner.statements import statement
 from honestdp.search.design import Design
 from honestdp.training.preparation import with_learning

@@ -20,7 +20,7 @@ from dp_accounting import DpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting.discrete import Profile
-from honestdp.budget import rounded_up
+from honestdp.plain_words import rounded_up
 from honestdp.selection.contract import Drawn, Options, Selection, Series, written
 from honestdp.selection.counts import mean_for_coverage, with_replacement
 from honestdp.selection.profile import BEND, TAIL, Profiles, constant

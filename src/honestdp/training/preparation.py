@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from honestdp.boundary.data import PrivateData
-from honestdp.budget import Budget, prepared, rounded_up
+from honestdp.budget import Budget, prepared
 from honestdp.checks import InvalidArgument
+from honestdp.plain_words import rounded_up
 
 _ROUNDING = 1e-12  # the sum of what is left and what is spent is not above the whole, whatever is rounded
 
