@@ -16,8 +16,8 @@ from torch import Tensor
 from honestdp import checks
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
 from honestdp.checks import InvalidArgument
+from honestdp.optimizers.learnt import SHARED
 from honestdp.optimizers.rule import (
-    SHARED,
     WIDE_RATES,
     Number,
     Rule,
