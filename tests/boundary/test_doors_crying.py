@@ -308,6 +308,7 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
             "guarded",
             "known",
             "read",
+            "scan",
             "shapes",
             "split",
             "unit",

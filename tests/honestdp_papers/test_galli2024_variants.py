@@ -13,6 +13,7 @@ from honestdp_papers.galli2024 import (
     honest_cases,
     honest_noise,
     honest_training,
+    one_image,
     pace,
     updates,
     variants,
@@ -252,7 +253,7 @@ def test_a_search_of_the_honest_table_is_within_its_budget(selection: str) -> No
 
 
 def test_the_clamp_is_judged_by_how_many_candidates_converge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablations, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(one_image, "constant_error", lambda task: 0.08)
     parts: Finished = {}
     for part in variants.clamped_parts(False):
         level = 0.05 if part.name.startswith("clamped") else 0.5
@@ -291,7 +292,7 @@ def test_which_rule_of_ours_dominates_is_computed_from_every_comparison() -> Non
 
 
 def test_trainings_of_ours_that_stay_at_a_grey_image_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablations, "grey_error", lambda task: 0.12)
+    monkeypatch.setattr(one_image, "grey_error", lambda task: 0.12)
     (block,) = variants.blocks_of("ours", FASHION, False)
     error = np.full((5, 4 * 10, 24), 0.02, np.float32)
     error[:2, 1] = 0.119  # AdamOSO at the second epsilon, of two seeds

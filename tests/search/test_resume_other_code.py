@@ -428,3 +428,12 @@ def test_things_that_hold_each_other_come_to_an_end() -> None:
             self.other: Any = self
 
     assert identity(Node()) == identity(Node())
+
+
+def test_a_partial_is_the_same_after_it_was_called() -> None:
+    """C keeps an address in it that changes with the first call: what runs is the same."""
+    loss = functools.partial(nn.functional.cross_entropy, reduction="none")
+    before = identity(loss, values=True)
+    loss(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long))
+    assert identity(loss, values=True) == before
+    assert identity(functools.partial(nn.functional.cross_entropy, reduction="sum"), values=True) != before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -162,19 +163,20 @@ def drawn_loss(output: Tensor, y: Tensor) -> Tensor:
     return ((output + 0.1 * torch.randn_like(output)) ** 2).sum(1)
 
 
-def test_a_loss_may_draw_and_is_then_shown_one_record_at_a_time() -> None:
-    seen: list[int] = []
+def test_a_loss_may_draw_and_is_then_shown_one_record_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("tests")  # and not a list of its own, for a loss may keep nothing
+    caplog.set_level(logging.INFO)
 
     def loss(output: Tensor, y: Tensor) -> Tensor:
-        seen.append(len(y))
+        log.info("%d", len(y))
         return drawn_loss(output, y) / len(y)  # in a lot of n, its gradients would tell of n
 
     model = nn.Linear(2, 2)
     gradients_of(model, X[:20], loss)
-    seen.clear()
+    caplog.clear()
     result = gradients_of(model, X[:1].expand(20, 2), loss)
     assert isinstance(result, Materialised)
-    assert set(seen) == {1}
+    assert set(caplog.messages) == {"1"}
     assert len(result.norms.unique()) == 20
     torch.testing.assert_close(result.norms.mean(), gradients_of(model, X[:1], loss).norms.mean(), rtol=0.5, atol=0)
 

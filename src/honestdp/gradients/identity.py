@@ -260,8 +260,9 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
-    """Attributes and slots, by name."""
-    members = [name for kind in type(thing).__mro__ for name, one in vars(kind).items() if isinstance(one, _SLOT)]
+    """Attributes and slots, by name; without those in which C keeps addresses (`__vectorcalloffset__` of a partial)."""
+    every = ((name, one) for kind in type(thing).__mro__ for name, one in vars(kind).items())
+    members = [name for name, one in every if isinstance(one, _SLOT) and not name.endswith("offset__")]
     slots = {name: getattr(thing, name) for name in members if hasattr(thing, name)}
     return dict(sorted({**slots, **getattr(thing, "__dict__", {})}.items(), key=lambda one: str(one[0])))
 

@@ -92,21 +92,28 @@ class Account:
         if read and not self._is_known():
             wanted = f"the one that this was charged to when it was begun: in this one the charge is missing. {RESTORE}"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
-        try:
+        with self._delta_named(delta):
             balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
+        return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
+
+    def check_first(self, spending: Spending, scan: Callable[[], None], *, delta: float | None = None) -> None:
+        """Before a charge that is not made yet: the ledger's refusal, if it would refuse; then what `scan` finds, which looks at
+        the records' file. In this order: over budget nothing is opened. delta: as in `charge`.
+        """
+        if not self._is_known():
+            with self._delta_named(delta):
+                self.ledger.check(self.dataset, [spending])
+            scan()
+
+    @contextmanager
+    def _delta_named(self, delta: float | None) -> Iterator[None]:
+        """A refusal within says if the charge is dear because the ledger has another delta than it was made for."""
+        try:
+            yield
         except errors.BudgetExceeded as refusal:
             if dear := dear_by_delta(delta, self.ledger.balance(self.dataset).budget):
                 raise errors.BudgetExceeded(f"{refusal}. {dear.capitalize()}") from None
             raise
-        return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
-
-    def check_first(self, spending: Spending, scan: Callable[[], None]) -> None:
-        """Before a charge that is not made yet: the ledger's refusal, if it would refuse; then what `scan` finds, which looks at
-        the records' file. In this order: over budget nothing is opened.
-        """
-        if not self._is_known():
-            self.ledger.check(self.dataset, [spending])
-            scan()
 
     def surely_unpaid(self, refusal: LedgerError) -> bool:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read

@@ -135,7 +135,9 @@ def check_before_planning(folder: Path | None, books: Books | None) -> Balance |
     return balance
 
 
-def check_readable(folder: Path | None, books: Books | None, spending: Spending, scan: Callable[[], None]) -> None:
+def check_readable(
+    folder: Path | None, books: Books | None, spending: Spending, scan: Callable[[], None], *, delta: float
+) -> None:
     """Refuse a file that cannot be read, before it is paid for; but not before the ledger says that it could be, and not where
     the search was begun. scan: raises what is wrong with the file.
     """
@@ -144,7 +146,7 @@ def check_readable(folder: Path | None, books: Books | None, spending: Spending,
     if books is None:
         scan()
     else:
-        Account.of(books, uuid.uuid4().hex).check_first(spending, scan)
+        Account.of(books, uuid.uuid4().hex).check_first(spending, scan, delta=delta)
 
 
 def check_room(folder: Path | None, needed: int) -> None:

@@ -250,7 +250,10 @@ def carried_out(what: Asked) -> TuneResult:
             with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)
                 if what.private.known is not None:
-                    home.check_readable(what.folder, what.books, search.design.spending, what.private.scan)
+                    made = search.design
+                    home.check_readable(
+                        what.folder, what.books, made.spending, what.private.scan, delta=made.budget.delta
+                    )
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarned(search.design, what.public.setting)

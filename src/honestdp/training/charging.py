@@ -101,7 +101,7 @@ class Charging:
         spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs), unit=data.unit.person)
         self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
         if kept is None and data.known is not None:  # a file that cannot be read is found before it is paid for
-            self._account().check_first(spending, data.scan)
+            self._account().check_first(spending, data.scan, delta=self.delta)
         if kept is None and self.place is not None:
             self._account().ledger.balance(self.books.dataset)  # no file for a dataset that has no budget
             checkpoints.begin(self.place, self.charge)
