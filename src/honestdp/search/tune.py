@@ -250,10 +250,8 @@ def carried_out(what: Asked) -> TuneResult:
             with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)
                 if what.private.known is not None:
-                    made = search.design
-                    home.check_readable(
-                        what.folder, what.books, made.spending, what.private.scan, delta=made.budget.delta
-                    )
+                    cost, delta = search.design.spending, search.design.budget.delta
+                    home.check_readable(what.folder, what.books, cost, what.private.scan, delta=delta)
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarned(search.design, what.public.setting)
