@@ -295,7 +295,7 @@ def test_rule_6_one_record_moves_the_second_answer_by_its_sensitivity_at_most() 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
 def test_rule_6_a_count_is_exact_whatever_precision_a_rule_asks_in(dtype: torch.dtype) -> None:
-    """Counts above 2048 are even in float16: one record moved such an answer by 20 where 1/2 was accounted."""
+    """Counts above 2048 are even in float16, and coarser once divided: one record moved an answer by 20, 1/2 was accounted."""
     x, y = toy_data(4096)
     query = Query(clip=double(1000).to(dtype), extra="quantile", extra_noise=double(9).to(dtype))
     for members in (4000, 4001, 4095, 4096):

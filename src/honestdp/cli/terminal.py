@@ -91,7 +91,7 @@ def balance_line(balance: Any, delta: float | None = None) -> str:
         return f"{'ledger':<12}none: {alone}"
     budget = balance.budget
     left = f"epsilon {rounded_down(balance.left)} of {budget.epsilon:g} left at delta {shown_delta(budget.delta)}"
-    dear = as_options(dear_by_delta(delta, budget))
+    dear = as_options(dear_by_delta(delta, budget, charged=True))
     return f"{'ledger':<12}{balance.dataset}: {left}{dear and f'; {dear}'}; entry {balance.entry}, head {balance.head}"
 
 

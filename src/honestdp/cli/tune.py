@@ -44,7 +44,7 @@ _OUT = (
 )
 _AGAIN = "With --out left out: a new search, charged anew, where that of the same command is over."
 _DRY_RUN = (
-    "Say cost, noise, time and what would be written, with all of it rehearsed. Nothing is charged, read or made."
+    "Say cost, noise, time and what would be written, with all of it rehearsed. Nothing is charged, trained or made."
 )
 _SPACE = (
     "What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "

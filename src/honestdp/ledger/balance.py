@@ -50,11 +50,14 @@ class Balance:
         }
 
 
-def dear_by_delta(delta: float | None, budget: Budget) -> str:
-    """The way out, where what was made for one delta is priced at a smaller one: it then costs more than it was made for."""
+def dear_by_delta(delta: float | None, budget: Budget, *, charged: bool = False) -> str:
+    """The way out, where what was made for one delta is priced at a smaller one: it then costs more than it was made for.
+
+    charged: it stays charged, and what is told is for the next time.
+    """
     if delta is None or delta <= budget.delta:
         return ""
+    way_out = "the next time is the one to ask for" if charged else "the way out is to ask for"
     return (
-        f"made for delta {delta:g}, it costs more at the ledger's, {budget.delta:g}: the way out is to ask for "
-        f"delta {budget.delta:g}"
+        f"made for delta {delta:g}, it costs more at the ledger's, {budget.delta:g}: {way_out} delta {budget.delta:g}"
     )

@@ -106,7 +106,12 @@ class DryRun:
         }
 
     def __str__(self) -> str:
-        rows = [("dry run", f"{_STANDINGS[self.standing]}; nothing was charged, trained, read or written")]
+        rows = [
+            (
+                "dry run",
+                f"{_STANDINGS[self.standing]}; nothing was charged, trained or written; of a file the rows were counted at most",
+            )
+        ]
         rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {shown_delta(self.budget.delta)}"))
         said = (note for note in self.statement.notes if note.startswith(NOT_NAMED))
         rows += [("optimizer", f"none was named: {note.removeprefix(NOT_NAMED)}") for note in said]

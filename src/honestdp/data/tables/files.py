@@ -146,7 +146,8 @@ class TableFile:
     def _misshapen(self) -> str:
         return (
             f"a whole CSV with {self.dialect.delimiter!r} between as many values in every row as the header has, or a whole "
-            "Parquet file; this one is cut, a row has more or fewer values, or a quote is not closed"
+            "Parquet file; this one is cut, a row has more or fewer values, or a quote is not closed: declare "
+            'quote = "" for a file that is written without quotes'
         )
 
     def _trouble(self, wanted: str) -> InvalidArgument:
