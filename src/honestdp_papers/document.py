@@ -95,6 +95,16 @@ def _in_short(found: Found) -> list[str]:
         if own:
             said = ", ".join(f"{own.count(verdict)} {words.lower()}" for verdict, words in SUMMED.items())
             lines.append(f"- Of {len(own)} {what}: {said} ([which](#what-the-paper-got-right-and-what-not)).")
+    counts = [result["made"].get("stale", {"parts": 0, "of": 0}) for _, result in results]
+    stale, parts = (sum(count[key] for count in counts) for key in ("parts", "of"))
+    if stale:
+        lines.append(
+            f"- {stale} of {parts} parts that these numbers rest on are stale, made by code that has changed since "
+            "([which files](#how-the-parts-were-made)); a part counts in each result that it is in."
+        )
+    lacking = {part for _, result in results for part in result["made"].get("missing", [])}
+    if lacking:
+        lines.append(f"- {len(lacking)} parts are not trained yet ([which](#what-is-not-trained-yet)).")
     failed: dict[str, list[str]] = {}
     for name, claim in claims:
         if claim.get("kind", SENTENCE) == SENTENCE and claim["verdict"] == "does not hold":
@@ -104,16 +114,6 @@ def _in_short(found: Found) -> list[str]:
         lines += [f"  - {claim} ({', '.join(links)})" for claim, links in failed.items()]
     for name, result in results:
         lines += [f"- {said} ([{name}](#{name}))" for said in result["numbers"].get("conclusions", [])[:1]]
-    counts = [result["made"].get("stale", {"parts": 0, "of": 0}) for _, result in results]
-    stale, parts = (sum(count[key] for count in counts) for key in ("parts", "of"))
-    if stale:
-        lines.append(
-            f"- {stale} of {parts} parts that these numbers rest on are stale, made by code that has changed since "
-            "([which files](#how-the-parts-were-made)); a part counts once for each result that it is in."
-        )
-    lacking = {part for _, result in results for part in result["made"].get("missing", [])}
-    if lacking:
-        lines.append(f"- {len(lacking)} parts are not trained yet ([which](#what-is-not-trained-yet)).")
     return ["Names are explained in [words](#words).", "", *lines]
 
 

@@ -25,7 +25,7 @@ CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The comparison at budgets of whole grids (Figures 3 to 5)", ("figure3", "figure4", "figure5")),
     ("The best hyperparameters (Tables 2 to 4)", ("table2", "table3", "table4")),
     ("What the text says of its update rule, and ablations", ("updates", "momentum", "ablations")),
-    ("Beyond the paper: one honest budget, and our own rules", ("honest", "ours")),
+    ("One honest budget, and our own rules: mostly beyond the paper", ("honest", "ours")),
 )
 """The paper's contributions, and the results that judge them."""
 
