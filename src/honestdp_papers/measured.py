@@ -45,12 +45,12 @@ class Measured:
         return Measured(abs(self.value), self.error).at_most(limit)
 
     def __str__(self) -> str:
-        return f"{self.value:+.1f} ± {self.error:.1f}"
+        return f"{self.value:+z.1f} ± {self.error:.1f}"
 
     @property
     def size(self) -> str:
         """Of a number that has no sign to tell."""
-        return f"{self.value:.1f} ± {self.error:.1f}"
+        return f"{self.value:z.1f} ± {self.error:.1f}"
 
 
 def accuracy(parts: Finished, name: str) -> Array:

@@ -172,7 +172,7 @@ def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() ->
     values = {name: few if name in (ONLINE, WOSM) else many for name in METHODS}
     found = honest.honest(pools(values, 95.0), True)
     said = found.numbers["conclusions"][0]
-    assert "less pays (+9.9 ± 0.1 points) under compose" in said
+    assert "less the better of FixedThreshold and FixedQuantile) pays (+9.9 ± 0.1 points) under compose" in said
     assert "It no longer pays where selection is cheap. The best of all is FixedThreshold under envelope with 9" in said
     assert "; it cannot be told from FixedQuantile under envelope (9" in said
     assert by_claim(found, "under compose") == [HOLDS]
@@ -224,7 +224,7 @@ def test_the_sentence_on_one_hyperparameter_less_decides_nothing_by_a_single_see
     assert "± ? (MNIST)" in found.claims[0].found
     assert "(one seed)" in str(found.tables[0].rows[3][1])
     found = honest.honest(whole_pools(levels, {**seeds, QUANTILE: 2}), False)
-    assert "needing one hyperparameter less pays (+2." in found.numbers["conclusions"][0]
+    assert "FixedQuantile) pays (+2." in found.numbers["conclusions"][0]
     assert by_claim(found, "pays, under envelope") == [HOLDS]
 
 

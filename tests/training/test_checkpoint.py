@@ -22,6 +22,7 @@ from honestdp import optimizers as rules
 from honestdp.boundary import sampling
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
+from honestdp.training import loop
 from honestdp.training.train import Interrupted, Result, train, train_population
 from tests.forked_python import Forked
 from tests.toy_training import toy_data, toy_model
@@ -311,7 +312,8 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_out_of_memory_halves_the_chunk_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    true, sizes = Mechanism._eager, []
+    """What a chunk held is let go before the next, whether it fitted or not, and before the weights of all are put together."""
+    true, sizes, freed = Mechanism._eager, [], []
 
     def eager(self: Mechanism, *args: Any) -> Any:
         sizes.append(self._runs)
@@ -320,8 +322,10 @@ def test_out_of_memory_halves_the_chunk_and_goes_on(
         return true(self, *args)
 
     monkeypatch.setattr(Mechanism, "_eager", eager)
+    monkeypatch.setattr(loop, "free_captured", lambda: freed.append(sizes[-1]))
     results = go(None, optimizers=[rules.SGD(lr=0.1 * (i + 1), clip=1.0) for i in range(7)], run=RUN.with_steps(3))
     assert len(results) == 7
+    assert freed == [7, 3, 1, 2, 4, 2, 2]
     assert set(sizes) == {7, 3, 4, 1, 2}
     assert "out of memory" in caplog.text
     assert torch.isfinite(weights(results)).all()

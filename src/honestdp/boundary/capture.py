@@ -58,8 +58,9 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream:
 
 def free_captured() -> None:
     """Release the memory of captured steps that are over: they hold it until the cycles they are part of are collected."""
-    gc.collect()
-    torch.cuda.empty_cache()
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 class NotCapturable(Exception):

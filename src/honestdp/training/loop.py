@@ -129,11 +129,12 @@ class Job:
         if weights is not None:
             todo.finished.append(weights)
             self._keep(todo, always=True)
-            return
-        half = len(chunk) // 2
-        _log.warning("out of memory with %d runs together; going on with %d", len(chunk), half)
-        todo.chunks[number : number + 1] = [chunk[:half], chunk[half:]]
-        free_captured()
+        else:
+            half = len(chunk) // 2
+            _log.warning("out of memory with %d runs together; going on with %d", len(chunk), half)
+            todo.chunks[number : number + 1] = [chunk[:half], chunk[half:]]
+        if len(todo.chunks) > 1:
+            free_captured()  # so that the next chunk, and the weights of all of them, have the room
 
     def _train(self, chunk: list[int], todo: checkpoints.Progress, advance: Advance) -> Tensor:
         """The final weights of some runs of one rule, `[runs, d]`.

@@ -44,6 +44,9 @@ def honest(parts: Finished, quick: bool) -> Outcome:
     )
 
 
+_LEAD = f"the better of {' and '.join(FEW)} less the better of {' and '.join(MANY)}"
+
+
 def judgements(cases: list[Case], quick: bool) -> list[Claim]:
     """Whether one hyperparameter less pays, under each selection, and whether it pays less under the better ones."""
     claims = []
@@ -54,7 +57,7 @@ def judgements(cases: list[Case], quick: bool) -> list[Claim]:
             judged(
                 f"At one honest budget needing one hyperparameter less pays, under {selection}",
                 verdicts,
-                f"the better of Online and AdamWOSM less the better of FixedThreshold and FixedQuantile: {_by_task(leads)}",
+                f"{_LEAD}: {_by_task(leads)}",
                 kind=OURS,
             )
         )
@@ -124,7 +127,7 @@ def conclusion(case: Case, quick: bool = False) -> str:
     told = (
         _undecided(case, leads, lone)
         if lone and not quick
-        else f"needing one hyperparameter less {_judged(leads)}{answer}"
+        else f"needing one hyperparameter less ({_LEAD}) {_judged(leads)}{answer}"
     )
     way, cell = _top(case)
     level = [
