@@ -45,7 +45,11 @@ def test_a_schema_that_has_spent_before_goes_on_with_one_more_column_to_learn(tm
     assert code == 0, err
     code, said, err = called(tmp_path, *CHARGED, "--json")
     assert code == 0, err
-    assert json.loads(ahead)["runs"][0]["noise"] == json.loads(said)["run"]["noise"]
+    foreseen = json.loads(ahead)
+    assert foreseen["runs"][0]["noise"] == json.loads(said)["run"]["noise"]
+    assert foreseen["epsilon_of_bounds"] == pytest.approx(0.7)
+    left = {path.name for path in (tmp_path / "model").iterdir() if not path.name.startswith(".")}
+    assert {*foreseen["files"], *foreseen["files_of_the_model"]} == left
     assert called(tmp_path, *CHARGED, "--json")[:2] == (0, said)
     assert len(ledger.charges("patients")) == 2
     assert honestdp.load(tmp_path / "model").columns.spent == pytest.approx(0.7)

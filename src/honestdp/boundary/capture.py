@@ -58,7 +58,7 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream:
 
 def free_captured() -> None:
     """Release the memory of captured steps that are over: they hold it until the cycles they are part of are collected."""
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()
         torch.cuda.empty_cache()
 

@@ -130,6 +130,15 @@ def handed_over(source: Source, result: Any) -> str | None:
     return save(result.folder, result, table=source.table, title=f"A private model of {source.label}").digest
 
 
+def files_handed_over(source: Source, folder: Path | None) -> list[str]:
+    """What `handed_over` adds to the folder of a search."""
+    if source.table is None or folder is None:
+        return []
+    from honestdp.models.folder import WRITTEN_LATER
+
+    return sorted(WRITTEN_LATER)
+
+
 def _of_file(file: Path, options: Mapping[str, Any], folder: Path | None) -> Source:
     table, to_learn = table_of(options), None
     if not table.to_learn and options["bounds_epsilon"] is not None:

@@ -222,7 +222,11 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     first = learning.charged_first(source.to_learn, source.counted, context.params)
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what, first)
-        typer.echo(json.dumps(ahead.as_dict(), indent=2) if as_json else as_options(str(ahead)))
+        later = sources.files_handed_over(source, what.folder)
+        if as_json:
+            typer.echo(json.dumps(ahead.as_dict() | {"files_of_the_model": later}, indent=2))
+        else:
+            typer.echo(as_options(str(ahead)) + (f"\n{'':<12}and for predict {', '.join(later)}" if later else ""))
         if ahead.refusal:
             raise checks.HonestdpError(ahead.refusal)
         return

@@ -36,7 +36,7 @@ REPORT = "report.html"
 FORMAT = 1
 _OWN = (WEIGHTS, MODEL, SCHEMA, STATEMENT, CARD, REPORT)
 _OF_A_SEARCH = ("search.json", "result.json")  # in the folder of a search, which becomes one of a model
-_WRITTEN_LATER = (DIGESTS, MODEL, SCHEMA, CARD)  # the digests first: where they are missing later, somebody took them
+WRITTEN_LATER = (DIGESTS, MODEL, SCHEMA, CARD)  # the digests first: where they are missing later, somebody took them
 
 
 def save(folder: str | Path, result: Outcome, *, table: Table | None = None, title: str = "") -> SavedModel:
@@ -79,7 +79,7 @@ def save(folder: str | Path, result: Outcome, *, table: Table | None = None, tit
             contents = _with_the_searchs_own(folder, contents)
             contents[CARD] = with_words_of(contents[CARD], earlier.get(CARD, b""))
         contents[DIGESTS] = _json(digests(contents)).encode()
-        for name in _WRITTEN_LATER if of_a_search else contents:
+        for name in WRITTEN_LATER if of_a_search else contents:
             if name in contents:
                 replace_file(folder / name, contents[name], mode=0o644)
         if of_a_search:
@@ -272,9 +272,9 @@ def _saved_before(folder: Path) -> dict[str, bytes]:
     """The files of a search's folder in which its model was saved before; none where it was not. What was changed since does
     not get new digests, and neither does a folder whose digests were taken away. A save that was killed is made again.
     """
-    later = [name for name in _WRITTEN_LATER if os.path.lexists(folder / name)]
+    later = [name for name in WRITTEN_LATER if os.path.lexists(folder / name)]
     if DIGESTS in later:
-        return checked_files(folder, besides=_WRITTEN_LATER)[0]
+        return checked_files(folder, besides=WRITTEN_LATER)[0]
     if later:
         raise tampered(folder, f"{DIGESTS} is missing")
     return {}
@@ -287,14 +287,14 @@ def _with_the_searchs_own(folder: Path, contents: dict[str, bytes]) -> dict[str,
         *_OF_A_SEARCH,
         *(f"candidates/{path.name}" for path in (folder / "candidates").glob("*.safetensors")),
     ]
-    there = {name: (folder / name).read_bytes() for name in names if name not in _WRITTEN_LATER}
-    return {**there, **{name: content for name, content in contents.items() if name in _WRITTEN_LATER}}
+    there = {name: (folder / name).read_bytes() for name in names if name not in WRITTEN_LATER}
+    return {**there, **{name: content for name, content in contents.items() if name in WRITTEN_LATER}}
 
 
 def _hide_the_clock(folder: Path) -> None:
     """Our files get the time at which the search began, as its own have it: how long it took tells of the number of runs."""
     begun = (folder / _OF_A_SEARCH[0]).stat().st_mtime_ns
-    for name in _WRITTEN_LATER:
+    for name in WRITTEN_LATER:
         if (folder / name).exists():
             os.utime(folder / name, ns=(begun, begun))
     os.utime(folder, ns=(begun, begun))

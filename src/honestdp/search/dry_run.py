@@ -42,7 +42,8 @@ class DryRun:
     """What a search would do: what `dry_run` returns. Printed, it is a page of words; `as_dict()` is for JSON.
 
     standing: "begins", "goes on" or "over": what the same call of `tune` would find in its folder.
-    budget: what was asked for. statement: what the search would guarantee. Its epsilon is the cost, at the budget's delta.
+    budget: what was asked for. epsilon_of_bounds: how much of it goes to bounds or categories of columns, learnt before.
+    statement: what the search would guarantee. Its epsilon is the cost, at the budget's delta.
     selection, reason: how the winner would be found, and why so. candidates: how many there are.
     runs: how many runs are expected, on average where their number is drawn. noise: of each kind of run.
     score_noise: of a validation score, in units of its sensitivity; None where nothing is scored.
@@ -62,6 +63,7 @@ class DryRun:
     standing: str
     budget: Budget
     statement: Statement
+    epsilon_of_bounds: float
     selection: str
     reason: str
     candidates: int
@@ -88,6 +90,7 @@ class DryRun:
             "epsilon": number(self.epsilon),
             "delta": self.budget.delta,
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "epsilon_of_bounds": self.epsilon_of_bounds,
             "selection": self.selection,
             "reason": self.reason,
             "candidates": self.candidates,
@@ -112,7 +115,12 @@ class DryRun:
                 f"{_STANDINGS[self.standing]}; nothing was charged, trained or written; of a file the rows were counted at most",
             )
         ]
-        rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {shown_delta(self.budget.delta)}"))
+        first = (
+            f", of which {rounded_up(self.epsilon_of_bounds)} to learn bounds or categories of columns"
+            if self.epsilon_of_bounds
+            else ""
+        )
+        rows.append(("cost", f"epsilon {rounded_up(self.epsilon)} at delta {shown_delta(self.budget.delta)}{first}"))
         said = (note for note in self.statement.notes if note.startswith(NOT_NAMED))
         rows += [("optimizer", f"none was named: {note.removeprefix(NOT_NAMED)}") for note in said]
         rows += [("noise", _of_run(run)) for run in self.noise]
@@ -199,6 +207,7 @@ def looked_ahead(what: Asked, first: Sequence[Spending] = ()) -> DryRun:
         standing=standing,
         budget=made.whole,
         statement=search.statement,
+        epsilon_of_bounds=made.spent,
         selection=search.statement.how if made.selection.one_run else made.selection.name,
         reason=made.reason,
         candidates=made.count,

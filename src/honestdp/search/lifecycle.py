@@ -46,7 +46,9 @@ from honestdp.training.progress import spinner
 _OWN = (vault.FOLDER, LOCK)
 RESUMES = "resumes"  # the last token among the secrets
 _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
-_ANEW = "a search of its own is charged anew and needs a folder of its own: name another, or say again where none is named"
+_ANEW = (
+    "a search of its own is charged anew and needs a folder of its own: name another, or say again where none is named"
+)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def table_of(written: Mapping[str, Any]) -> Table:
     if not isinstance(columns, Mapping) or not columns:
         raise InvalidArgument("columns", columns, "one section for each column, such as [columns.age]")
     if written.get("target") in (None, TO_FILL):
-        raise InvalidArgument("target", written.get("target"), "the name of the column to predict")
+        wanted = 'the name of the column to predict, here or as target = "..." in the schema, which leaves it open'
+        raise InvalidArgument("target", written.get("target"), wanted)
     given = {name: written[name] for name in _OF_TABLE if name in written}
     if "missing" in given:
         given["missing"] = _texts(given["missing"])
@@ -102,8 +103,8 @@ def _column(name: str, declared: object) -> Column:
     kinds = {_INFERRED[each] for each in settings if each in _INFERRED}
     kind = settings.pop("kind", kinds.pop() if len(kinds) == 1 else None)
     if kind == TO_FILL or kind not in KINDS:
-        wanted = f"with a kind, one of {', '.join(KINDS)}, and what belongs to it"
-        raise InvalidArgument(place, kind, wanted)
+        wanted = f"one of {', '.join(KINDS)}, with what belongs to it beside it"
+        raise InvalidArgument(f"{place}.kind", kind, wanted)
     known = [each.name for each in fields(KINDS[kind])]
     for each in settings:
         if each not in known:
