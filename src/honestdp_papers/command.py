@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +56,8 @@ def list_papers(
         return
     table = Table("name", "shows", f"verdicts in {out}", box=None, header_style="bold")
     for row in rows:
-        table.add_row(row["name"], row["about"], f"{row['size']}: {', '.join(row['verdicts'])}" if row["size"] else "")
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(row["verdicts"]).most_common())
+        table.add_row(row["name"], row["about"], f"{row['size']}: {counts}" if row["size"] else "")
     Console().print(table)
 
 

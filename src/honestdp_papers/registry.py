@@ -100,9 +100,9 @@ def paper(name: str) -> Paper:
 
 def lookup(name: str) -> tuple[Paper, list[Item]]:
     """`paper/item`, or `paper` for all of its items."""
-    first, _, second = name.partition("/")
+    first, of_one, second = name.partition("/")
     found = paper(first)
-    return found, [found.item(second)] if second else list(found.items)
+    return found, [found.item(second)] if of_one else list(found.items)
 
 
 def parts_folder(out: Path, paper: str, quick: bool) -> Path:

@@ -42,6 +42,8 @@ PIECES = ("gradients and norms", "a weighted sum", "a noise", "FixedThreshold's 
 NOISE = 1.0
 MINIMAL = 1.25
 """Times FixedThreshold's step, up to which we call the second answer's compute minimal."""
+Ratios = dict[str, dict[str, tuple[float, float]]]
+"""Of a rule's step to FixedThreshold's, by task and number of runs, with their errors."""
 
 
 def tasks(quick: bool) -> list[Task]:
@@ -155,7 +157,7 @@ def computation(parts: Finished, quick: bool) -> Outcome:
     runs, names = sizes(quick)[0], list(RULES)
     rows: list[list[str | float]] = []
     split: list[list[str | float]] = []
-    ratios: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in names}
+    ratios: Ratios = {name: {} for name in names}
     there = [task for task in tasks(quick) if name_of(task) in parts]
     for task in there:
         kept = parts[name_of(task)]
@@ -194,7 +196,18 @@ def computation(parts: Finished, quick: bool) -> Outcome:
         notes.append(
             "Small networks, whose gradients are cheap beside noise and update: the claim is of the full ones."
         )
-    return Outcome(claims, {"ratios": ratios, "steps": rows, "pieces": split}, tables, notes)
+    numbers = {"ratios": ratios, "steps": rows, "pieces": split, "conclusions": _conclusions(ratios, names[-1])}
+    return Outcome(claims, numbers, tables, notes)
+
+
+def _conclusions(ratios: Ratios, automatic: str) -> list[str]:
+    each = {name: ", ".join(f"{ratio:.2f} ({where})" for where, (ratio, _) in ratios[name].items()) for name in ratios}
+    if not each[automatic]:
+        return []
+    return [
+        f"The second question's time: Online's step takes {each['Online']} times FixedThreshold's; with automatic clipping, "
+        f"which asks none, {each[automatic]}."
+    ]
 
 
 def _ratio(times: Array, plain: Array) -> tuple[float, float]:

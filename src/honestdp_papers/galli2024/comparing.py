@@ -123,9 +123,10 @@ def notes_of(here: Compared, ks: Sequence[int] = ()) -> list[str]:
         else f"Seeds that are trained, of the paper's {SEEDS}: {seeds}"
     )
     notes = [
-        f"{there}. ± is one standard error over them; in full size nothing is "
-        "decided by one seed, and the error of two is at least that of single candidates, pooled over the best quarter of "
-        f"them. Granularities here: {', '.join(map(str, at)) or 'none'}, of the paper's 5, 7 and 9.",
+        f"{there}. ± is one standard error over them by the jackknife: the best candidate is looked for again with each seed "
+        "left out, so that the chance of that choice is in it. In full size nothing is decided by one seed, and the error of two "
+        f"is at least that of single candidates, pooled over the best quarter of them. Granularities here: "
+        f"{', '.join(map(str, at)) or 'none'}, of the paper's 5, 7 and 9.",
         f"As in the paper the whole test set is looked at every {EVERY} steps, the best look stands for a training and the best "
         f"candidate for a method: no budget covers that. The last iterate beside it is what (epsilon, {DELTA:g}) covers, but for "
         "the choice of the candidate.",

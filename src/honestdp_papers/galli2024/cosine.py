@@ -53,7 +53,7 @@ class Probe:
 def probe_of(quick: bool) -> Probe:
     task = sized(MNIST, quick)
     return (
-        Probe(task, (25, 60, 125, 190, 240), QUICK_REPEATS)
+        Probe(task, (20, 50, 100, 150, 190), QUICK_REPEATS)
         if quick
         else Probe(task, (100, 250, 500, 750, 950), REPEATS)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -42,7 +44,26 @@ def updates(parts: Finished, quick: bool) -> Outcome:
     if quick:
         notes.append("Quick version: a small network, 4000 records, 200 steps, 3 step sizes, two rho_c, one seed.")
     numbers = {f"{name}, epsilon {epsilon:g}": own.top(BEST).value for (name, epsilon), own in found.items()}
-    return Outcome(claims, {"accuracies": numbers}, [table], notes)
+    said = _conclusions(found, paces(quick), (first, last))
+    return Outcome(claims, {"accuracies": numbers, "conclusions": said}, [table], notes)
+
+
+def _conclusions(found: Found, each: tuple[float, ...], epsilons: tuple[float, ...]) -> list[str]:
+    if not found:
+        return []
+
+    def told(name: Callable[[float], str]) -> str:
+        rows = []
+        for epsilon in epsilons:
+            tops = {pace: found[name(pace), epsilon].top(LAST).value for pace in each}
+            worst, best = min(tops, key=tops.__getitem__), max(tops, key=tops.__getitem__)
+            rows.append(f"{tops[best]:.1f} % at {best:g} to {tops[worst]:.1f} % at {worst:g} (epsilon {epsilon:g})")
+        return ", ".join(rows)
+
+    return [
+        f"MNIST: what rho_c changes, of {', '.join(f'{pace:g}' for pace in each)}, by the last iterate and the best step size: "
+        f"from {told(sign)} where the clip moves by sign, from {told(proportional)} where it moves in proportion."
+    ]
 
 
 def _tops(means: list[Array]) -> list[float]:
