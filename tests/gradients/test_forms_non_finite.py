@@ -262,8 +262,9 @@ def test_what_is_known_of_an_input_that_the_model_changes_is_not_used(openly: bo
     torch.testing.assert_close(told.norms, norms, rtol=1e-4, atol=0)
 
 
-def test_book_keeping_itself_sees_that_an_input_was_written_to() -> None:
-    model = Writes(openly=True).double()
+@pytest.mark.parametrize("openly", [True, False])
+def test_book_keeping_itself_goes_by_nothing_that_is_known_of_an_input_that_was_written_to(openly: bool) -> None:
+    model = Writes(openly=openly).double()
     params, x, y = drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4))
     layers = ruled_layers(model, frozenset(params))
     given = bookkeeping.Input(x.clone(), norms=x.norm(dim=2))

@@ -663,3 +663,44 @@ def test_parameters_that_share_memory_are_refused_and_tied_weights_are_not() -> 
     for make in (side_by_side, tied):
         model = make()
         per_example(model, squared, drawn(model, 1, torch.float32), torch.zeros(1, 4, 3), torch.zeros(1, 4))
+
+
+class Hooked(Own):
+    """The gradient that comes back is held to a norm, that of a whole lot."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        if x.requires_grad:
+            x.register_hook(lambda g: g * (30 / g.norm().clamp(min=30)))
+        return x
+
+
+class Hold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: object, g: Tensor) -> Tensor:  # type: ignore[override]
+        return g * (30 / g.norm().clamp(min=30))
+
+
+class Held(Own):
+    def mixed(self, x: Tensor) -> Tensor:
+        return Hold.apply(x)
+
+
+@pytest.mark.parametrize("kind", [Hooked, Held])
+def test_a_backward_pass_that_holds_a_whole_lots_gradient_is_given_one_example_at_a_time(kind: type[Own]) -> None:
+    """One record's label moves nothing of the others: not by a gradient so large that theirs are held for it."""
+    torch.manual_seed(0)
+    model = kind()
+    params, x, y = drawn(model, 1, torch.float32), torch.randn(1, 8, 6), torch.zeros(1, 8)
+    sums = []
+    for label in (0.0, 1e4):
+        y[0, 0] = label
+        found = per_example(model, squared, params, x, y)
+        weights = (1 / found.norms).clamp(max=1)
+        weights[0, 0] = 0
+        sums.append(found.weighted_sum(weights))
+    for name in params:
+        torch.testing.assert_close(sums[0][name], sums[1][name])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.gradients.forms import Outer, is_counted
+from honestdp.gradients.forms import Outer, Product, is_counted
 from honestdp.gradients.norms import SHORT
 from honestdp.kernels.passes import PLAIN
 
@@ -88,3 +88,21 @@ def test_a_sum_over_positions_goes_into_weights_that_lie_channels_last(
     Outer(left, right, (8, 4, 3, 3)).add_weighted_sum([total], torch.ones(2, 3), counted=None)
     wanted = torch.einsum("rlpo,rlpc->roc", left.double(), right.double()).view(2, 8, 4, 3, 3)
     torch.testing.assert_close(total, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_positions_of_one_record_that_cancel_round_nothing_of_another() -> None:
+    left, right = torch.randn(1, 2, 64, 5), torch.randn(1, 2, 64, 7)
+    left[0, 0, 32:], right[0, 0, 32:] = -left[0, 0, :32], right[0, 0, :32]
+    left[0, 0] *= 1e6
+    total = torch.zeros(1, 5, 7, dtype=torch.float64)
+    Outer(left, right, (5, 7)).add_weighted_sum([total], torch.ones(1, 2), counted=None)
+    wanted = torch.einsum("po,pc->oc", left[0, 1].double(), right[0, 1].double())
+    torch.testing.assert_close(total[0], wanted, rtol=1e-6, atol=1e-5)
+
+
+def test_a_product_goes_into_weights_that_lie_channels_last() -> None:
+    left, right = torch.randn(2, 3, 8), torch.randn(2, 3, 36)
+    total = torch.zeros(2, 8, 3, 3, 4).permute(0, 1, 4, 2, 3)
+    Product(left, right, (8, 4, 3, 3)).add_weighted_sum([total], torch.ones(2, 3), counted=None)
+    wanted = torch.einsum("rlo,rlc->roc", left, right).view(2, 8, 4, 3, 3)
+    torch.testing.assert_close(total, wanted)

@@ -153,3 +153,41 @@ def test_a_wrong_rule_is_refused_against_autograd_before_a_record_is_summed_by_i
     assert asked
     assert all(runs <= 2 and lot == gradients.probe.LOT for runs, lot in asked)  # made-up examples alone
     assert "a layer rule does not hold" in lines[-1]
+
+
+class Apart(gradients.Outer):
+    """Norms as if the uses of a weight stood at right angles."""
+
+    def square_norms(self) -> Tensor:
+        return (self.left.square().sum(3) * self.right.square().sum(3)).sum(2)
+
+
+class Spread(nn.Module):
+    def __init__(self, columns: int, rows: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(rows, columns) / columns**0.5)
+
+    def forward(self, a: Tensor) -> Tensor:
+        return a @ self.weight.mT
+
+
+def test_a_rule_whose_norm_is_too_small_for_uses_that_are_alike_alone_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Random uses of many numbers are nearly at right angles, and their squared norms nearly add up; those of records do not."""
+    monkeypatch.setattr(rules, "_RULES", {**rules._RULES})
+
+    @gradients.rule(Spread)
+    def apart(layer: nn.Module, params: Mapping[str, Tensor], a: Tensor, grad: Tensor) -> Any:
+        return {"weight": Apart(grad, a, (grad.shape[3], a.shape[3]))}
+
+    wide = nn.Sequential(Spread(8192, 512))
+    params = {name: value.detach()[None].clone() for name, value in wide.named_parameters()}
+    x = torch.ones(1, 2, 2, 8192)
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return output.square().sum((1, 2))
+
+    found = gradients.per_example(wide, loss, params, x, torch.zeros(1, 2))
+    whole = 2 * 2 * (params["0.weight"][0] @ x[0, 0, 0]).norm() * x[0, 0, 0].norm()
+    torch.testing.assert_close(found.norms[0], whole.expand(2), rtol=1e-3, atol=0)

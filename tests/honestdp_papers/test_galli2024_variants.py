@@ -173,7 +173,7 @@ def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() ->
     found = honest.honest(pools(values, 95.0), True)
     said = found.numbers["conclusions"][0]
     assert "less the better of FixedThreshold and FixedQuantile) pays (+9.9 ± 0.1 points) under compose" in said
-    assert "It no longer pays where selection is cheap. The best of all is FixedThreshold under envelope with 9" in said
+    assert "It no longer pays where selection is cheap. The best search is FixedThreshold under envelope with 9" in said
     assert "; it cannot be told from FixedQuantile under envelope (9" in said
     assert by_claim(found, "under compose") == [HOLDS]
     assert by_claim(found, "pays, under envelope") == [FAILS]

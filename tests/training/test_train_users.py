@@ -339,6 +339,21 @@ def test_records_that_do_not_fit_the_model_are_named_with_their_shape(x: Tensor)
 # ---- Repeating a result
 
 
+def test_nobody_can_foretell_what_a_model_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With masks that are known the other records' gradients would be too: of one that leaves, the mask moves to the next."""
+    true, states = Mechanism._eager, list[bytes]()
+
+    def eager(self: Mechanism, *given: Any) -> Any:
+        states.append(torch.get_rng_state().numpy().tobytes())
+        return true(self, *given)
+
+    monkeypatch.setattr(Mechanism, "_eager", eager)
+    for _ in range(2):
+        torch.manual_seed(0)
+        train(nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 3)), (X, Y), run=RUN, optimizer=RULE)
+    assert len({*states}) == len(states) == 2 * RUN.steps
+
+
 def test_a_fixed_seed_repeats_a_model_with_dropout_and_leaves_torchs_own_draws_alone() -> None:
     model, found, after = nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 3)), [], []
     for seed in (1, 99):

@@ -305,7 +305,7 @@ def test_after_an_error_in_it_the_run_goes_on_at_the_right_step(at: int, error: 
     with pytest.raises(type(error) if isinstance(error, Exception) else Interrupted) as raised:
         go(watcher, every=10, compute=kept)
     told = [str(raised.value), *getattr(raised.value, "__notes__", [])]
-    assert any("to resume, call again with the same arguments and checkpoint=" in words for words in told)
+    assert any("call again with the same arguments and compute=honestdp.Compute(checkpoint=" in words for words in told)
     before = len(watcher.seen)
     assert row(go(watcher, every=10, compute=kept).model).equal(expected)
     assert watcher.seen[:before] == [*range(0, at + 1, 10)]

@@ -133,6 +133,7 @@ def per_example(
     forward: ByAutograd | ByFormula
     if layers.chain is None or not isinstance(x, Tensor):
         forward = ByAutograd(model, layers.ruled, params, x)
+        known = Input(x)  # nothing is: a model's own code may write to it in ways that nobody counts, such as by .data
     else:
         forward = ByFormula(layers.chain, params, x)
     uses: list[tuple[Names, Form]] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -147,6 +147,15 @@ class Expected:
         # Twice: a weighted sum copies what it silences.
         return Expected(cotangents, gradients, norms, kept, kept + 2 * gradient_bytes, comparable)
 
+    def uneven(self, probe: Probe) -> Expected:
+        """The same of examples whose losses are of very different sizes."""
+        scales = torch.logspace(UNEVEN, -UNEVEN, LOT, dtype=self.cotangents.dtype, device=self.cotangents.device)
+        cotangents = self.cotangents * scales[:, None]
+        gradients = probe.reference(cotangents)
+        norms = joint_norms(Dense(value) for value in gradients.values())
+        comparable = self.comparable and bool(torch.isfinite(norms).all())
+        return replace(self, cotangents=cotangents, gradients=gradients, norms=norms, comparable=comparable)
+
 
 def _same(output: Tensor, again: Tensor) -> bool:
     """Whether two outputs are the same numbers, to half the digits of their dtype: a GPU may add them up in another order each
@@ -177,12 +186,15 @@ def _book_keeping(probe: Probe, expected: Expected, layers: Layers) -> Choice:
             # Terms that are alike may cancel, and norms are then taken larger than they are, by any factor.
             alike = probe.alike()
             agrees = _rules_agree(alike, Expected.of(alike), layers, larger=math.inf)
+        if agrees and layers.chain is None:
+            # What a backward pass of the model's own does to one example's gradient may follow from the largest of a lot.
+            agrees = _rules_agree(probe, expected.uneven(probe), layers, larger=LARGER)
     except (Unruled, InvalidArgument):
         raise
     except Exception as error:  # a user's rule may do anything
         raise Unruled(f"a layer rule failed with {type(error).__name__}: {error}") from error
     if not agrees:
-        why = "its parameters are used outside their layers, or a layer rule does not hold for it"
+        why = "its parameters are used outside their layers, a layer rule does not hold, or its own backward pass mixes examples"
         raise Unruled(why, "call the layers themselves (self.layer(x), not F.linear(x, self.layer.weight))")
     # What a layer saw stays until the sum, and so does the gradient of what it gave.
     return Choice(layers, expected.bytes_per_example, bytes_kept=2 * expected.bytes_kept)
@@ -222,6 +234,8 @@ def _materialised(probe: Probe, expected: Expected, *, ways: tuple[str, ...]) ->
     return Choice(None, expected.bytes_per_example, mapped)
 
 
+UNEVEN = 4
+"""By which powers of ten losses of the last trial lie above and below the usual."""
 LARGER = 1.25
 """How many times the norm of autograd a norm may be: larger costs utility, smaller would cost privacy."""
 

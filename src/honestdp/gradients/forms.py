@@ -141,7 +141,9 @@ class Product:
             scaled = silenced(self.left, counted) * weights.unsqueeze(-1)
         else:
             scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
-        total = totals[0].view(len(scaled), scaled.shape[2], self.right.shape[2])
+        size = len(scaled), scaled.shape[2], self.right.shape[2]
+        lies_so = totals[0][0].is_contiguous()  # weights that lie channels last have no rows and columns
+        total = totals[0].view(size) if lies_so else totals[0].new_zeros(size)
         if fused is not None and (self.right.dtype, total.dtype) == (torch.float32, torch.float64):
             given = self.right.contiguous(), weights.contiguous()
             if kernels.multiplies(total):  # silenced, converted and multiplied in one pass
@@ -150,6 +152,8 @@ class Product:
                 _add_product(total, scaled.mT, fused.widened(*given))  # silenced and converted in one
         else:
             _add_product(total, scaled.mT, self.right if self.right_finite else silenced(self.right, counted))
+        if not lies_so:
+            totals[0].add_(total.view(totals[0].shape))
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=counted)
 

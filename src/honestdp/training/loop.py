@@ -208,7 +208,7 @@ class Job:
                 "nothing was kept, since no checkpoint= was given: compute=honestdp.Compute(checkpoint=PATH) keeps one"
             )
         again = "" if self.ranks.size == 1 else f"start all {self.ranks.size} ranks and "
-        again += f"call again with the same arguments and checkpoint={str(self.place)!r}"
+        again += f"call again with the same arguments and compute=honestdp.Compute(checkpoint={str(self.place)!r})"
         return f"the checkpoint is kept in {self.place}; to resume, {again}"
 
     def _constants(self, chunk: list[int]) -> Constants:
