@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from honestdp.boundary import release as door
+from honestdp.optimizers import OSO
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
-from honestdp_papers.galli2024 import PAPER, burden, cosine, frontier, proposition1
+from honestdp_papers.galli2024 import PAPER, burden, cosine, free_steps, frontier, proposition1
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PRINTED_K, Records
 from honestdp_papers.parts import Array
 
@@ -83,6 +84,31 @@ def test_what_line_13_and_two_lots_would_cost_are_what_the_moments_of_their_answ
         return min((moment(order) + math.log(1 / DELTA)) / order for order in range(1, 12))
 
     assert proposition1._costs()[0] == pytest.approx((cost((both, both)), cost((both,), (second,))), rel=0.01)
+
+
+def test_step_sizes_are_computed_from_releases_and_ones_that_peek_or_ask_for_more_are_seen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(free_steps, "STEPS", 20)
+    assert free_steps.free_step_sizes().verdict == HOLDS
+    gradients = [torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[-1.0, 0.0]])]
+    assert free_steps.from_releases(gradients, 0.1).flatten().tolist() == pytest.approx([0.5, 0.5 * math.exp(0.1), 0.5])
+    update, query = OSO.update, OSO.query
+
+    def peeking(self: OSO, params: Any, state: Any, release: Any, constants: Any) -> Any:
+        after, found = update(self, params, state, release, constants)
+        return after, found | {"lr": found["lr"] * torch.where(params[:, 0] > after[:, 0], 1.001, 1.0)}
+
+    def asking(self: OSO, state: Any, constants: Any) -> Any:
+        found = query(self, state, constants)
+        return replace(found, extra_noise=found.extra_noise * (1 - 10 * self.rho_r))
+
+    monkeypatch.setattr(OSO, "update", peeking)
+    assert free_steps.free_step_sizes().verdict == FAILS
+    monkeypatch.setattr(OSO, "update", update)
+    monkeypatch.setattr(OSO, "query", asking)
+    found = free_steps.free_step_sizes()
+    assert found.verdict == FAILS
+    assert "alone in 3 of 3, and" in found.found
+    assert "held in 0 of 3" in found.found
 
 
 # Figure 1
