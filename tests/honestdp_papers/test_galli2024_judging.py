@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from honestdp_papers.claims import FAILS, HOLDS, NUMBERS, SENTENCE
-from honestdp_papers.galli2024 import cosine, figures, judging, one_image, setting, tables
+from honestdp_papers.galli2024 import cosine, figures, judging, measures, one_image, setting, strides, tables
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
     FASHION,
@@ -95,3 +95,46 @@ def test_no_look_is_beyond_the_last_step(task: Task, quick: bool) -> None:
     assert probe.steps == tuple(sorted(set(probe.steps)))
     assert probe.steps[0] > 0
     assert probe.steps[-1] <= probe.task.steps == sized(setting.MNIST, quick).steps
+
+
+def scores(*values: float, seeds: int = 1) -> measures.Scores:
+    return measures.Scores(np.tile(np.array(values)[None, :, None], (seeds, 1, 1)), [(1.0,)] * len(values), True)
+
+
+def test_a_network_that_sgd_does_not_train_without_privacy_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_image, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(one_image, "grey_error", lambda task: 0.12)
+    best = as_printed(FASHION, {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03})
+    best[ONLINE][4.0] = (best[ONLINE][4.0][0], 0.03)
+    parts = planted(FASHION, best, others=0.1)
+    plain = parts["fashion/k7/seeds0-4/NoDP"]["error"]
+    plain[:, :7], plain[:, 7:] = 0.09, 0.012  # by SGD and by Adam
+    outcome = figures.figure4(parts, False)
+    said, more = outcome.numbers["conclusions"]
+    assert "an error of 0.0900 ± 0.0000 in the mean over the seeds, and one constant image for all has 0.0800" in said
+    assert "Adam trains the same network to 0.0120" in more
+    assert "than at epsilon 1 in 1 of 1 granularities" in more
+    assert outcome.notes.count(said) == outcome.notes.count(more) == 1
+    plain[:, 3] = 0.02
+    outcome = figures.figure4(parts, False)
+    assert "conclusions" not in outcome.numbers
+    assert not any("may not be the paper's" in note for note in outcome.notes)
+
+
+def test_what_the_second_try_shows_is_computed() -> None:
+    pairs = {
+        (ONLINE, 1.0): (scores(0.03, 0.04, seeds=5), scores(0.01, 0.02)),
+        (ONLINE, 4.0): (scores(0.03, seeds=5), scores(0.015)),
+        (QUANTILE, 1.0): (scores(0.05, seeds=5), scores(0.06)),
+        (QUANTILE, 4.0): (scores(0.05, seeds=5), scores(0.012)),
+    }
+    (note,) = strides.second_note(pairs)
+    assert "the smaller error in 3 of 4 pairs: Online 0.0300 to 0.0300 with stride 2 and 0.0100 to 0.0150 with" in note
+    assert "FixedQuantile at 2 of 2 epsilons with stride 2 and at 1 of 2 with stride 1" in note
+    assert "With stride 1 too Online's error is larger at epsilon 4 than at 1" in note
+    assert "It has one seed" in note
+    level = {key: (first, scores(0.01, seeds=2)) for key, (first, _) in pairs.items()}
+    assert "too Online's" not in strides.second_note(level)[0]
+    assert "one seed" not in strides.second_note(level)[0]
+    assert strides.second_note({}) == []
+    assert len(strides.second_try(pairs).rows) == 8
