@@ -237,7 +237,7 @@ def figure1(parts: Finished, quick: bool) -> Outcome:
         f"Online (step size {LR:g}) from {probe.repeats} initial weights at each noise; a lot of {int(probe.task.lot)} records "
         "is drawn for each probe. Where every record is clipped, signal and noise are both proportional to C: towards small "
         "clips the cosine does not fall to 0 but to that of unit gradients. The best clip is the largest within a per cent of "
-        "the highest cosine; how prominent it is is judged by the highest cosine itself, of the mean over the repeats, with the "
+        "the highest cosine; its prominence is judged by the highest cosine itself, of the mean over the repeats, with the "
         "jackknife's error.",
         "The paper says neither which training its figure is of nor at which noise: at another step size, say, gradients are "
         "of other sizes, and so are their best clips.",
