@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from honestdp.boundary import release as door
+from honestdp.optimizers import OSO
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
-from honestdp_papers.galli2024 import PAPER, burden, cosine, frontier, proposition1
+from honestdp_papers.galli2024 import PAPER, burden, cosine, free_steps, frontier, proposition1
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PRINTED_K, Records
 from honestdp_papers.parts import Array
 
@@ -85,6 +86,31 @@ def test_what_line_13_and_two_lots_would_cost_are_what_the_moments_of_their_answ
     assert proposition1._costs()[0] == pytest.approx((cost((both, both)), cost((both,), (second,))), rel=0.01)
 
 
+def test_step_sizes_are_computed_from_releases_and_ones_that_peek_or_ask_for_more_are_seen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(free_steps, "STEPS", 20)
+    assert free_steps.free_step_sizes().verdict == HOLDS
+    gradients = [torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[-1.0, 0.0]])]
+    assert free_steps.from_releases(gradients, 0.1).flatten().tolist() == pytest.approx([0.5, 0.5 * math.exp(0.1), 0.5])
+    update, query = OSO.update, OSO.query
+
+    def peeking(self: OSO, params: Any, state: Any, release: Any, constants: Any) -> Any:
+        after, found = update(self, params, state, release, constants)
+        return after, found | {"lr": found["lr"] * torch.where(params[:, 0] > after[:, 0], 1.001, 1.0)}
+
+    def asking(self: OSO, state: Any, constants: Any) -> Any:
+        found = query(self, state, constants)
+        return replace(found, extra_noise=found.extra_noise * (1 - 10 * self.rho_r))
+
+    monkeypatch.setattr(OSO, "update", peeking)
+    assert free_steps.free_step_sizes().verdict == FAILS
+    monkeypatch.setattr(OSO, "update", update)
+    monkeypatch.setattr(OSO, "query", asking)
+    found = free_steps.free_step_sizes()
+    assert found.verdict == FAILS
+    assert "alone in 3 of 3, and" in found.found
+    assert "held in 0 of 3" in found.found
+
+
 # Figure 1
 
 
@@ -142,8 +168,37 @@ def test_verdicts_of_figure1_follow_the_cosines() -> None:
     assert moving == [HOLDS, HOLDS, FAILS, FAILS, FAILS]
     still = verdicts(hills([1.0] * 5, floor=-0.2))
     assert still == [HOLDS, FAILS, HOLDS, HOLDS, HOLDS]
-    assert verdicts(hills([1.0] * 5, floor=0.95))[0] == FAILS
     assert verdicts(hills([0.1, 0.5, 1.0, 5.0, 10.0], floor=0.9, blur=1.0))[0] in (UNTOLD, FAILS, IN_PART)
+
+
+@pytest.mark.parametrize(
+    ("tops", "floor", "verdict"),
+    [
+        ([1.0] * 5, 0.1, HOLDS),
+        ([1.0] * 5, 1 / 1.095, FAILS),  # all but flat
+        ([100.0] * 5, 0.1, UNTOLD),
+        ([1e-3] * 5, 0.1, UNTOLD),
+        ([1.0, 1.0, 1.0, 100.0, 100.0], 0.1, HOLDS),  # what cannot be told counts for neither side
+        ([1.0, 1.0, 100.0, 100.0, 100.0], 0.1, UNTOLD),
+    ],
+)
+def test_a_best_clip_at_an_end_of_the_range_says_nothing_about_a_peak(
+    tops: list[float], floor: float, verdict: str
+) -> None:
+    claim = cosine.figure1({cosine.PART: hills(tops, floor=floor)}, True).claims[0]
+    assert claim.verdict == verdict
+    assert f"in {2 * sum(top != 1.0 for top in tops)} of 10 the best clip" in claim.found
+
+
+def test_a_peak_is_as_high_as_the_highest_of_the_mean_over_the_larger_mean_end() -> None:
+    """Not as high as the best clip, the largest within a per cent of it, nor over ends that are picked repeat by repeat."""
+    curves = np.array([[0.2, 0.51, 0.507, 0.4], [0.6, 0.51, 0.507, 0.4]])
+    found = cosine.height(curves)
+    assert found.value == pytest.approx(0.51 / 0.4)
+    assert found.error == pytest.approx((0.51 / 0.4 - 1) / 2)  # the second repeat alone is highest at an end
+    assert cosine.height(np.array([[-0.1, 0.2, -0.3]] * 2)).above(cosine.PROMINENT) is True
+    claim = cosine.figure1({cosine.PART: hills([1.0] * 5, floor=0.5)}, True).claims[0]
+    assert ", ".join(["2.00 ± 0.00"] * 5) in claim.found
 
 
 def test_the_best_clip_of_a_plateau_is_its_largest() -> None:

@@ -13,18 +13,17 @@ from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, lead
 from honestdp_papers.galli2024.scale import as_in_figure3, printed_is_best, trials_note
 from honestdp_papers.galli2024.setting import (
     FASHION,
-    METHODS,
     MNIST,
     ONLINE,
     QUANTILE,
     SEEDS,
     STANDARDISED,
-    UNSTRIDED,
     WOSM,
     Task,
     sized,
     tasks,
 )
+from honestdp_papers.galli2024.strides import pairs_of, second_note, second_try
 from honestdp_papers.galli2024.variants import (
     ADAM_OSO,
     AUTO_OSO,
@@ -59,8 +58,8 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
     others, said = ([], []) if quick else _other_settings(parts)
     claims += others
     claims += _clamped(parts, quick)
-    second = _second_try(parts, quick)
-    tables += [second] if second.rows else []
+    pairs = pairs_of(parts, quick)
+    tables += [second_try(pairs)] if pairs else []
     notes = [
         "Each variant has every step size of k = 7 at the noise of Online's grid, so that it would cost what Online costs. "
         f"Online as printed is figure 3's, and with its step size held that of `updates`; the table says how many of the {SEEDS} "
@@ -68,7 +67,7 @@ def ablations(parts: Finished, quick: bool) -> Outcome:
         "What is claimed of Online with momentum and the printed step sizes was claimed after its trainings were seen; of "
         "FixedThreshold with momentum and of standardised pixels before there were any.",
         *said,
-        *([QUICKLY] if quick else []),
+        *([QUICKLY] if quick else second_note(pairs)),
     ]
     numbers = {f"{name}, epsilon {epsilon:g}": own.top(BEST).value for (name, epsilon), own in found.items()}
     return Outcome(claims, {"accuracies": numbers}, tables, notes)
@@ -141,19 +140,6 @@ def _clamped(parts: Finished, quick: bool) -> list[Claim]:
             kind=OURS,
         )
     ]
-
-
-def _second_try(parts: Finished, quick: bool) -> Table:
-    """The autoencoder of stride 1, where it was trained, beside the first."""
-    rows: list[list[str | float]] = []
-    for epsilon in FASHION.epsilons:
-        for method in METHODS:
-            for task in (FASHION, UNSTRIDED):
-                scores = scores_of(parts, task, method, width(quick), epsilon, quick)
-                if scores is not None and scores_of(parts, UNSTRIDED, method, width(quick), epsilon, quick) is not None:
-                    tops = [shown(scores.top(reading), task, scores.seeds) for reading in (BEST, LAST)]
-                    rows.append([f"{epsilon:g}", method, task.title, *tops, str(scores.seeds)])
-    return Table("The autoencoder's strides: error", ["epsilon", "method", "network", BEST, LAST, "seeds"], rows)
 
 
 def ours(parts: Finished, quick: bool) -> Outcome:

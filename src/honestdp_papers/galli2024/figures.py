@@ -33,6 +33,7 @@ from honestdp_papers.galli2024.setting import (
     sized,
     text_task,
 )
+from honestdp_papers.galli2024.strides import doubt
 from honestdp_papers.galli2024.training import task_parts
 from honestdp_papers.parts import Part
 from honestdp_papers.registry import Finished
@@ -89,8 +90,9 @@ def figure4(parts: Finished, quick: bool) -> Outcome:
         converging(here),
         *last_iterate(here, ((ONLINE, WOSM, None), (ONLINE, THRESHOLD, None), (ONLINE, QUANTILE, None))),
     ]
-    found = outcome_of(here, claims)
-    return replace(found, notes=[*found.notes, *_plateau(here)])
+    found, doubts = outcome_of(here, claims), doubt(here)
+    numbers = found.numbers | ({"conclusions": doubts} if doubts else {})
+    return replace(found, numbers=numbers, notes=[*found.notes, *doubts, *_plateau(here)])
 
 
 def figure5(parts: Finished, quick: bool) -> Outcome:

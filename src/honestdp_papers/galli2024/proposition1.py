@@ -2,7 +2,7 @@
 
 Three ways. Integrated: moments of the pair of answers to a sampled lot against those of one answer, in both directions. Measured:
 the engine's own releases of a record, whose shift and noise are read off 20000 draws. And in epsilon: what the pair
-costs as the algorithm is printed, whose line 13 has nu_g on both answers.
+costs as the algorithm is printed, whose line 13 has nu_g on both answers. Beside it, that the step size costs nothing more.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp_papers.claims import ERRORS, OURS, Outcome, Table, judged
+from honestdp_papers.galli2024.free_steps import free_step_sizes
 from honestdp_papers.galli2024.frontier import PRINTED, online_noise
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PRINTED_K
 from honestdp_papers.parts import Array
@@ -68,6 +69,7 @@ def proposition1(parts: Finished, quick: bool) -> Outcome:
             ", ".join(f"{both:.2f} in the place of {budget:g}" for (both, _), budget in zip(costs, stated, strict=True)),
             kind=OURS,
         ),
+        free_step_sizes(),
     ]  # fmt: skip
     tables = [
         Table(

@@ -13,6 +13,7 @@ from functools import partial
 
 from honestdp_papers.claims import NUMBERS, OURS, Claim, Outcome, Table, judged
 from honestdp_papers.galli2024 import one_image
+from honestdp_papers.galli2024.best_clips import told_of_clips
 from honestdp_papers.galli2024.comparing import UNTRAINED, notes_of
 from honestdp_papers.galli2024.comparing import compared as all_methods
 from honestdp_papers.galli2024.judging import LEVEL, kind_of
@@ -80,7 +81,7 @@ def _table(parts: Finished, task: Task, quick: bool) -> Outcome:
     k = QUICK_K if quick else PRINTED_K
     cells = cells_of(parts, task, k, quick)
     claims = [*(_judged(cell, task, k, quick) for cell in cells), *_untrained(cells, task, quick)]
-    claims += [*_plain(parts, task, k, quick), _product(cells, task, quick)]
+    claims += [*_plain(parts, task, k, quick), *told_of_clips(cells, task, quick), _product(cells, task, quick)]
     own_task = not quick and not task.name.endswith("standin")
     claims += tenfold(cells, task, k) if own_task else []
     rows: list[list[str | float]] = []
