@@ -96,8 +96,8 @@ def settings() -> list[str]:
         "whole grid, composed by moments; repeats with other seeds are not charged, as in the paper.",
         f"- Online: C_0 {FIRST_CLIP:g}, rho_c = rho_r = {PACE:g}, nu_q = 7.124 sigma. FixedQuantile: C_0 {FIRST_CLIP:g}, the "
         "clip moves by 0.2, the released fraction is not held to [0, 1]. AdamWOSM: step 0.001.",
-        "- Some parts were made while other work was on the same GPU: the times in [computation](#computation) are rougher than "
-        "their ± says.",
+        "- Some parts were made while other work was on the same GPU: Fashion-MNIST's times in [computation](#computation) are "
+        "rougher than their ± says.",
         f"- {SEEDS} seeds, averaged; where fewer are trained, a table says how many. Every {EVERY} steps the whole test set is "
         "looked at, and the best checkpoint counts; the last iterate is given beside it.",
         "",
