@@ -1,6 +1,7 @@
 """Models and losses whose examples influence each other only in wide lots, at later calls, or in one mode, are refused."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -665,42 +666,93 @@ def test_parameters_that_share_memory_are_refused_and_tied_weights_are_not() -> 
         per_example(model, squared, drawn(model, 1, torch.float32), torch.zeros(1, 4, 3), torch.zeros(1, 4))
 
 
-class Hooked(Own):
-    """The gradient that comes back is held to a norm, that of a whole lot."""
+def whole(g: Tensor) -> Tensor:
+    """Held to a norm, that of a whole lot."""
+    return g * (30 / g.norm().clamp(min=30))
 
-    def mixed(self, x: Tensor) -> Tensor:
-        if x.requires_grad:
-            x.register_hook(lambda g: g * (30 / g.norm().clamp(min=30)))
-        return x
+
+def last(g: Tensor) -> Tensor:
+    """Held to the last example's."""
+    return g * (30 / g[-1].norm().clamp(min=30)) if len(g) > 1 else g
+
+
+def later(g: Tensor) -> Tensor:
+    """Each example's held to the largest of those behind it."""
+    return g * (30 / g.abs().amax(1).flip(0).cummax(0)[0].flip(0).clamp(min=30))[:, None]
+
+
+def sparse(g: Tensor) -> Tensor:
+    """Without what is small beside the largest of a lot."""
+    return g * (g.abs() > 1e-3 * g.abs().max())
+
+
+Held = Callable[[Tensor], Tensor]
 
 
 class Hold(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, held: Held) -> Tensor:
+        ctx.held = held
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: object, g: Tensor) -> Tensor:  # type: ignore[override]
-        return g * (30 / g.norm().clamp(min=30))
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.held(g), None
 
 
-class Held(Own):
+class Holds(Own):
+    def __init__(self, held: Held, *, by_hook: bool = False, scale: float = 1.0) -> None:
+        super().__init__()
+        self.held, self.by_hook, self.scale = held, by_hook, scale
+
     def mixed(self, x: Tensor) -> Tensor:
-        return Hold.apply(x)
+        if not self.by_hook:
+            return Hold.apply(x, self.held)
+        if x.requires_grad:
+            x.register_hook(self.held)
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * super().forward(x)
 
 
-@pytest.mark.parametrize("kind", [Hooked, Held])
-def test_a_backward_pass_that_holds_a_whole_lots_gradient_is_given_one_example_at_a_time(kind: type[Own]) -> None:
+HOLDS = {
+    "a hook": Holds(whole, by_hook=True),
+    "a function": Holds(whole),
+    "by the last": Holds(last),
+    "by those behind": Holds(later),
+    "small gradients": Holds(sparse, scale=1e-14),
+    "large gradients": Holds(sparse, scale=1e16),
+}
+
+
+@pytest.mark.parametrize("large", [0, 7])
+@pytest.mark.parametrize("name", HOLDS)
+def test_a_backward_pass_that_goes_by_a_whole_lot_is_given_one_example_at_a_time(name: str, large: int) -> None:
     """One record's label moves nothing of the others: not by a gradient so large that theirs are held for it."""
     torch.manual_seed(0)
-    model = kind()
+    model = HOLDS[name]
     params, x, y = drawn(model, 1, torch.float32), torch.randn(1, 8, 6), torch.zeros(1, 8)
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return squared(output / model.scale, y)
+
     sums = []
     for label in (0.0, 1e4):
-        y[0, 0] = label
-        found = per_example(model, squared, params, x, y)
+        y[0, large] = label
+        found = per_example(model, loss, params, x, y)
         weights = (1 / found.norms).clamp(max=1)
-        weights[0, 0] = 0
+        weights[0, large] = 0
         sums.append(found.weighted_sum(weights))
     for name in params:
         torch.testing.assert_close(sums[0][name], sums[1][name])
+
+
+@pytest.mark.parametrize("held", [whole, last, later])
+@pytest.mark.parametrize("most", [1.0, 100.0])
+def test_a_loss_whose_backward_pass_goes_by_a_whole_lot_is_refused(held: Held, most: float) -> None:
+    def holding(output: Tensor, y: Tensor) -> Tensor:
+        return squared(Hold.apply(output, lambda g: most * held(g / most)), y)
+
+    with pytest.raises(InvalidArgument, match="mixes examples"):
+        ask(nn.Linear(6, 3), holding)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.gradients.forms import Outer, Product, is_counted
+from honestdp.gradients.forms import Dense, Outer, Product, is_counted
 from honestdp.gradients.norms import SHORT
 from honestdp.kernels.passes import PLAIN
 
@@ -106,3 +106,5 @@ def test_a_product_goes_into_weights_that_lie_channels_last() -> None:
     Product(left, right, (8, 4, 3, 3)).add_weighted_sum([total], torch.ones(2, 3), counted=None)
     wanted = torch.einsum("rlo,rlc->roc", left, right).view(2, 8, 4, 3, 3)
     torch.testing.assert_close(total, wanted)
+    Dense(Product(left, right, (8, 4, 3, 3)).dense()[0]).add_weighted_sum([total], torch.ones(2, 3), counted=None)
+    torch.testing.assert_close(total, 2 * wanted)

@@ -91,10 +91,12 @@ def joint_norms(forms: Iterable[Form]) -> Tensor:
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add left right, `[runs, rows, columns]`, to `total`, which has as many numbers a run in another shape."""
-    product = total.view(left.shape[0], left.shape[1], right.shape[2])
     if left.dtype != total.dtype or right.dtype != total.dtype:  # a model may compute in fewer digits; a sum may not
         left, right = left.to(total.dtype), right.to(total.dtype)
-    product.baddbmm_(left, right)
+    if total[0].is_contiguous():
+        total.view(left.shape[0], left.shape[1], right.shape[2]).baddbmm_(left, right)
+    else:  # weights that lie channels last
+        total.add_(torch.bmm(left, right).view(total.shape))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from honestdp.losses import Loss, one_each
 
 _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
+_LARGE = 1e8
 IGNORED = -100
 """The label that torch's losses leave out."""
 
@@ -100,6 +101,9 @@ def _pairs(
         asked = own_loss(loss)
         yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
         yield base, _answer(asked, output, labels, everyone)  # again, after another lot
+    for place in (0, n - 1):  # a backward pass of the loss's own may hold all gradients to the largest, or to the last
+        others = everyone[everyone != place]
+        yield _at(base, others), _at(_answer(own_loss(loss), output, labels, everyone, large=place), others)
     if draws:
         return
     one_more = torch.cat([everyone.new_tensor([n]), everyone])
@@ -158,8 +162,11 @@ def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:
     return [part[rows] for part in answer]
 
 
-def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor) -> list[Tensor]:
-    """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs."""
+def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor, *, large: int | None = None) -> list[Tensor]:
+    """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs.
+
+    large: the place of an example whose gradient comes back `_LARGE` times as large, as one with an unusual label may.
+    """
     seed_draws(labels.device, 0)
     leaves, shape = pytree.tree_flatten(output)
     values = [v[rows].detach() if isinstance(v, Tensor) else v for v in leaves]
@@ -168,8 +175,10 @@ def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor) -> list[Te
         losses = loss(pytree.tree_unflatten(values, shape), labels[rows])
     if not losses.requires_grad:
         return [losses]
-    ones = torch.ones_like(losses)
-    slopes = torch.autograd.grad(losses, inputs, grad_outputs=ones, allow_unused=True, materialize_grads=True)
+    sizes = torch.ones_like(losses)
+    if large is not None:
+        sizes[large] = _LARGE
+    slopes = torch.autograd.grad(losses, inputs, grad_outputs=sizes, allow_unused=True, materialize_grads=True)
     return [losses.detach(), *slopes]
 
 
