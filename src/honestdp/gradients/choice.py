@@ -214,7 +214,7 @@ def _rules_agree(probe: Probe, expected: Expected, layers: Layers, *, larger: fl
     """Whether book-keeping gives what is expected, with norms at most so many times larger."""
     if not expected.comparable:
         return True  # only where examples that are alike give NaN; the usual ones have agreed
-    # The norms of the input are passed on, so that a model which changes its input unseen does not agree.
+    # The norms of the input are passed on as in a step, where a chain goes by them.
     x = probe.x
     known = Input(x)
     if isinstance(x, Tensor) and x.is_floating_point():

@@ -24,6 +24,7 @@ from honestdp.losses import Loss, one_each
 _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
 _LARGE = 1e8
+"""How many times the usual gradient the largest one of a lot is in the trial."""
 IGNORED = -100
 """The label that torch's losses leave out."""
 
