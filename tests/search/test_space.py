@@ -169,3 +169,20 @@ def test_epochs_are_kept_whatever_lot_the_planner_chooses() -> None:
     assert (few, many) == (round(4 * 6400 / lot), round(8 * 6400 / lot))
     with pytest.raises(InvalidArgument, match="epochs must be left out where steps are given"):
         shaped(None, steps=3, epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("space", "law"),
+    [
+        ({"lr": (1e-3, 1), "clip": 1.0}, r"\[0\.001, 1\] for a grid of these two values, or honestdp\.LogUniform\(0\.001, 1\)"),
+        ({"lr": [0.1], "weight_decay": (0, 0.1), "clip": 1}, r"honestdp\.Uniform\(0, 0\.1\) for a range"),
+        ({"sgd": {"lr": (0.1, 1.0)}}, r"honestdp\.LogUniform\(0\.1, 1\.0\)"),
+    ],
+)
+def test_a_tuple_of_two_numbers_is_a_range_elsewhere_and_is_refused_with_both_spellings(space: dict, law: str) -> None:
+    with pytest.raises(InvalidArgument, match=law):
+        made("sgd", space)
+
+
+def test_longer_and_shorter_tuples_are_lists() -> None:
+    assert len(made("sgd", {"lr": (0.1, 0.2, 0.4), "clip": (1.0,)}).candidates()) == 3

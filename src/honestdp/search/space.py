@@ -161,11 +161,22 @@ def space_of(
         fixed = {key: (value,) for key, value in each.numbers.items()} if isinstance(each, Rule) else {}
         grid = {} if fixed else BY_NAME[name].grid
         asked = grid if space is None else space.get(name, grid) if by_name else space
+        _refuse_ranges({} if asked is grid else asked)
         if not set(asked) & {field.name for field in fields(BY_NAME[name])} - {"weight_decay"}:
             asked = {**grid, **asked}
         dimensions.append((name, _dimensions(name, {**fixed, **asked}, of_run, model)))
     searched = dict.fromkeys(key for name, each in dimensions for key in each if key not in _own(name))
     return Space(tuple(dimensions), records, tuple(searched))
+
+
+def _refuse_ranges(space: Mapping[str, Any]) -> None:
+    """A tuple of two numbers is a range to other libraries and would be a grid of two values here."""
+    for name, values in space.items():
+        if isinstance(values, tuple) and len(values) == 2 and all(type(value) in (int, float) for value in values):
+            low, high = sorted(values)
+            law = "LogUniform" if low > 0 else "Uniform"
+            wanted = f"{list(values)} for a grid of these two values, or honestdp.{law}({low!r}, {high!r}) for a range"
+            raise InvalidArgument("space", {name: values}, wanted)
 
 
 def _own(optimizer: str) -> list[str]:
