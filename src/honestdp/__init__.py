@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from honestdp.models.saved import SavedModel
     from honestdp.planner.comparison import plan
     from honestdp.search.dry_run import DryRun, dry_run
-    from honestdp.search.laws import Choice, LogUniform, Uniform
     from honestdp.search.result import TuneResult
+    from honestdp.search.space import Choice, LogUniform, Uniform
     from honestdp.search.tune import tune
     from honestdp.selection.cost import epsilon, least_noise
     from honestdp.training.compute import Compute
@@ -68,7 +68,7 @@ _HOMES = {
         "models.saved": "SavedModel",
         "planner.comparison": "plan",
         "search.dry_run": "DryRun dry_run",
-        "search.laws": "Choice LogUniform Uniform",
+        "search.space": "Choice LogUniform Uniform",
         "search.result": "TuneResult",
         "search.tune": "tune",
         "selection.cost": "epsilon least_noise",

@@ -46,8 +46,8 @@ WORDS = {
 
 DOORS = {
     "data.PrivateData": {
-        "federated.client", "federated.rounds", "models.evaluation", "search.after_charge",
-        "search.configuration", "search.lifecycle", "search.planning", "search.remembering", "search.runs", "search.tune",
+        "federated.client", "federated.rounds", "models.evaluation",
+        "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune",
         "training.charging", "training.preparation", "training.torchrun", "training.train",
     },
     "intake.Intake": {"training.loop"},

@@ -20,7 +20,7 @@ from honestdp import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.search import configuration as public
-from honestdp.search import home
+from honestdp.search import folder as folders
 from honestdp.search.lifecycle import Search
 from honestdp.search.runs import Execution
 from tests.tiny_search import WHOLE, clouds, linear, weights
@@ -43,7 +43,7 @@ class Daily:
 
     @property
     def folders(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / home.SEARCHES).iterdir())
+        return sorted(path.name for path in (self.folder / folders.SEARCHES).iterdir())
 
     def forked(self, before: Callable[[], object], **changes: Any) -> int:
         """A process that makes the call. Its exit code: 0 for a result, 1 for a refusal."""
@@ -214,7 +214,7 @@ def test_again_is_a_new_search_where_the_last_is_over_and_goes_on_where_it_is_no
 def test_again_is_a_new_search_where_another_version_began_the_last(daily: Daily) -> None:
     killed(daily)
     (folder,) = daily.folders
-    file = daily.folder / home.SEARCHES / folder / "search.json"
+    file = daily.folder / folders.SEARCHES / folder / "search.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "code": "another"}))
     with pytest.raises(InvalidArgument, match="code"):
         daily.call()
@@ -329,7 +329,7 @@ def test_two_processes_that_begin_at_the_same_moment_charge_once(daily: Daily) -
 
 
 def test_a_folder_that_the_same_call_does_not_find_is_noticed(daily: Daily, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "_digest", lambda _: f"{time.time_ns():x}")
+    monkeypatch.setattr(folders, "_digest", lambda _: f"{time.time_ns():x}")
     daily.call()
     daily.call()
     assert daily.charges == 2

@@ -16,8 +16,7 @@ from scipy import stats
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.seed import Seed
 from honestdp.search import secret
-from honestdp.search.runs import Execution, MachineStopped
-from honestdp.search.standing import Standing
+from honestdp.search.runs import Execution, MachineStopped, Standing
 from honestdp.search.vault import Unkept, Vault, erase
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of
 

@@ -20,7 +20,8 @@ from honestdp.boundary.data import PrivateData
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger, NoBudget
 from honestdp.optimizers import SGD
-from honestdp.search import dress_rehearsal, home
+from honestdp.search import dress_rehearsal
+from honestdp.search import folder as folders
 from honestdp.search import tune as tuning
 from honestdp.search.errors import SearchFailed
 from tests.tiny_search import WHOLE, clouds, linear
@@ -211,7 +212,7 @@ def test_a_disk_without_room_is_told_before_the_charge(world: World, monkeypatch
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 100, 100))
     world.refuses("out must be on a disk with room for its files: they take .* MB and 0.0 MB are free")
-    assert home.SEARCHES not in [path.name for path in world.folder.iterdir()]
+    assert folders.SEARCHES not in [path.name for path in world.folder.iterdir()]
 
 
 # ---- What only the records tell

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from honestdp.search.source import PACKAGE, UNDECISIVE, deciding_files, source_digest
+from honestdp.search.digests import PACKAGE, UNDECISIVE, deciding_files, source_digest
 
 QUESTIONS_ALONE = (
     "selection/cost.py",

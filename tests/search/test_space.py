@@ -12,8 +12,7 @@ from torch import nn
 from honestdp import Budget, Choice, LogUniform, Uniform
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME, SGD
-from honestdp.search.shaped import shaped_space
-from honestdp.search.space import Space, space_of
+from honestdp.search.space import Space, shaped_space, space_of
 
 
 def factory(width: int = 8, *, depth: int = 1) -> nn.Module:

@@ -32,7 +32,7 @@ def spaces_of(texts: list[str] | None, optimizers: list[str] | None) -> dict[str
 
 
 def _values(text: str, values: str) -> Any:
-    from honestdp.search.laws import LogUniform, Uniform
+    from honestdp.search.space import LogUniform, Uniform
 
     try:
         law = re.fullmatch(r"(log|uniform):([^:]+):([^:]+)", values)

@@ -44,10 +44,9 @@ from honestdp.optimizers.schedules import factors
 from honestdp.run import Run
 from honestdp.search import result as leaving
 from honestdp.search.design import Design
-from honestdp.search.runs import BATCH, MACHINE, Execution, Setting
+from honestdp.search.runs import BATCH, MACHINE, Execution, Setting, Standing
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
-from honestdp.search.standing import Standing
 from honestdp.training.arguments import check_rules
 from honestdp.training.models import check_alike
 from honestdp.training.trial import try_rule

@@ -24,7 +24,7 @@ from honestdp.run import Run
 from honestdp.search import result as leaving
 from honestdp.search.configuration import joined_for
 from honestdp.search.duration import expected
-from honestdp.search.foreseen import foreseen
+from honestdp.search.guarantee import foreseen
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import look
 from honestdp.search.tune import Asked, asked, planned, tune

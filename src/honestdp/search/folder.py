@@ -1,19 +1,39 @@
-"""Makes a search's folder with safe permissions, and locks it to one process.
+"""Finds, makes and locks the folder of a search, so that the same call finds the same folder.
 
-The lock is the operating system's, on the file `.lock`: it ends with the process, however that ends. Two processes that went
-on with one search would each write its result, and each tell the ledger.
+*Where.* A charged search always has a folder: the user's `out`, or one in `searches/` beside the ledger, named by the dataset and
+a digest of the arguments. The digest leaves out whatever may change from day to day in the same call: versions, the device,
+addresses in texts. It may merge different searches but must never split one: two searches that meet in one folder are refused
+with their difference, but a folder that the same call did not find again would be charged a second time.
+
+*Lock.* The lock is the operating system's, on the file `.lock`: it ends with the process, however that ends. Two processes that
+continued one search would each write its result, and each report its end to the ledger.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import itertools
+import json
 import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from honestdp.checks import InvalidArgument
+from honestdp.ledger import Balance, Ledger
+from honestdp.ledger.paying import Account, Books
+from honestdp.ledger.spending import Spending
+from honestdp.logs import logger
+from honestdp.search import result as leaving
+from honestdp.search import vault
+from honestdp.search.configuration import VERSIONS, Configuration
+from honestdp.search.digests import changed_text
 
 LOCK = ".lock"
 _TRIES = 100
@@ -92,3 +112,156 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+SEARCHES = "searches"
+_log = logger(__name__)
+_NOT_ASKED = (*VERSIONS, "device", "unseen code", "reproduce")
+_DIGITS = 8
+_GOES_ON = (vault.FOLDER, leaving.PENDING)
+
+
+def folder_of(
+    out: str | Path | None,
+    public: Configuration,
+    *,
+    books: Books | None,
+    label: str | None,
+    again: bool,
+    before: str | None = None,
+) -> Path | None:
+    """The folder of this search: a new one, or the one in which it was begun; None for a search that keeps nothing.
+
+    label: names the folder of a search without a ledger, which otherwise has none. again: a new one where nothing can go on with
+    the last: it is over, or another version began it. before: the optimizer that another version began the same call with, where
+    this one has another default; that search is found, and refused with what differs, before a new one is charged.
+    """
+    if out is not None:
+        if again:
+            wanted = "left out with out: a folder that is new is a new search, which is charged anew"
+            raise InvalidArgument("again", again, wanted)
+        return Path(out)
+    label = label if books is None else books.dataset
+    if label is None:
+        return None
+    name = re.sub(r"[^\w.-]+", "-", label).strip(".-")[:40] or "search"
+    place = (Path() if books is None else books.ledger.parent) / SEARCHES
+    first = place / f"{name}-{_digest(public)}"
+    former = first if before is None else place / f"{name}-{_digest(public, before)}"
+    if former != first and _begun(former) and not _begun(first) and _of_another_version(former, public):
+        return first if again else former
+    every, following = [first], first
+    for number in itertools.count(2):
+        following = first.with_name(f"{first.name}-{number}")
+        if not _begun(following):
+            break
+        every.append(following)
+    texts, python = public.texts, public.as_dict()["python"]
+    same = [folder for folder in every if not changed_text(folder / leaving.SEARCH, texts, python)]
+    same = [folder for folder in same if not changed_code(folder, public.code)]
+    last = same[-1] if same else every[-1]  # which is then refused, with what differs
+    ends_there = not same or is_over(last) or _of_another_version(last, public)
+    return following if again and _begun(last) and ends_there else last
+
+
+def _digest(public: Configuration, optimizer: str | None = None) -> str:
+    """optimizer: in the place of the one that there is."""
+    asked = {name: value for name, value in public.as_dict().items() if name not in _NOT_ASKED}
+    asked["space"] = {optimizer or of: each for of, each in asked["space"].items()}
+    if public.request.shaped:  # lot or steps were chosen, by another version perhaps otherwise
+        spaces = asked["space"].items()
+        asked["space"] = {of: {k: v for k, v in each.items() if k not in ("lot", "steps")} for of, each in spaces}
+    text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(asked, sort_keys=True, default=str))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _begun(folder: Path) -> bool:
+    return (folder / leaving.SEARCH).exists()
+
+
+def _of_another_version(folder: Path, public: Configuration) -> bool:
+    try:
+        written, now = json.loads((folder / leaving.SEARCH).read_text()), public.as_dict()
+        return any(written.get(name) != now[name] for name in VERSIONS)
+    except (OSError, ValueError, AttributeError):  # what is wrong with it is said where it is read
+        return False
+
+
+def is_over(folder: Path) -> bool:
+    """Whether the search that was begun there has a result, or failed: there is nothing to go on with."""
+    return (folder / leaving.RESULT).exists() or not any(os.path.lexists(folder / name) for name in _GOES_ON)
+
+
+def say_over(folder: Path | None) -> None:
+    _log.warning(
+        "the search with these settings in %s is over: this is its result, and nothing was charged or trained. Records, first "
+        "weights and what your functions and objects hold are not compared: where they are others now, this is the result of "
+        "those it was made with. A new one, charged anew, needs another out; or again, where out is left out",
+        folder,
+    )
+
+
+def check_before_planning(folder: Path | None, books: Books | None) -> Balance | None:
+    """Refuse what no plan can mend: a dataset without a budget, a folder that cannot be written. Nothing is made yet.
+
+    Not where the search was begun: it has its folder and its charge. The balance as it is now, where there is one.
+    """
+    if folder is not None and _begun(folder):
+        return None
+    balance = None if books is None else Ledger(books.ledger).balance(books.dataset)
+    if folder is not None:
+        present = _nearest(folder)
+        if not present.is_dir():
+            raise unwritable(folder, OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+        if not os.access(present, os.W_OK | os.X_OK):
+            raise unwritable(folder, OSError(errno.EACCES, os.strerror(errno.EACCES)))
+    return balance
+
+
+def check_readable(
+    folder: Path | None, books: Books | None, spending: Spending, scan: Callable[[], None], *, delta: float
+) -> None:
+    """Refuse a file that cannot be read, before it is paid for; but not before the ledger says that it could be, and not where
+    the search was begun. scan: raises what is wrong with the file.
+    """
+    if folder is not None and _begun(folder):
+        return
+    if books is None:
+        scan()
+    else:
+        Account.of(books, uuid.uuid4().hex).check_first(spending, scan, delta=delta)
+
+
+def check_room(folder: Path | None, needed: int) -> None:
+    """Refuse a disk that has not even the room for what is sure to be written."""
+    if folder is None or _begun(folder):
+        return
+    free = shutil.disk_usage(_nearest(folder)).free
+    if free < needed:
+        wanted = f"on a disk with room for its files: they take {_megabytes(needed)} and {_megabytes(free)} are free"
+        raise InvalidArgument("out", str(folder), wanted)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself, or the one above it that is there."""
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+_code: dict[Path, Mapping[str, str]] = {}
+"""Code digests of the searches that finished in this process, by folder."""
+
+
+def remember_code(folder: Path, code: Mapping[str, str]) -> None:
+    """Keeps the code digests of a finished search in memory. On disk they are erased: closures may hold values of records."""
+    _code[folder.resolve()] = dict(code)
+
+
+def changed_code(folder: Path, code: Mapping[str, str]) -> set[str]:
+    """Names whose code differs from that of the search which this process finished in the folder, as in an edited notebook."""
+    then = _code.get(folder.resolve(), code)
+    return {name for name in {*then, *code} if then.get(name) != code.get(name)}

@@ -14,8 +14,12 @@ from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.optimizers import BY_NAME
 from honestdp.plain_words import rounded_up
+from honestdp.planner.prospects import WORD, Scoring, counting, drowned, forewarn, noise_to_signal, prospects
 from honestdp.planner.statements import statement
+from honestdp.run import Run
+from honestdp.search.configuration import modules
 from honestdp.search.design import Design
+from honestdp.search.runs import Setting
 from honestdp.training.preparation import with_learning
 
 CLOCK = (
@@ -146,3 +150,32 @@ def _assumptions(
     who = _OPERATOR if cluster else _NOBODY
     secret = f"{who} read the search's secret state while it lasted: its draws, its losers, its generators"
     return (f"{first}; {size}", *assumptions(design.unit)[1:], independence(strict=strict), *trust, errors, secret)
+
+
+def foreseen(design: Design, setting: Setting) -> list[str]:
+    """Sentences, often none. Of several lots, steps and models those that give the most hope are spoken of."""
+    run, parameters = _most_hopeful(design, setting)
+    scoring = None
+    if design.multiplier is not None:
+        scoring = Scoring(noise=design.multiplier, records=design.validation_records, candidates=design.count)
+    names = [name for name, _ in design.space.dimensions]
+    said = prospects(run, parameters=parameters, optimizers=names, scoring=scoring)
+    budget = design.whole
+    return [*large_epsilon(budget.epsilon), *large_delta(budget.delta, design.records), *said]
+
+
+def forewarned(design: Design, setting: Setting) -> None:
+    """Say it."""
+    forewarn(foreseen(design, setting))
+
+
+def for_the_statement(design: Design, setting: Setting) -> tuple[str, ...]:
+    """For the statement: whoever is handed a model that noise has drowned reads it there."""
+    return tuple(WORD + sentence for sentence in drowned(*_most_hopeful(design, setting)))
+
+
+def _most_hopeful(design: Design, setting: Setting) -> tuple[Run, int]:
+    """The run, and the weights that count of the model, over which the noise is least."""
+    shapes = [[w.shape for w in each.parameters() if w.requires_grad] for each in modules(design.space, setting)]
+    parameters = min(map(counting, shapes))
+    return min(design.runs, key=lambda each: noise_to_signal(each, parameters)), parameters

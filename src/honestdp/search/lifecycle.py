@@ -6,6 +6,7 @@ record read. Without the public side nothing was charged; without a result nothi
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import uuid
@@ -23,29 +24,33 @@ from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError, Place
-from honestdp.ledger.paying import Account
+from honestdp.ledger.paying import Account, Books
 from honestdp.logs import silence
-from honestdp.search import ended, ending, secret, vault
 from honestdp.search import result as leaving
-from honestdp.search.after_charge import DATA, PAID, UNPAID, WEIGHTS, check_data, standing, with_first_weights
+from honestdp.search import secret, vault
 from honestdp.search.cluster.runs import execution, stated
-from honestdp.search.configuration import VERSIONS, Configuration
+from honestdp.search.configuration import VERSIONS, Configuration, differences, modules
 from honestdp.search.design import Design
-from honestdp.search.differences import differences
+from honestdp.search.digests import changed_text
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
-from honestdp.search.folder import LOCK, Lock, make, unwritable
+from honestdp.search.folder import LOCK, Lock, changed_code, make, remember_code, unwritable
 from honestdp.search.guard import guarded
 from honestdp.search.planning import planned
-from honestdp.search.result import TuneResult
-from honestdp.search.runs import MACHINE
+from honestdp.search.result import SEARCH, TuneResult
+from honestdp.search.runs import MACHINE, Setting
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
-from honestdp.search.wording import differing
+from honestdp.training.charging import uncharged
+from honestdp.training.history import key_of, marks_of_models, recall, remember
 from honestdp.training.progress import spinner
 
 _OWN = (vault.FOLDER, LOCK)
-RESUMES = "resumes"  # the last token among the secrets
+RESUMES, DATA, WEIGHTS = "resumes", "data", "weights"
+"""Secret files: the last token of a resume; digests of records and values; the first weights."""
 _GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
+PAID = "what it was charged stays charged"
+UNPAID = "nothing was charged yet: the charge comes when it goes on"
+NO_LEDGER = "it is in no ledger"
 _ANEW = (
     "a search of its own is charged anew and needs a folder of its own: name another, or say again where none is named"
 )
@@ -92,9 +97,9 @@ def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneRes
     over = (folder / leaving.RESULT).exists()
     key = _checked_key(path, configuration.as_dict(), resume, besides=VERSIONS if over else ())
     if over:
-        _check_same(folder, differing(path, configuration.texts, configuration.as_dict()["python"]), resume)
+        _check_same(folder, changed_text(path, configuration.texts, configuration.as_dict()["python"]), resume)
     if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
-        _check_same(folder, ended.differing(folder, configuration.code), resume)
+        _check_same(folder, changed_code(folder, configuration.code), resume)
         with suppress(OSError):  # a copy that cannot be written to can be read
             leaving.settle(folder)
         return _over(folder, configuration)
@@ -136,7 +141,7 @@ class Search:
                 with before_the_charge():
                     begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
                 result = self._go(data, begun, None, shown)
-                ending.end_unkept(self._account(begun.key))
+                end_unkept(self._account(begun.key))
                 return result
             over = look(folder, self.configuration, resume=resume)
             if over is not None:
@@ -154,12 +159,12 @@ class Search:
             else:
                 key = _checked_key(path, self.configuration.with_spending(self.design.spending), resume)
                 if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
-                    ending.end(folder, self._account(key))
+                    end(folder, self._account(key))
                     return _over(folder, self.configuration)
                 begun = self._resumed(folder, key, resume)
             result = self._go(data, begun, folder, shown)
-            ending.end(folder, self._account(begun.key))
-            ended.remember(folder, begun.plan.code)
+            end(folder, self._account(begun.key))
+            remember_code(folder, begun.plan.code)
             return result
 
     def _go(
@@ -178,16 +183,16 @@ class Search:
         except MACHINE as trouble:  # of the ledger's file or the folder, when the charge is made
             broken = str(without_records(trouble))
         except SearchFailed:
-            ending.fail(folder, self._account(begun.key))
+            fail(folder, self._account(begun.key))
             raise
         except KeyEnded:  # another copy has ended this search: what is left here could only take its noise away
             if folder is not None:
-                ending.forget(folder)
+                forget(folder)
             raise
         except LedgerError as refusal:
             account = self._account(begun.key)
             if begun.new and folder is not None and account is not None and account.surely_unpaid(refusal):
-                ending.undo(folder, begun.folders)
+                undo(folder, begun.folders)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
         paid = standing(self._account(begun.key))
@@ -247,7 +252,7 @@ class Search:
             public = {"key": key, **self.configuration.with_spending(self.design.spending)}
             replace_file(folder / leaving.SEARCH, leaving.text_of(public), mode=0o644)
         except BaseException as trouble:
-            ending.undo(folder, new)
+            undo(folder, new)
             if isinstance(trouble, OSError):
                 raise unwritable(folder, trouble) from trouble
             raise
@@ -315,3 +320,105 @@ def _over(folder: Path, configuration: Configuration) -> TuneResult:
         why = "this one failed, or a file of it is missing" if isinstance(trouble, FileNotFoundError) else other
         wanted = f"the folder of a search that can go on or is over: {why}; what it was charged stays charged; {_ANEW}"
         raise InvalidArgument("out", str(folder), wanted) from trouble
+
+
+def standing(account: Account | None) -> str:
+    """What an interrupted search has paid, in words: the interruption may have come while its charge was composed."""
+    if account is None:
+        return NO_LEDGER
+    try:
+        return PAID if account.is_charged() else UNPAID
+    except (LedgerError, OSError, KeyboardInterrupt):  # what cannot be read may well be charged
+        return PAID
+
+
+def check_data(configuration: Configuration, data: PrivateData, store: Store) -> None:
+    """The same records as before, and the same numbers in the code."""
+    digests = {"records": data.fingerprint(), "values": configuration.values()}
+    content = store.read(DATA)
+    known = digests if content is None else json.loads(content)
+    if known["records"] != digests["records"]:
+        raise InvalidArgument("data", "others", "the records that this search was begun with")
+    if known["values"] != digests["values"]:
+        wanted = "a search with the same numbers in its code: weights of the loss, what the factory makes, or the like differ"
+        raise InvalidArgument("resume", True, wanted)
+    if content is None:
+        store.write(DATA, json.dumps(digests).encode())
+
+
+def with_first_weights(setting: Setting, store: Store) -> Setting:
+    """With the initial weights that the search began with: a module made anew may well have others."""
+    weights = store.read(WEIGHTS)
+    if not isinstance(setting.model, torch.nn.Module) or weights is None:
+        return setting
+    return replace(setting, model=leaving.load_weights(copy.deepcopy(setting.model), weights))
+
+
+def end(folder: Path, account: Account | None) -> None:
+    """What is left to do when all that leaves is on the disk."""
+    if account is not None:
+        account.end()
+    vault.erase(folder / vault.FOLDER)
+    if (folder / leaving.PENDING).exists():
+        leaving.finish(folder)
+    (folder / LOCK).unlink(missing_ok=True)
+    leaving.settle(folder)
+
+
+def end_unkept(account: Account | None) -> None:
+    """Of a search without a folder, which nobody can resume: a ledger that is busy must not cost its result."""
+    with suppress(LedgerError, OSError):
+        if account is not None:
+            account.end()
+
+
+def fail(folder: Path | None, account: Account | None) -> None:
+    """A search that is over without a result."""
+    if folder is None:
+        end_unkept(account)
+        return
+    if account is not None:
+        account.end()
+    forget(folder)
+    leaving.settle(folder)
+
+
+def forget(folder: Path) -> None:
+    """Without what is secret nobody can go on with a search."""
+    vault.erase(folder / vault.FOLDER)
+    (folder / LOCK).unlink(missing_ok=True)
+
+
+def undo(folder: Path, new: list[Path]) -> None:
+    """Take back a search to which nothing was charged. new: the folders that were made for it."""
+    (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
+    forget(folder)
+    with suppress(OSError):  # another search may have been put there meanwhile
+        for path in new:
+            path.rmdir()
+
+
+def noted(
+    search: Search,
+    private: PrivateData,
+    folder: Path | None,
+    *,
+    books: Books | None,
+    resume: bool,
+    show: bool,
+    seconds: float | None,
+) -> TuneResult:
+    """Its result. A search that was refused is not remembered."""
+    configuration, statement = search.configuration, search.statement
+    start = marks_of_models(modules(configuration.request.space, configuration.setting))
+    resumed = folder is not None and (folder / SEARCH).exists()
+    past = recall(private, books=key_of(books), where=folder, resumed=resumed, start=start)
+    notes = (*statement.notes, *uncharged(books), *past.notes)
+    search = replace(search, statement=replace(statement, notes=notes))
+    try:
+        result = search.carry_out(private, folder, resume=resume, show=show, seconds=seconds)
+    except (SearchStopped, SearchFailed):
+        remember(past)
+        raise
+    remember(past, marks_of_models([result.model, *(one.model for one in result.candidates)]))
+    return result

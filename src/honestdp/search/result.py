@@ -27,10 +27,9 @@ from honestdp.ledger import Balance
 from honestdp.notebook import Rows
 from honestdp.run import Run
 from honestdp.search.design import Design
-from honestdp.search.runs import Execution, first_arguments
+from honestdp.search.runs import Execution, Standing, first_arguments
 from honestdp.search.secret import Secret
 from honestdp.search.space import Space
-from honestdp.search.standing import Standing
 from honestdp.training.models import fresh
 from honestdp.training.result import Outcome
 

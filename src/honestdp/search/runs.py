@@ -10,8 +10,9 @@ A run whose training fails, or whose weights are no numbers, scores minus infini
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -34,8 +35,8 @@ from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
 from honestdp.search.space import Arguments, Candidate, Space
-from honestdp.search.standing import Standing
 from honestdp.search.vault import Kept, Store, Unkept
+from honestdp.training.checkpoint import packed, unpacked
 from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
 from honestdp.training.models import Model, fresh
@@ -314,3 +315,46 @@ class Execution:
     def _save(self, standing: Standing) -> None:
         if not isinstance(self._store, Unkept):
             self._store.write(STANDING, standing.written())
+
+
+@dataclass
+class Standing:
+    """Where a search stands. Secret.
+
+    done: batches that are over. best: the run that wins so far, its noisy score and its weights `[d]`. For a selection whose
+    candidates all leave, of every run: kept, the weights; chosen_by, the score with the noise of the choice; scored, the score
+    with the noise that leaves. No score without noise is in here.
+    """
+
+    done: int = 0
+    best: int | None = None
+    noisy: float = -math.inf
+    weights: Tensor | None = None
+    kept: dict[int, Tensor] = field(default_factory=dict)
+    chosen_by: dict[int, int] = field(default_factory=dict)
+    scored: dict[int, int] = field(default_factory=dict)
+
+    def written(self) -> bytes:
+        tensors = {f"kept.{run}": weights for run, weights in self.kept.items()}
+        if self.weights is not None and self.best not in self.kept:
+            tensors["best"] = self.weights
+        noisy = None if math.isinf(self.noisy) else self.noisy
+        scores = {"chosen_by": self.chosen_by, "scored": self.scored}
+        return packed(tensors, {"done": self.done, "best": self.best, "noisy": noisy, **scores})
+
+    @classmethod
+    def read(cls, content: bytes | None) -> Standing:
+        """What was written; the beginning where nothing was."""
+        if content is None:
+            return cls()
+        tensors, about = unpacked(content)
+        kept = {int(name[5:]): value for name, value in tensors.items() if name.startswith("kept.")}
+        return cls(
+            done=about["done"],
+            best=about["best"],
+            noisy=-math.inf if about["noisy"] is None else about["noisy"],
+            weights=kept.get(about["best"], tensors.get("best")),
+            kept=kept,
+            chosen_by={int(run): noisy for run, noisy in about["chosen_by"].items()},
+            scored={int(run): noisy for run, noisy in about["scored"].items()},
+        )

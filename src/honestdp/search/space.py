@@ -1,4 +1,4 @@
-"""The search space: candidates of a grid, or drawn at random.
+"""The search space: candidates of a grid, or drawn at random from laws.
 
 A space is a plain dictionary from hyperparameters to lists (a grid), to `LogUniform`, `Uniform` or `Choice` (random search), or
 to single values. Besides an optimizer's own hyperparameters it may hold `lot`, `steps` or `epochs`, and any argument of the
@@ -8,6 +8,7 @@ model's factory, which is handed to it. Nothing here depends on a record: candid
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,18 +17,91 @@ import numpy as np
 from torch import nn
 
 from honestdp import checks
+from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME, Rule
 from honestdp.optimizers.decay import check_decay
 from honestdp.optimizers.rule import required, rule_class
+from honestdp.planner.shapes import chosen_shape
 from honestdp.run import steps_of
-from honestdp.search.laws import Choice, LogUniform, Uniform
 from honestdp.training.models import factory_arguments
 
 Optimizer = str | Rule | type[Rule]
 OF_THE_RUN = ("lot", "steps", "epochs")
 Arguments = tuple[tuple[str, Any], ...]
 """Of a model's factory, by name."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A hyperparameter of a random search, drawn uniformly between two finite numbers. For `tune(space=...)`.
+
+    `tune(candidates=...)` says how many draws the search amounts to, 64 if it is left out; its price depends on that number.
+
+    low, high: the ends, the lower one first; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> space = {"lr": honestdp.Uniform(0.1, 1.0), "clip": 1.0}
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise InvalidArgument("Uniform", (self.low, self.high), "two finite numbers, the lower one first")
+
+    def draw(self, generator: np.random.Generator) -> float:
+        return float(generator.uniform(self.low, self.high))
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """A hyperparameter of a random search, drawn uniformly in the logarithm: as often from 0.001 to 0.01 as from 0.1 to 1. For
+    `tune(space=...)`.
+
+    A law has no number of candidates, and the price of a search depends on that number: `tune(candidates=...)` says how many
+    draws the search amounts to, 64 if it is left out.
+
+    low, high: the ends, finite and above 0, the lower one first; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> space = {"lr": honestdp.LogUniform(0.001, 1.0), "clip": 1.0}
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.low < self.high < math.inf):
+            wanted = "two finite numbers above 0, the lower one first"
+            raise InvalidArgument("LogUniform", (self.low, self.high), wanted)
+
+    def draw(self, generator: np.random.Generator) -> float:
+        return float(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
+
+
+@dataclass(frozen=True, init=False)
+class Choice:
+    """A hyperparameter of a random search that is one of several values, each as likely. For `tune(space=...)`.
+
+    values: at least one; InvalidArgument otherwise.
+
+    >>> import honestdp
+    >>> honestdp.Choice(0.5, 1.0).values
+    (0.5, 1.0)
+    """
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any) -> None:
+        only = values[0] if len(values) == 1 else None
+        object.__setattr__(self, "values", tuple(only) if isinstance(only, (list, tuple)) else values)
+        if not self.values:
+            raise InvalidArgument("Choice", (), "at least one value")
+
+    def draw(self, generator: np.random.Generator) -> Any:
+        return self.values[int(generator.integers(len(self.values)))]
 
 
 Dimensions = dict[str, tuple[Any, ...] | Uniform | LogUniform]
@@ -266,3 +340,51 @@ def _try_out(optimizer: str, dimensions: Dimensions) -> None:
             checks.positive(**{name: value})
     for width in every.get("width", ()):
         checks.whole(least=1, width=width)
+
+
+UNNAMED: tuple[float, int] = (1.0, 1)  # lot and steps that stand in while candidates are counted
+
+
+def shaped_space(
+    optimizer: Optimizer | Sequence[Optimizer],
+    space: Mapping[str, Any] | None,
+    *,
+    budget: Budget,
+    records: int,
+    lot: float | None,
+    steps: int | None,
+    epochs: float | None = None,
+    model: Any = None,
+) -> tuple[Space, str]:
+    """The space, and in words how lot and steps were chosen; empty where nothing was.
+
+    records: those that train. The others: see `tune`. Where the space has several lots or steps of its own, what is left to
+    choose goes by the smallest of them. model: whose arguments the space may hold.
+    """
+
+    def made(lot: float, steps: int) -> Space:
+        length = steps if epochs is None else None
+        return space_of(optimizer, space, lot=lot, steps=length, epochs=epochs, records=records, model=model)
+
+    counted = made(lot or UNNAMED[0], steps or UNNAMED[1])
+    passes = [each for _, values in counted.dimensions for each in constants_of(values, "epochs") if each is not None]
+    one = counted.finite and len(counted.candidates()) == 1
+    listed = counted.shapes()
+    if steps is None and epochs is None and _has(space, "steps"):
+        steps, passes = min(each for _, each in listed), []
+    chosen = chosen_shape(
+        budget,
+        records=records,
+        candidates=1 if one else 2,
+        lot=min(each for each, _ in listed) if lot is None and _has(space, "lot") else lot,
+        steps=steps,
+        epochs=min(passes) if steps is None and passes else epochs,
+    )
+    return made(chosen.lot, chosen.steps), chosen.how
+
+
+def _has(space: Mapping[str, Any] | None, name: str) -> bool:
+    """Whether a space, or that of one of several optimizers, names this constant of the run."""
+    return space is not None and any(
+        key == name or (isinstance(values, Mapping) and name in values) for key, values in space.items()
+    )

@@ -2,8 +2,8 @@
 
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
 random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`ledger.paying`). Only
-then is a record read, split by its coin, and trained on or scored (`search.after_charge`, `search.runs`). At the end the winner
-and the statement leave (`search.result`) and what was secret is erased (`search.ending`). `search.lifecycle` keeps that order.
+then is a record read, split by its coin, and trained on or scored (`search.runs`). At the end the winner and the statement are
+released (`search.result`) and all secrets are erased. `search.lifecycle` keeps that order.
 """
 
 from __future__ import annotations
@@ -31,23 +31,20 @@ from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers.default import BEFORE, default_note, default_rule
 from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.shapes import training_records
-from honestdp.search import home
+from honestdp.search import folder as folders
 from honestdp.search.cluster.address import cluster_of
 from honestdp.search.configuration import Configuration, configuration, joined_for
 from honestdp.search.design import Design, Request, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
 from honestdp.search.duration import at_a_glance
 from honestdp.search.errors import SearchFailed
-from honestdp.search.foreseen import for_the_statement, forewarned
-from honestdp.search.guarantee import guarantee
+from honestdp.search.guarantee import for_the_statement, forewarned, guarantee
 from honestdp.search.guard import guarded
-from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look
-from honestdp.search.remembering import noted
+from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look, noted
 from honestdp.search.result import TuneResult
 from honestdp.search.runs import Setting
 from honestdp.search.scored_by import metric_of
-from honestdp.search.shaped import shaped_space
-from honestdp.search.space import Optimizer
+from honestdp.search.space import Optimizer, shaped_space
 from honestdp.selection import Selection
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model
@@ -233,7 +230,7 @@ def asked(
     named: dict[str, Any] = {"declared": records is not None or before.declared, "dataset": dataset}
     public = configuration(request, setting, private, seed=noise_seed, reproduce=reproduce, **named)
     older = BEFORE if optimizer is None else None
-    folder = home.folder_of(out, public, books=books, label=label, again=again, before=older)
+    folder = folders.folder_of(out, public, books=books, label=label, again=again, before=older)
     of: dict[str, Any] = {"public": public, "private": private, "books": books, "folder": folder}
     return Asked(**of, resume=resume, compute=compute, preprocessing=before.words, chosen=chosen)
 
@@ -243,7 +240,7 @@ def carried_out(what: Asked) -> TuneResult:
     with guarded():
         over = None if what.folder is None else look(what.folder, what.public, resume=what.resume)
         if over is not None:
-            home.say_over(what.folder)
+            folders.say_over(what.folder)
             return over
         with once(), joined_for(what.public):
             show, seconds = what.compute.progress, None
@@ -251,7 +248,7 @@ def carried_out(what: Asked) -> TuneResult:
                 search, _ = planned(what)
                 if what.private.known is not None:
                     cost, delta = search.design.spending, search.design.budget.delta
-                    home.check_readable(what.folder, what.books, cost, what.private.scan, delta=delta)
+                    folders.check_readable(what.folder, what.books, cost, what.private.scan, delta=delta)
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarned(search.design, what.public.setting)
@@ -262,7 +259,7 @@ def carried_out(what: Asked) -> TuneResult:
 def planned(what: Asked) -> tuple[Search, Rehearsed]:
     """The search with everything fixed that is public: its design, its statement, what its report will compare; rehearsed."""
     public, data, folder = what.public, what.private, what.folder
-    balance = home.check_before_planning(folder, what.books)
+    balance = folders.check_before_planning(folder, what.books)
     made = design(public.request)
     statement = guarantee(
         made,
@@ -279,7 +276,7 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
     report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
     shown: dict[str, Any] = {"statement": statement, "report": None if folder is None else report, "balance": balance}
     rehearsed = rehearse(made, public.setting, data.shapes, classes=classes, **shown)
-    home.check_room(folder, rehearsed.needed(made))
+    folders.check_room(folder, rehearsed.needed(made))
     search = Search(
         design=made,
         configuration=public,

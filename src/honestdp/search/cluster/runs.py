@@ -26,9 +26,8 @@ from honestdp.search.cluster.task import DONE, FAILED, Outcome, Plan, Task
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped
 from honestdp.search.guarantee import seen_by_cluster
-from honestdp.search.runs import Execution, Setting
+from honestdp.search.runs import Execution, Setting, Standing
 from honestdp.search.secret import Secret
-from honestdp.search.standing import Standing
 from honestdp.search.vault import Store
 from honestdp.training.chunks import plan_chunks
 

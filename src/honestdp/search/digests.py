@@ -1,11 +1,12 @@
-"""Digests of the text of users' code, which stay with a search that is over: another model or loss does not read its result.
+"""Digests of text that `search.json` may hold for everybody to read: of users' code and of this package's source.
 
-What runs is compared before a search goes on (`identity`), by digests that are erased at its end with all that is secret: they
-cover numbers that functions close over and that objects hold, which may be of the records. Here only what somebody wrote counts:
-byte code with its literals, which layers there are, what of them is frozen, in which mode and precision. No attribute, default or
-closure that is a number, no array and no tensor is looked at, so that the digest may lie in `search.json` for everybody to read.
+*Users' code.* Only what a person wrote counts: byte code with its literals, the layers of a model, what is frozen, modes and
+precision. Numbers in attributes, defaults and closures, arrays and tensors are never read, since they may come from records;
+`identity` digests those, and its digests stay secret. The text digest may merge two different models and never splits one; the
+log says so to whoever reads a finished result.
 
-It may be too coarse: what is not written is not compared, and whoever reads a result is told so.
+*This package.* A search continues only with the source that started it. The digest covers every file that the front door of a
+search imports, in functions too; reports, the command line and the named datasets decide nothing and are left out.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ def text(*things: Any) -> str:
     return reader.digest.hexdigest()[:32]
 
 
-def differing(path: Path, texts: Mapping[str, str], python: str) -> set[str]:
+def changed_text(path: Path, texts: Mapping[str, str], python: str) -> set[str]:
     """Whose text is another than in the `search.json` at the path. Byte code is compared within one version of Python alone."""
     try:
         written = json.loads(path.read_text())
@@ -109,3 +112,50 @@ class _Reader:
 def _literal(value: Any) -> str:
     """Alike in every process: a set of literals has an order of its own in each."""
     return f"set {sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
+
+
+PACKAGE = Path(__file__).parents[1]
+FRONT_DOOR = "honestdp.search.tune"
+UNDECISIVE = ("report", "cli", "data")
+_MENTIONED = re.compile(r"honestdp(?:\.\w+)+")
+_FROM = re.compile(r"^\s*from (honestdp[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def source_digest(package: Path = PACKAGE) -> str:
+    digest = hashlib.sha256()
+    for path in deciding_files(package):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def deciding_files(package: Path = PACKAGE) -> list[Path]:
+    """The files of this package that decide what a search does, in a fixed order."""
+    reached: set[Path] = set()
+    waiting = [FRONT_DOOR]
+    while waiting:
+        for path in _files(package, waiting.pop()):
+            if path not in reached:
+                reached.add(path)
+                waiting += _imported(path)
+    return sorted(reached)
+
+
+def _files(package: Path, name: str) -> list[Path]:
+    """The file of a module, and those of the packages that it lies in, which are run before it; none where it decides nothing.
+
+    The package's own front, `honestdp/__init__.py`, only names what lies elsewhere.
+    """
+    parts = name.split(".")[1:]
+    if not parts or parts[0] in UNDECISIVE:
+        return []
+    places = [package.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return [path for place in places for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file()]
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Every name of this package that a file imports or mentions; some are no modules, and have no file."""
+    text = path.read_text(encoding="utf-8")
+    yield from _MENTIONED.findall(text)
+    for module, names in _FROM.findall(text):
+        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
