@@ -173,7 +173,10 @@ def test_epochs_are_kept_whatever_lot_the_planner_chooses() -> None:
 @pytest.mark.parametrize(
     ("space", "law"),
     [
-        ({"lr": (1e-3, 1), "clip": 1.0}, r"\[0\.001, 1\] for a grid of these two values, or honestdp\.LogUniform\(0\.001, 1\)"),
+        (
+            {"lr": (1e-3, 1), "clip": 1.0},
+            r"\[0\.001, 1\] for a grid of these two values, or honestdp\.LogUniform\(0\.001, 1\)",
+        ),
         ({"lr": [0.1], "weight_decay": (0, 0.1), "clip": 1}, r"honestdp\.Uniform\(0, 0\.1\) for a range"),
         ({"sgd": {"lr": (0.1, 1.0)}}, r"honestdp\.LogUniform\(0\.1, 1\.0\)"),
     ],
