@@ -18,6 +18,7 @@ from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Loss, cross_entropy, prediction
 from honestdp.losses.class_weights import ClassWeighted, base_of
+from honestdp.losses.trainable import refuse_trainable
 
 Rebuild = Callable[[list[Tensor]], Any]
 WANTED = "a tensor of one row per example, or a tuple, a dict or a Hugging Face output of such tensors"
@@ -114,7 +115,10 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, declared
                 "cross-entropy; it is a logit for floating labels 0 and 1 and loss=torch.nn.BCEWithLogitsLoss(reduction='none')"
             )
             raise InvalidArgument("the model's outputs", 1, wanted)
-    losses = _asked(loss, output, y)
+    leaves = [leaf.detach().requires_grad_(leaf.is_floating_point()) for leaf in tensors_in(output)[0]]
+    with torch.enable_grad():  # a loss may write to what it gets, which no leaf allows
+        losses = _asked(loss, tensors_in(output)[1]([leaf.clone() for leaf in leaves]), y)
+    refuse_trainable(loss, losses, leaves, model)
     if losses.shape != (len(y),):
         wanted = (
             "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
