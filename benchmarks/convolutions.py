@@ -1,7 +1,7 @@
 """Time, memory and FLOP/s of one training step of convolutional networks, per run.
 
     python benchmarks/convolutions.py --device cuda [--runs 1 40] [--nets "32-64"] [--profile] [--json results.json]
-        [--tiles tiles.json]      # as benchmarks/convolution_kernels.py cuda --tune --json tiles.json has found them
+        [--tiles tiles.json]      # as python -m tests.kernels.convolution_kernels cuda --tune --json tiles.json has found them
     python benchmarks/convolutions.py --opacus --threads 2 --runs 1          # on a CPU, beside Opacus' modes
 
 Every case is DPSGD on 60000 records of random pixels; the values do not matter to the time. FLOP are those that the lots of the
@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
 
 from honestdp import Compute, Run, optimizers  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
@@ -185,7 +185,8 @@ def top_kernels(step: Callable[[], object], shares: int | Callable[[], int], mos
 
 def use_tiles(file: Path) -> None:
     """The best tiles of a tuning in place of the usual ones, where these are slower."""
-    from convolution_kernels import LAYERS
+    from tests.kernels.convolution_kernels import LAYERS
+
     from honestdp.kernels import tiles
 
     for key, found in json.loads(file.read_text()).items():

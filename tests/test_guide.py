@@ -99,6 +99,25 @@ def test_every_page_can_be_reached_from_the_readme_and_is_in_the_navigation() ->
         assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in navigation, page
 
 
+def lost_scripts(text: str) -> set[str]:
+    """Scripts of benchmarks/ that a page names and that are not there, unless the page names a commit that has them."""
+    named = set(re.findall(r"benchmarks/\w+\.(?:py|sh)", text))
+    return {
+        each for each in named if not (ROOT / each).exists() and not re.search(r"of\s+commit\s+[0-9a-f]{7}\b", text)
+    }
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name_of)
+def test_every_script_of_the_benchmarks_that_a_page_names_is_there(page: Path) -> None:
+    assert lost_scripts(page.read_text(encoding="utf-8")) == set()
+
+
+def test_a_script_that_is_gone_is_found() -> None:
+    gone = "by `python benchmarks/gone.py` and benchmarks/engine.py"
+    assert lost_scripts(gone) == {"benchmarks/gone.py"}
+    assert lost_scripts(f"{gone}, of commit 698a7b2") == set()
+
+
 # ---- The site
 
 

@@ -1,6 +1,6 @@
 """Small worlds that the engine's tests share: a toy problem, a population that can be stepped by hand, and one step's sum.
 
-Of honestdp, torch and numpy alone, since benchmarks/gpu_checks.py asks some of the same questions on a GPU.
+Of honestdp, torch and numpy alone, since gpu_checks.py asks some of the same questions on a GPU.
 """
 
 from __future__ import annotations

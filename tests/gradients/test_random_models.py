@@ -1,12 +1,9 @@
-"""Some of the random models of benchmarks/random_models.py: none is refused, and none accepted with gradients that are wrong.
+"""Some of the random models of `random_models`: none is refused, and none accepted with gradients that are wrong.
 
-All 200 of them take minutes and are run by that script.
+All 200 of them take minutes and are run by that module.
 """
 
 from __future__ import annotations
-
-import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,14 +11,9 @@ import torch
 from honestdp import kernels
 
 from ..kernels import plain_convolution
+from . import random_models
 
 CPU = torch.device("cpu")
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "random_models.py"
-_found = importlib.util.spec_from_file_location("random_models", SCRIPT)
-assert _found is not None
-assert _found.loader is not None
-random_models = importlib.util.module_from_spec(_found)
-_found.loader.exec_module(random_models)
 
 
 @pytest.mark.parametrize("number", range(200, 208))

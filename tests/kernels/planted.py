@@ -17,8 +17,6 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
-
 TRIES = (6, 11, 4, 15, 3, *range(60))
 """Random shapes in which a fault may show, by their numbers; those in which most do first."""
 FAULTS = (
@@ -86,8 +84,8 @@ def changed(name: str, before: str, after: str, folder: Path) -> ModuleType:
 
 def as_seen(name: str, module: Any) -> str | None:
     """What guarded memory says of it, or None."""
-    from kernel_bounds import convolutions, grams, norms, passes, products, several, strided, taps
-    from tests.kernels.guarded import OutsideError, guarded
+    from .guarded import OutsideError, guarded
+    from .kernel_bounds import convolutions, grams, norms, passes, products, several, strided, taps
 
     if name in _OWN:  # and not those of other modules that it hands on
         module = SimpleNamespace(**{each: getattr(module, each) for each in _OWN[name]})

@@ -41,7 +41,7 @@ def launched(source: Path) -> set[str]:
 
 
 def test_no_kernel_leaves_its_tensors_in_shapes_that_are_drawn() -> None:
-    found = interpreted("benchmarks/kernel_bounds.py", "--many", "3")
+    found = interpreted("-m", "tests.kernels.kernel_bounds", "--many", "3")
     assert found.returncode == 0, found.stderr
     every = {kernel for source in KERNELS.glob("*.py") for kernel in launched(source)} - {
         "hidden.nought"

@@ -28,17 +28,18 @@ from honestdp.kernels.tried import Tried
 from ..gradients.plain_autograd import assert_agrees, drawn
 from . import plain_convolution, plain_normalisation
 
-CHECK = Path(__file__).resolve().parents[2] / "benchmarks" / "convolution_kernels.py"
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("forward", "back", "unpool", "channels_last", "square_norms", "sum_rows", "weighted_sum")
 
 
 def test_the_kernels_of_convolutions_agree_with_tensor_operations() -> None:
     pytest.importorskip(
         "triton",
-        reason="TRITON IS NOT INSTALLED: the kernels are checked by benchmarks/convolution_kernels.py on a GPU",
+        reason="TRITON IS NOT INSTALLED: the kernels are checked by convolution_kernels.py on a GPU",
     )
     told = {**os.environ, "TRITON_INTERPRET": "1"}
-    found = subprocess.run([sys.executable, "-W", "ignore", str(CHECK)], env=told, capture_output=True, text=True)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.convolution_kernels"]
+    found = subprocess.run(command, env=told, capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stderr
 
 

@@ -10,7 +10,7 @@ Three sources:
   a float32 it would stop at sqrt(48 ln 2) = 5.77 standard deviations: where two neighbouring sums differ in one coordinate,
   values beyond the stop betray which it was, about q T 1e-8 of delta that no accountant charges. Here it stops at
   sqrt(106 ln 2) = 8.57, beyond which the normal law has 1e-17. torch's own draws in float32 have the early stop and take
-  longer (benchmarks/noise.py). Cosine and sine are taken in float32: given either, the product with the radius is as fine as a
+  longer. Cosine and sine are taken in float32: given either, the product with the radius is as fine as a
   float64, so that no cell of the grid to which a release is rounded (`rounding`) is filled unevenly.
 - CUDA: torch's Philox counter generator with a key of 63 bits, in float64 for the same two reasons.
 - `secure`: AES in counter mode (the package randomgen), on a CPU. Each value is half the sum of four float64 normals.

@@ -10,10 +10,10 @@ of 1: `counting` takes for d the widest fan-in of the model times its outputs, w
 add weights, and signal with them: with all of a model's weights for d, wide models would be given up that still learn (a hidden
 layer of 128 on digits has 55 to 81 % at an r of 1 by all its weights, where a linear model has 21). By this r accuracy falls
 alike on six sets and with one to four layers: at 1 it is less than half of the way up from chance to what the same steps reach
-with little noise, and from 2 on next to chance (`python benchmarks/prospects.py`; docs/notes/hopeless.md has all numbers). It is
+with little noise, and from 2 on next to chance (docs/notes/hopeless.md has all numbers). It is
 a rule of thumb: convolutions, and classes that are hard to tell apart, are lost before.
 
-**Steps** that are too few for an optimizer to get anywhere, whatever the noise; measured by the same command.
+**Steps** that are too few for an optimizer to get anywhere, whatever the noise (docs/tuning.md has the numbers).
 
 **Scores.** The interval of a score reaches 1.96 deviations of its noise and of the choice of validation records to both sides.
 Where that is a third of the whole range, the score tells next to nothing, and where the noise alone is a tenth of the range, the

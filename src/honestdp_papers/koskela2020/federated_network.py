@@ -30,7 +30,7 @@ LAUNCH: dict[str, dict[str, int]] = {
     "conv2": {"BLOCK": 128, "num_warps": 8}, "conv2_weights": {"BLOCK": 128}, "conv2_back": {"BLOCK": 64},
     "_SGD": {"ROWS": 16, "COLUMNS": 256}, "_ADADP": {"ROWS": 32, "COLUMNS": 128}, "_Adam": {"ROWS": 16, "COLUMNS": 256},
 }  # fmt: skip
-"""Tiles of the kernels and of the large layers' updates: the fastest on an H200 (`benchmarks/federated_network.py --tiles`)."""
+"""Tiles of the kernels and of the large layers' updates: the fastest on an H200."""
 _LARGE = ("dense1", "dense2")
 _SHAPES = {
     "conv1": (28, 64), "conv2": (576, 64), "bias2": (64,), "shift1": (500,), "shift2": (500,), "dense3": (500, 10),

@@ -50,7 +50,7 @@ STEP_SIZES = {
 """Half decades; for ADADP the first step size, of which the last is its usual one."""
 QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (1e-2, 10**-1.5, 1e-1), "Adam": (1e-4, 10**-3.5, 1e-3)}
 RUN_STEP = {"SGD": 1.2e-5, "ADADP": 1.2e-5, "Adam": 1.8e-5}
-"""Seconds of a run's step on a large GPU, among the runs of a part (benchmarks/federated_network.py on an H200)."""
+"""Seconds of a run's step on a large GPU, among the runs of a part (measured on an H200)."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What only a GPU can show of the engine, each a check that prints its finding and counts if it fails.
 
-    python benchmarks/gpu_checks.py
+    PYTHONPATH=src python -m tests.gpu_checks
 
 Needs torch and numpy alone (safetensors for the checkpoint). The tests proper run on any machine; these are about
 capture: that replayed steps draw new noise, agree with eager ones, handle overlong lots, need nothing of the host,
@@ -21,28 +21,28 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
+from honestdp import Compute, Run
+from honestdp import kernels as own_kernels
+from honestdp import optimizers as rules
+from honestdp.boundary.capture import UNROLL
+from honestdp.boundary.noise import noise_source, torch_generator
+from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.rounding import grid
+from honestdp.boundary.sampling import PendingLots
+from honestdp.boundary.seed import Seed
+from honestdp.gradients import ModelWritten, Untouched
+from honestdp.gradients.layout import layout_of, stack
+from honestdp.losses import cross_entropy
+from honestdp.training.population import Population
+from honestdp.training.train import Interrupted, assemble, train, train_population
 
-from tests.toy_training import MeanOfTokens, moved, opposite_tokens, squared  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from honestdp import Compute, Run  # noqa: E402
-from honestdp import kernels as own_kernels  # noqa: E402
-from honestdp import optimizers as rules  # noqa: E402
-from honestdp.boundary.capture import UNROLL  # noqa: E402
-from honestdp.boundary.noise import noise_source, torch_generator  # noqa: E402
-from honestdp.boundary.query import Constants, Query  # noqa: E402
-from honestdp.boundary.release import Examples, Question, release  # noqa: E402
-from honestdp.boundary.rounding import grid  # noqa: E402
-from honestdp.boundary.sampling import PendingLots  # noqa: E402
-from honestdp.boundary.seed import Seed  # noqa: E402
-from honestdp.gradients import ModelWritten, Untouched  # noqa: E402
-from honestdp.gradients.layout import layout_of, stack  # noqa: E402
-from honestdp.losses import cross_entropy  # noqa: E402
-from honestdp.training.population import Population  # noqa: E402
-from honestdp.training.train import Interrupted, assemble, train, train_population  # noqa: E402
-from kernels import compare  # noqa: E402
-from mnist_models import MODELS  # noqa: E402
+from mnist_models import MODELS
+
+from .kernels.fused_kernels import compare
+from .toy_training import MeanOfTokens, moved, opposite_tokens, squared
 
 CUDA = torch.device("cuda")
 RECORDS = 6000

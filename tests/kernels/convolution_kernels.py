@@ -1,12 +1,12 @@
 """The GPU kernels of convolutions against tensor operations, and the times of their tiles.
 
-    python benchmarks/convolution_kernels.py [cuda] [--share 0/8]         # of the cases, every eighth from the first
-    python benchmarks/convolution_kernels.py cuda --tune [A2 R1:norms ...] [--json tiles.json]   # a line as soon as it is known
-    python benchmarks/convolution_kernels.py cuda --compile 0/8 [A2 ...]  # every eighth of its kernels; then --tune A2 compiled
+    python -m tests.kernels.convolution_kernels [cuda] [--share 0/8]         # of the cases, every eighth from the first
+    python -m tests.kernels.convolution_kernels cuda --tune [A2 R1:norms ...] [--json tiles.json]  # a line as soon as it is known
+    python -m tests.kernels.convolution_kernels cuda --compile 0/8 [A2 ...]  # every eighth kernel; then --tune A2 compiled
 
 Times are microseconds a run of 40 runs with room for 329 examples each; beside them the TFLOP/s, and the time that the numbers
 which must be read and written take at 4 TB/s. All tiles are compiled first, by as many processes as there are cores.
-On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. tests/kernels/test_convolution.py runs it so.
+On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. test_convolution.py runs it so.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 CASES: dict[str, dict[str, Any]] = {
     "one channel": {"size": (1, 8, 9, 5), "kernel": (3, 3)},
@@ -178,9 +175,9 @@ def _compare(
     products: tuple[int, ...] | None = None, gradients: tuple[int, ...] | None = None, kept: tuple[int, ...] | None = None,
 ) -> list[str]:  # fmt: skip
     """What is off, and how far."""
-    from tests.kernels import plain_convolution as plain
-
     from honestdp.kernels import Shape, convolution
+
+    from . import plain_convolution as plain
 
     maker = torch.Generator().manual_seed(1)
     channels, height, width, rows = size
@@ -499,7 +496,7 @@ def tune(words: list[str], json_file: str | None) -> None:
     torch.set_float32_matmul_precision("high")
     of = 0 if "compiled" in words else max(1, (os.cpu_count() or 2) - 1)
     began = time.perf_counter()
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "cuda", "--compile"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.convolution_kernels", "cuda", "--compile"]
     workers = [subprocess.Popen([*command, f"{share}/{of}", *words]) for share in range(of)]
     for worker in workers:
         worker.wait()

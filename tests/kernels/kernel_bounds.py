@@ -1,35 +1,29 @@
 """Whether a GPU kernel reads or writes beyond its tensors, in Triton's interpreter on a CPU with guarded memory.
 
-    TRITON_INTERPRET=1 python benchmarks/kernel_bounds.py                  # a few of each, 10 s
-    TRITON_INTERPRET=1 python benchmarks/kernel_bounds.py --many 300       # so many random shapes of every kind
-    TRITON_INTERPRET=1 python benchmarks/kernel_bounds.py --suite 'A-*' 'B-*'  # trainings of the suite's networks, of two steps
+    TRITON_INTERPRET=1 python -m tests.kernels.kernel_bounds               # a few of each, 10 s
+    TRITON_INTERPRET=1 python -m tests.kernels.kernel_bounds --many 300    # so many random shapes of every kind
 
 Shapes are drawn: channels and rows beside those that tiles are made for, strides, padding, dilation and pools, tensors that lie
-in any way, lots of one and of several, examples without weight. Every network is trained as on a GPU, by its engine, with lots
-that are empty, short, and as long as there is room for. Offsets of large populations (more than 2^31 numbers) are looked at in
-the programs at the ends of a launch. tests/kernels/test_bounds.py runs some of it; what it cannot see is what the
-compiler makes of a kernel: for that there is compute-sanitizer on a GPU.
+in any way, lots of one and of several, examples without weight. A small network is trained as on a GPU, by its engine, with
+lots that are empty, short, and as long as there is room for. Offsets of large populations (more than 2^31 numbers) are looked
+at in the programs at the ends of a launch. test_bounds.py runs some of it; what it cannot see is what the compiler makes of a
+kernel: for that there is compute-sanitizer on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT), str(ROOT / "benchmarks")]
+from torch import Tensor, nn
 
 CHANNELS, ROWS = (1, 2, 3, 5, 8, 16, 17, 32, 48), (1, 3, 8, 16, 20, 32, 33)
 _COLUMNS = 300
@@ -254,53 +248,37 @@ def as_on_a_gpu() -> Iterator[None]:
         yield
 
 
-def trained(setting: Any, *, steps: int = 2) -> None:
-    """Two runs of a setting's network over a few made-up records, with lots of none to all of them."""
+def trained(number: int) -> None:
+    """Train two runs of a small network on a few made-up records, with lots of none to all of them."""
     import honestdp
-    from suite_models import maker
-    from suite_settings import SOURCES
 
-    source = SOURCES[setting.data]
-    draws = torch.Generator().manual_seed(setting.number)
-    x = torch.randint(0, 256, (3, source.features), generator=draws, dtype=torch.uint8)
-    y = torch.arange(3) % source.classes
-    make = maker(setting.data, setting.net)
+    body = [nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2)]
+    body += [nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(32, 16, 2), nn.ReLU()]
+    draws = torch.Generator().manual_seed(number)
+    x, y = torch.randn(3, 3, 12, 12, generator=draws), torch.arange(3)
     honestdp.train_population(
-        [make(), make()], (x, y), run=honestdp.Run(records=3, lot=1.5, steps=steps, noise=1.0),
-        optimizers=[honestdp.optimizers.SGD(lr=0.1, clip=1.0)] * 2, noise_seed=setting.number,
+        [nn.Sequential(*body, nn.Flatten(), nn.Linear(64, 3)) for _ in range(2)], (x, y),
+        run=honestdp.Run(records=3, lot=1.5, steps=2, noise=1.0),
+        optimizers=[honestdp.optimizers.SGD(lr=0.1, clip=1.0)] * 2, noise_seed=number,
     )  # fmt: skip
-
-
-def federated() -> None:
-    """Two steps of the federated network by its own kernels, for every rule that they know."""
-    from honestdp.optimizers import ADADP, SGD, Adam
-    from honestdp_papers.koskela2020.federated_network import Network
-    from honestdp_papers.koskela2020.federation import convolutional
-
-    rules = [SGD(lr=0.1, clip=1.0), ADADP(clip=1.0, lr=0.1, tau=1.0, accept=True), Adam(lr=0.01, clip=1.0)]
-    made = Network(convolutional(), rules, torch.randn(3, 3, 32, 32), torch.arange(3), lot=2)
-    for second in (False, True):
-        made.step(torch.tensor([0, 2, 1, 1, 2, 2], dtype=torch.int32), second=second)
 
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--many", type=int, default=6, help="random shapes of every kind; 6 if left out")
     parser.add_argument("--first", type=int, default=0, help="the number of the first, to go on or to repeat one")
-    parser.add_argument("--suite", nargs="*", default=[], help="settings by patterns, such as A-021 or 'B-*'")
     parser.add_argument("--far", action="store_true", help="offsets of more than 2^31 numbers")
-    parser.add_argument("--federated", action="store_true", help="the kernels of the federated network")
     asked = parser.parse_args(words)
     import triton
 
     if not triton.knobs.runtime.interpret:
         print("kernel_bounds: error: TRITON_INTERPRET=1 has to be in the environment", file=sys.stderr)
         return 2
-    from tests.kernels.guarded import OutsideError, guarded
-
     from honestdp.kernels import blocks, convolution, fused, gradients, normalisation, phases
     from honestdp.kernels import grams as of_positions
     from honestdp.kernels import products as of_float64
+
+    from .guarded import OutsideError, guarded
 
     every = {convolutions: convolution, several: blocks, taps: gradients, norms: normalisation, passes: fused}
     every |= {products: of_float64, strided: phases, grams: of_positions}
@@ -308,9 +286,8 @@ def main(words: list[str] | None = None) -> int:
     for number in range(asked.first, asked.first + asked.many):
         for what, module in every.items():
             jobs.append((f"{what.__name__} {number}", lambda w=what, m=module, n=number: w(random.Random(n), m), False))
-    jobs += [(f"{one.name} {one}", lambda one=one: trained(one), False) for one in _settings(asked.suite)]
+    jobs.append((f"trained {asked.first}", lambda: trained(asked.first), False))
     jobs += [("far", lambda: far(convolution, fused), True)] if asked.far else []
-    jobs += [("federated", federated, False)] if asked.federated else []
     counts: Counter[str] = Counter()
     for name, job, ends in jobs:
         began = time.perf_counter()
@@ -321,18 +298,10 @@ def main(words: list[str] | None = None) -> int:
             print(f"kernel_bounds: {name}: {outside}", file=sys.stderr)
             return 1
         counts += launched
-        if name[0].isupper() or ends:
+        if ends:
             print(f"{time.perf_counter() - began:6.1f} s  {name}: {launched.total()} launches", flush=True)
     print("no kernel left its tensors: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     return 0
-
-
-def _settings(patterns: list[str]) -> list[Any]:
-    from suite_settings import settings
-
-    every = [one for seed in ("A", "B") for one in settings(seed, 48)]
-    fitting = [one for one in every if one.family in ("convolution", "residual")]
-    return [one for one in fitting if any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)]
 
 
 if __name__ == "__main__":

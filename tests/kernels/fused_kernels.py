@@ -1,21 +1,17 @@
 """The GPU kernels against the tensor operations they stand for.
 
-    python benchmarks/kernels.py [cuda]
+    python -m tests.kernels.fused_kernels [cuda]
 
-On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. tests/kernels/test_fused.py runs it so, benchmarks/gpu_checks.py on
-a GPU.
+On a CPU it needs Triton's interpreter: TRITON_INTERPRET=1. test_fused.py runs it so, tests/gpu_checks.py on a GPU.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 
 import torch
 from torch import Tensor
-
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
 INF, NAN = math.inf, math.nan
 

@@ -1,7 +1,7 @@
 """Random sane models: none may be refused, and none accepted whose gradients are not those of autograd in float64.
 
-    python benchmarks/random_models.py [--device cuda] [--models 200] [--first 0] [--seconds 500] [--json found.json]
-    python benchmarks/random_models.py --stand-in      # on a CPU, with what stands in for the GPU's kernels of convolutions
+    python -m tests.gradients.random_models [--device cuda] [--models 200] [--first 0] [--seconds 500] [--json found.json]
+    python -m tests.gradients.random_models --stand-in      # on a CPU, with what stands in for the GPU's kernels of convolutions
 
 A model is drawn by its number: dense layers, convolutions of one and two dimensions (strides, padding, dilation, groups), pools,
 norms of one record, activations, ways around, embeddings, attention, LSTM, GRU and RNN. Each is tried with one run and with
@@ -28,12 +28,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src")]
-
-from honestdp.gradients import RefusedModel, per_example  # noqa: E402
-from honestdp.gradients.bookkeeping import BookKeeping  # noqa: E402
-from honestdp.gradients.precision import products  # noqa: E402
+from honestdp.gradients import RefusedModel, per_example
+from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.precision import products
 
 CLASSES, LOT, WORDS = 3, 4, 11
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus)
@@ -277,11 +274,10 @@ def main() -> None:
     parser.add_argument("--stand-in", action="store_true", help="tensor operations in place of a GPU's kernels")
     chosen = parser.parse_args()
     if chosen.stand_in:
-        sys.path.insert(0, str(ROOT))
-        from tests.kernels import plain_convolution, plain_normalisation
-
         from honestdp import kernels
         from honestdp.kernels.tried import Tried
+
+        from ..kernels import plain_convolution, plain_normalisation
 
         tried = Tried(plain_convolution)
         kernels.convolutions = lambda device: tried
