@@ -164,7 +164,7 @@ def test_a_fingerprint_is_of_every_input_and_of_its_name() -> None:
         ({"ids": X["ids"], "mask": X["mask"]}, r"label under the key 'labels' or 'label'.*got .*'ids', 'mask'"),
         (({"ids": X["ids"], "mask": X["mask"][:7]}, Y), "7 inputs and 20 labels"),
         (({"ids": X["ids"], "text": ["a"] * 20}, Y), r"data\[0\]\['text'\] must be an array or a tensor of numbers"),
-        ((X["ids"], X["mask"], Y), "a pair .* x one of them or a tuple or a dict of them"),
+        ((X["ids"], X["mask"], Y), "a pair .* each one of them or a tuple or a dict of them"),
     ],
 )
 def test_a_layout_that_is_not_understood_says_what_would_be(data: Any, message: str) -> None:

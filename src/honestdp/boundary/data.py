@@ -7,6 +7,7 @@ compared with how many there are.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from argparse import Namespace
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,7 +22,7 @@ from honestdp.augment import Augmentation
 from honestdp.boundary.arrays import as_numbers, blocks, empty, in_words, is_dataset, native, on_disk, too_large
 from honestdp.boundary.augmenting import check_augment
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
-from honestdp.boundary.layouts import described, in_memory, inputs_of, no_labels
+from honestdp.boundary.layouts import described, in_memory, inputs_of, labels_of, no_labels
 from honestdp.boundary.people import ByPerson, People, PeopleRecords, RowsOfPeople, by_person
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
@@ -40,7 +41,7 @@ class Shapes:
     """What is known of records without reading one: arrays of no record, `[0, ...]`, for inputs and labels."""
 
     x: Inputs
-    y: Tensor
+    y: Inputs
     words: tuple[str, ...]
     """Shape and kind of inputs and labels, and the cap on rows where a record is a person, to be read and compared."""
     augment: Augmentation | None = None
@@ -67,9 +68,8 @@ class Shapes:
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
-    x may also be a tuple or a dict of them, for models of several inputs, and there may be no y (`layouts` says what is
-    understood). augment: how the records of a lot are varied in training; what scores a run is read as it is. Of what
-    `by_person` returns, a record is a person.
+    x and y may also be a tuple or a dict of them, and there may be no y (`layouts` says what is understood). augment: how the
+    records of a lot are varied in training; what scores a run is read as it is. A record of `by_person` is a person.
     """
 
     _people: People | None
@@ -85,16 +85,17 @@ class PrivateData:
         data = in_memory(data)
         self._pair: tuple[Any, Any] | None = None
         if isinstance(data, tuple | list) and len(data) == 2:
-            y = None if data[1] is None else as_numbers("data[1]", data[1])
-            x = inputs_of(data[0], -1 if y is None else len(y), as_numbers)
+            y = None if data[1] is None else labels_of(data[1], as_numbers)
+            x = inputs_of(data[0], -1 if y is None else len(inputs.first(y)), as_numbers)
             y = no_labels(x) if y is None else y
-            for part in inputs.leaves(x):
-                if len(part) != len(y):
-                    raise InvalidArgument("data", f"{len(part)} inputs and {len(y)} labels", "one label for each input")
+            for part, label in itertools.product(inputs.leaves(x), inputs.leaves(y)):
+                if len(part) != len(label):
+                    given = f"{len(part)} inputs and {len(label)} labels"
+                    raise InvalidArgument("data", given, "one label for each input")
             data = self._pair = x, y
         elif not isinstance(data, Unread) and not is_dataset(data):
             wanted = (
-                "a pair (x, y) of tensors or arrays, x one of them or a tuple or a dict of them, or a map-style Dataset; x "
+                "a pair (x, y) of tensors or arrays, each one of them or a tuple or a dict of them, or a map-style Dataset; x "
                 "alone, or (x, None), where there are no labels"
             )
             raise InvalidArgument("data", type(data).__name__, wanted)
@@ -112,7 +113,7 @@ class PrivateData:
 
     @property
     def _rows_in_all(self) -> int:
-        return len(self._data if self._pair is None else self._pair[1])
+        return len(self._data if self._pair is None else inputs.first(self._pair[1]))
 
     @property
     def known(self) -> Known | None:
@@ -171,7 +172,7 @@ class PrivateData:
         """Those of x and y. more: what shapes do not tell."""
         capped = (f"up to {self.unit.rows} rows a person ({self.unit.person})",) if self.unit.person else ()
         words = (f"{in_words(x)}{more}", in_words(y), *capped)
-        return Shapes(inputs.each(empty, x), empty(y), words, self.augment, self.unit, self.classes)
+        return Shapes(inputs.each(empty, x), inputs.each(empty, y), words, self.augment, self.unit, self.classes)
 
     def augmented(self, augment: object) -> PrivateData:
         """The same records, varied in training. What cannot be used for them is refused, without reading one."""
@@ -197,7 +198,7 @@ class PrivateData:
         x, y = (inputs.each(native, part) for part in self._pair)
         if on_disk(x) or too_large(x, device):
             return HostRecords(x, y, device=device, dtype=dtype)
-        return DeviceRecords(inputs.each(as_tensor, x), as_tensor(y), device=device, dtype=dtype)
+        return DeviceRecords(inputs.each(as_tensor, x), inputs.each(as_tensor, y), device=device, dtype=dtype)
 
     def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
         """All of them, or all rows of people, as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
@@ -221,8 +222,9 @@ class PrivateData:
         """A hash of records in memory, so that nothing goes on with others. As secret as the records."""
         digest = hashlib.sha256(str(len(self)).encode())
         x, y = self._pair or ((), ())
-        if inputs.several(x):
-            digest.update(in_words(x).encode())
+        for parts in (x, y):
+            if inputs.several(parts):
+                digest.update(in_words(parts).encode())
         for part in (*inputs.leaves(x), *inputs.leaves(y)):
             if not isinstance(part, np.memmap):  # on a disk, and too large to read for this
                 for block in blocks(part):
@@ -288,10 +290,11 @@ class _Rows(Dataset[Any]):
         self._x, self._y = x, y
 
     def __len__(self) -> int:
-        return len(self._y)
+        return len(inputs.first(self._y))
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return inputs.each(lambda part: np.array(part[index]), self._x), np.array(self._y[index])
+        x, y = (inputs.each(lambda part: np.array(part[index]), parts) for parts in (self._x, self._y))
+        return x, y
 
 
 def _moved(x: Any, device: torch.device) -> Any:

@@ -89,7 +89,7 @@ def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
                 parts = [together(x, y) for x, y in decoded]
         finally:
             _end_workers(decoded)
-        return inputs.joined([x for x, _ in parts]), torch.cat([y for _, y in parts])
+        return inputs.joined([x for x, _ in parts]), inputs.joined([y for _, y in parts])
     except (WorkerDied, OSError, MemoryError):
         raise
     except Exception:
@@ -116,7 +116,7 @@ class DatasetRecords(Records):
 
     def fetch(self, indices: Tensor) -> Fetched:
         x, y = together(*self._next())
-        return shaped(inputs.each(self._moved, x), self._moved(y), indices, self._dtype)
+        return shaped(inputs.each(self._moved, x), inputs.each(self._moved, y), indices, self._dtype)
 
     def _moved(self, part: Tensor) -> Tensor:
         return part.to(self._device)
@@ -129,7 +129,7 @@ class DatasetRecords(Records):
 
     def blank(self, model: nn.Module) -> Pair:
         x, y = described(self._dataset[0])
-        return two_blanks(model, inputs.each(self._moved, x), self._moved(y), self._dtype)
+        return two_blanks(model, inputs.each(self._moved, x), inputs.each(self._moved, y), self._dtype)
 
     def label_range(self) -> tuple[int, int] | None:
         every = torch.split(torch.arange(len(self)), _AHEAD)

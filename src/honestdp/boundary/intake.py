@@ -175,7 +175,7 @@ def open_door(
     x, y = side._gathered(dtype=parameter.dtype, device=parameter.device, workers=workers, seed=seed)
     people = side._rows_of_people(parameter.device)
     loss = loss or default_loss(y)
-    if len(y) == 0:  # the coins put no record here: every score is its noise
+    if len(inputs.first(y)) == 0:  # the coins put no record here: every score is its noise
         return ScoreDoor(x, y, loss=loss, metric=metric, noise=noise, people=people)
     # Again for records in memory, and for the first time for those of a Dataset, whose shapes nobody knew before.
     none = [inputs.each(lambda part: part.new_empty(0, *part.shape[1:]), parts) for parts in (x, y)]
@@ -185,7 +185,7 @@ def open_door(
 
 
 def try_out(
-    module: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool, declared: int | None = None
+    module: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, examples: int, strict: bool, declared: int | None = None
 ) -> int | None:
     """Model and loss on made-up examples, so many at once; the number of classes where there are such.
 
@@ -193,14 +193,14 @@ def try_out(
     """
     layout = layout_of(module)
     try:
-        with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+        with torch.random.fork_rng(devices=inputs.gpus(y)):
             classes = check_output(copy.deepcopy(module), loss, x, y, declared=declared)
             Question(module, loss, strict).vet(layout, x, y, runs=1, width=examples)
             return classes
     except InvalidArgument:
         raise
-    except (RuntimeError, TypeError, IndexError, ValueError) as trouble:
-        why = " ".join(str(trouble).split())
-        given = f"{inputs.in_words(x)} and {y.dtype} labels of shape {list(y.shape[1:])}"
+    except (RuntimeError, TypeError, LookupError, ValueError, AttributeError, AssertionError) as trouble:
+        why = " ".join(f"{type(trouble).__name__}: {trouble}".split())
+        given = f"{inputs.in_words(x)} and {inputs.in_words(y, 'labels')}"
         wanted = f"one that with its loss takes {given} ({why})"
         raise InvalidArgument("model", type(module).__name__, wanted) from trouble

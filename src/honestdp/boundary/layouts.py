@@ -2,7 +2,8 @@
 
 In memory: a pair (x, y); a TensorDataset, whose last tensor is y; a dict with the label under "labels" or "label". A Dataset's
 records: pairs (x, y), or such dicts, as Hugging Face's datasets give. x is one array, or several: a tuple of arrays, which the
-model is called with in a row, or a dict of them, which it is called with by name. A label never reaches the model.
+model is called with in a row, or a dict of them, which it is called with by name. y likewise: the loss gets the same tuple or
+dict of tensors. A label never reaches the model.
 
 Records without labels: one array alone, (x,) or (x, None); a Dataset whose records are (x,). Their label is a tensor of
 no numbers, so that they go every other record's way.
@@ -68,8 +69,17 @@ def inputs_of(x: Any, records: int, checked: Callable[[str, Any], Any]) -> Any:
     return checked("data[0]", x)
 
 
+def labels_of(y: Any, checked: Callable[[str, Any], Any]) -> Any:
+    """Labels of records in memory: an array, a tuple of arrays or a dict of them. A list is one of rows."""
+    if isinstance(y, Mapping) and y:
+        return {str(name): checked(f"data[1][{name!r}]", value) for name, value in y.items()}
+    if isinstance(y, tuple) and y and all(_is_array(part) and part.ndim for part in y):
+        return tuple(checked(f"data[1][{place}]", part) for place, part in enumerate(y))
+    return checked("data[1]", y)
+
+
 def as_pair(record: Any) -> Any:
-    """A Dataset's record as (x, y), x an array or several in a tuple or a dict; other records as they are."""
+    """A Dataset's record as (x, y), each an array or several in a tuple or a dict; other records as they are."""
     if isinstance(record, Mapping):
         record = _parted(record)
     if isinstance(record, tuple | list) and len(record) == 1:
@@ -77,6 +87,8 @@ def as_pair(record: Any) -> Any:
     if not isinstance(record, tuple | list) or len(record) != 2:
         return record
     x, y = record
+    if isinstance(y, tuple | Mapping) and y:
+        y = inputs.each(as_tensor, dict(y) if isinstance(y, Mapping) else y)
     if isinstance(x, Mapping) and x:
         return {str(name): as_tensor(value) for name, value in x.items()}, y
     if isinstance(x, tuple | list) and any(_is_array(part) for part in x):
@@ -95,9 +107,8 @@ def _is_array(part: Any) -> bool:
 
 def together(x: Any, y: Any) -> Pair:
     """Records that a DataLoader has put together, which makes lists of tuples."""
-    if isinstance(x, list | tuple | dict):
-        return inputs.each(torch.as_tensor, tuple(x) if isinstance(x, list) else x), torch.as_tensor(y)
-    return torch.as_tensor(x), torch.as_tensor(y)
+    x, y = (inputs.each(torch.as_tensor, tuple(part) if isinstance(part, list) else part) for part in (x, y))
+    return x, y
 
 
 def described(record: Any) -> Pair:

@@ -202,7 +202,7 @@ class Mechanism:
 
     def _examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y, norms, shares = self._records.fetch(indices)
-        if self._classes is not None and not self._records.resident and y.numel():
+        if self._classes is not None and not self._records.resident and isinstance(y, Tensor) and y.numel():
             _check_classes(y, self._classes)
         if self._variants is not None:
             return Examples(self._variants.of(x), y, present, shares=shares)

@@ -31,6 +31,10 @@ from honestdp.boundary.exact import opendp
 from honestdp.checks import InvalidArgument
 from honestdp.losses.class_weights import balancing_weights, checked_prevalence
 
+OF_SEVERAL = (
+    "for labels of several tensors honestdp.DeclaredMetric(function, low=, high=), whose function(output, y) of one record gets "
+    "the tuple or dict of its labels, or honestdp.ClippedLoss(bound)"
+)
 BATCH = 1024
 """Records in one forward pass of a model that is scored: a public constant, and the last batch is filled up with blank records,
 so that no width depends on how many records the coins put on the validation side."""
@@ -224,7 +228,10 @@ def check_metric(metric: Any) -> None:
         raise InvalidArgument("metric", metric, wanted)
 
 
-def default_metric(label_dtype: torch.dtype) -> Metric:
+def default_metric(label_dtype: torch.dtype | None) -> Metric:
+    """Accuracy for classes. label_dtype: None where labels are several tensors."""
+    if label_dtype is None:
+        raise InvalidArgument("metric", None, OF_SEVERAL)
     if label_dtype.is_floating_point:
         wanted = (
             "given for labels that are not classes: honestdp.ClippedLoss(bound=...), the most that one record may count; for "

@@ -4,10 +4,10 @@ Three homes for records: on the device (tensors and arrays that fit), in host me
 and behind a map-style Dataset decoded by worker processes (decoding.py). Whatever the home, the numbers to fetch were
 drawn by the sampler; nothing here chooses, orders or counts records.
 
-The inputs x of a record are one tensor, or several in a tuple or a dict (`gradients/inputs.py`). One tensor of images kept as
-uint8 stays uint8 until a lot is gathered and is then scaled to [0, 1], and one of bools becomes floating; of several inputs
-whole numbers and bools (token numbers, masks) pass unchanged, since each of them may mean another thing. Floating data takes the
-model's precision, and other integers pass unchanged, always.
+The inputs x of a record are one tensor, or several in a tuple or a dict (`gradients/inputs.py`), and so are its labels y. One
+tensor of images kept as uint8 stays uint8 until a lot is gathered and is then scaled to [0, 1], and one of bools becomes
+floating; of several inputs whole numbers and bools (token numbers, masks) pass unchanged, since each of them may mean another
+thing. Floating data takes the model's precision, and other integers pass unchanged, always.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 
-Pair = tuple[Inputs, Tensor]
+Pair = tuple[Inputs, Inputs]
 PIXEL = 1 / 255
 
 
@@ -36,7 +36,7 @@ class Fetched(NamedTuple):
     """
 
     x: Inputs
-    y: Tensor
+    y: Inputs
     norms: Tensor | None = None
     shares: Tensor | None = None
 
@@ -57,7 +57,7 @@ class Records:
         self._x, self._y, self._device, self._dtype = x, y, device, dtype
 
     def __len__(self) -> int:
-        return len(self._y)
+        return len(inputs.first(self._y))
 
     def drawn(self, seed: Seed) -> Records:
         """The same once it is drawn which rows of people count, where that is not so yet."""
@@ -78,7 +78,9 @@ class Records:
 
     def label_range(self) -> tuple[int, int] | None:
         """The lowest and the highest of labels that are classes, or None where there is none. It may read every record."""
-        return None if 0 in self._y.shape else (int(self._y.min()), int(self._y.max()))
+        return (
+            None if not isinstance(self._y, Tensor) or 0 in self._y.shape else (int(self._y.min()), int(self._y.max()))
+        )
 
     def expect(self, lots: list[Tensor], seed: Seed) -> None:
         """The indices of coming fetches, in order, so that workers can decode ahead. seed: of what a Dataset draws meanwhile."""
@@ -101,11 +103,13 @@ def prepared(x: Inputs, dtype: torch.dtype) -> Inputs:
     return x
 
 
-def prepared_labels(y: Tensor, dtype: torch.dtype) -> Tensor:
-    return y.to(dtype) if y.dtype.is_floating_point else y.long()
+def prepared_labels(y: Inputs, dtype: torch.dtype) -> Inputs:
+    """Labels as a loss reads them: whole numbers keep all of their digits."""
+    labels: Inputs = inputs.each(lambda part: part.to(dtype) if part.dtype.is_floating_point else part.long(), y)
+    return labels
 
 
-def as_read(x: Inputs, y: Tensor, dtype: torch.dtype) -> Pair:
+def as_read(x: Inputs, y: Inputs, dtype: torch.dtype) -> Pair:
     """Inputs and labels as a model of precision `dtype` reads them."""
     return prepared(x, dtype), prepared_labels(y, dtype)
 
@@ -115,19 +119,19 @@ class DeviceRecords(Records):
 
     resident = True
 
-    def __init__(self, x: Inputs, y: Tensor, *, device: torch.device, dtype: torch.dtype) -> None:
-        x = inputs.each(lambda part: part.to(device).contiguous(), x)
-        super().__init__(x, y.to(device).contiguous(), device=device, dtype=dtype)
+    def __init__(self, x: Inputs, y: Inputs, *, device: torch.device, dtype: torch.dtype) -> None:
+        x, y = (inputs.each(lambda part: part.to(device).contiguous(), parts) for parts in (x, y))
+        super().__init__(x, y, device=device, dtype=dtype)
         self.finite = not any(part.dtype.is_floating_point for part in inputs.leaves(x))
         known = isinstance(x, Tensor) and x.dtype in (torch.uint8, torch.float16, torch.float32) and x[:1].numel() > 0
-        known = known and dtype == torch.float32 and y.dim() == 1 and y.dtype != torch.bool
-        self._kernels = kernels.on(self._y.device) if known else None
+        known = known and dtype == torch.float32 and isinstance(y, Tensor) and y.dim() == 1 and y.dtype != torch.bool
+        self._kernels = kernels.on(device) if known else None
 
     def fetch(self, indices: Tensor) -> Fetched:
         flat = indices.reshape(-1)
         if self._kernels is None:
-            x = inputs.each(lambda part: part.index_select(0, flat), self._x)
-            return shaped(x, self._y.index_select(0, flat), indices, self._dtype)
+            x, y = (inputs.each(lambda part: part.index_select(0, flat), parts) for parts in (self._x, self._y))
+            return shaped(x, y, indices, self._dtype)
         scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
         x, y, norms = self._kernels.gather(self._x.flatten(1), self._y, flat, scale)
         x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
@@ -138,7 +142,7 @@ class HostRecords(Records):
     """Records in host memory or in a memory-mapped file; only the lot travels."""
 
     def __init__(self, x: Any, y: Any, *, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(inputs.each(_array, x), _array(y), device=device, dtype=dtype)
+        super().__init__(inputs.each(_array, x), inputs.each(_array, y), device=device, dtype=dtype)
         self.finite = all(part.dtype.kind in "biu" for part in inputs.leaves(self._x))
 
     def fetch(self, indices: Tensor) -> Fetched:
@@ -147,7 +151,7 @@ class HostRecords(Records):
         def rows(part: Any) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(part[flat])).to(self._device)
 
-        return shaped(inputs.each(rows, self._x), rows(self._y), indices, self._dtype)
+        return shaped(inputs.each(rows, self._x), inputs.each(rows, self._y), indices, self._dtype)
 
 
 def _lots(rows: Tensor, indices: Tensor) -> Tensor:
@@ -155,10 +159,10 @@ def _lots(rows: Tensor, indices: Tensor) -> Tensor:
     return rows.view(*indices.shape, *rows.shape[1:])
 
 
-def shaped(x: Inputs, y: Tensor, indices: Tensor, dtype: torch.dtype) -> Fetched:
+def shaped(x: Inputs, y: Inputs, indices: Tensor, dtype: torch.dtype) -> Fetched:
     """Fetched rows `[runs * lot, ...]` as the model reads them."""
-    lots: Inputs = inputs.each(lambda rows: _lots(rows, indices), x)
-    return Fetched(*as_read(lots, _lots(y, indices), dtype))
+    x, y = (inputs.each(lambda rows: _lots(rows, indices), parts) for parts in (x, y))
+    return Fetched(*as_read(x, y, dtype))
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:
@@ -173,9 +177,15 @@ def as_tensor(values: Any) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
 
 
-def two_blanks(model: nn.Module, x: Inputs, y: Tensor, dtype: torch.dtype) -> Pair:
+def two_blanks(model: nn.Module, x: Inputs, y: Inputs, dtype: torch.dtype) -> Pair:
     """Two made-up examples for the model in the shape of those of x `[0, ...]` and y `[0, ...]`: zeros, and masks of ones."""
-    return as_read(inputs.blank(model, x, 2), y.new_zeros(2, *y.shape[1:]), dtype)
+    return as_read(inputs.blank(model, x, 2), zeros_like(y, 2), dtype)
+
+
+def zeros_like(y: Inputs, examples: int) -> Inputs:
+    """So many labels of zeros in the shape of those of y `[n, ...]`."""
+    zeros: Inputs = inputs.each(lambda part: part.new_zeros(examples, *part.shape[1:]), y)
+    return zeros
 
 
 class BlankRecords(Records):
@@ -196,8 +206,8 @@ class BlankRecords(Records):
         def alike(part: Tensor) -> Tensor:
             return part[0].expand(runs, lot * max(1, self.rows), *part.shape[1:]).contiguous()
 
-        shares = torch.full((runs, lot, self.rows), 1 / self.rows, device=self._y.device) if self.rows else None
-        return Fetched(inputs.each(alike, self._x), alike(self._y), shares=shares)
+        shares = torch.full((runs, lot, self.rows), 1 / self.rows, device=indices.device) if self.rows else None
+        return Fetched(inputs.each(alike, self._x), inputs.each(alike, self._y), shares=shares)
 
     def blank(self, model: nn.Module) -> Pair:
         return self._x, self._y

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from honestdp.boundary.metrics import (
     BATCH,
+    OF_SEVERAL,
     Accuracy,
     BalancedAccuracy,
     DeclaredMetric,
@@ -27,6 +28,7 @@ from honestdp.boundary.metrics import (
     Metric,
     of_rows,
 )
+from honestdp.boundary.records import zeros_like
 from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, batched, numbers_of, one_by_one
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, mapped_outputs, vet_forward
@@ -40,15 +42,15 @@ _CALLS = 32  # records that a user's function is tried on, three times each
 _LOGITS = (-3.0, -0.3, 0.3, 3.0)
 
 
-def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Tensor, strict: bool = False) -> Forward:
+def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Inputs, strict: bool = False) -> Forward:
     """Refuse what cannot score; how the model is to make its outputs of a batch of records.
 
     x, y: some records, of which only shapes and kinds are read. strict: each record under a map of its own.
     """
     metric = of_rows(metric)
-    blanks = inputs.blank(module, x, 2), y.new_zeros(2, *y.shape[1:])
+    blanks = inputs.blank(module, x, 2), zeros_like(y, 2)
     # Warnings and torch's generators stay as before: what is tried here leaves no trace.
-    with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []), warnings.catch_warnings(), torch.no_grad():
+    with torch.random.fork_rng(devices=inputs.gpus(y)), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         with _blamed_on(module):
             together = vet_forward(copy.deepcopy(module).eval(), loss, *blanks, examples=BATCH, strict=strict)
@@ -57,6 +59,8 @@ def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Ten
             output = with_rows(forward(copy.deepcopy(module).eval(), made), BATCH)
         labels = _labels(y, output)
         if isinstance(metric, Accuracy | BalancedAccuracy | LogLoss):
+            if not isinstance(labels, Tensor):
+                raise InvalidArgument("metric", metric.name, OF_SEVERAL)
             predicted = prediction(output)
             aligned(predicted, labels)
             if isinstance(metric, BalancedAccuracy):
@@ -84,12 +88,17 @@ def _blamed_on(module: nn.Module) -> Iterator[None]:
         raise InvalidArgument("model", type(module).__name__, wanted) from trouble
 
 
-def _labels(y: Tensor, output: Any) -> Tensor:
+def _labels(y: Inputs, output: Any) -> Inputs:
     """A label for each row: whole numbers counted through the classes, or through two; others within 0 and 1."""
-    first = main(output)
-    several = first.shape[1] if first.dim() == max(2, y.dim() + 1) else 2
-    classes = None if y.is_floating_point() else max(2, several)
-    return made_up_labels(y, (len(first), *y.shape[1:]), torch.Generator().manual_seed(_SEED), classes=classes)
+    first, generator = main(output), torch.Generator().manual_seed(_SEED)
+
+    def made(part: Tensor) -> Tensor:
+        several = first.shape[1] if isinstance(y, Tensor) and first.dim() == max(2, part.dim() + 1) else 2
+        classes = None if part.is_floating_point() else max(2, several)
+        return made_up_labels(part, (len(first), *part.shape[1:]), generator, classes=classes)
+
+    labels: Inputs = inputs.each(made, y)
+    return labels
 
 
 def _check_classes(metric: BalancedAccuracy, output: Tensor, y: Tensor) -> None:
@@ -127,13 +136,15 @@ def _check_logit(loss: Loss, output: Any, y: Tensor) -> None:
         raise InvalidArgument("metric", "accuracy", wanted)
 
 
-def _check_function(metric: Metric, numbers: OneByOne, output: Any, y: Tensor) -> None:
+def _check_function(metric: Metric, numbers: OneByOne, output: Any, y: Inputs) -> None:
     """That a user's function gives a record one number, and the same one whatever it was called with before."""
-    forth = list(range(min(_CALLS, len(y))))
+    forth = list(range(min(_CALLS, len(inputs.first(y)))))
     alone: dict[int, Tensor] = {}
     try:
         for i in [*forth, *reversed(forth), *forth]:
-            number = numbers.alone(each_tensor(torch.clone, row(output, i)), y[i].clone())
+            number = numbers.alone(
+                each_tensor(torch.clone, row(output, i)), inputs.each(torch.clone, inputs.rows(y, i))
+            )
             if all(bool(torch.isfinite(part[i]).all()) for part in tensors_in(output)[0]) and not bool(
                 torch.isfinite(number)
             ):
@@ -145,7 +156,7 @@ def _check_function(metric: Metric, numbers: OneByOne, output: Any, y: Tensor) -
         raise
     except Exception as trouble:
         shapes = ", ".join(str(list(part.shape[1:])) for part in tensors_in(output)[0])
-        given = f"an output of shape {shapes} and a {y.dtype} label of shape {list(y.shape[1:])}"
+        given = f"an output of shape {shapes} and {inputs.in_words(y, 'labels')}"
         wanted = f"one that makes a number of one record, {given} ({_line(trouble)})"
         raise _unfit(metric, wanted) from trouble
     if not torch.allclose(together, torch.stack([alone[i] for i in forth]), rtol=1e-3, atol=1e-6, equal_nan=True):

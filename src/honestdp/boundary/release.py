@@ -69,7 +69,7 @@ class Examples(NamedTuple):
     """
 
     x: Inputs
-    y: Tensor
+    y: Inputs
     present: Tensor
     finite: bool = False
     norms: Tensor | None = None
@@ -101,17 +101,19 @@ class Question:
         """Whether a CUDA graph may be tried: calls of fused recurrent layers invalidate one."""
         return not any(isinstance(module, nn.RNNBase) for module in self.model.modules())
 
-    def vet(self, layout: Layout, x: Inputs, y: Tensor, *, runs: int, width: int) -> int:
+    def vet(self, layout: Layout, x: Inputs, y: Inputs, *, runs: int, width: int) -> int:
         """Try model and loss with `width` records of each run at once. x, y: made-up examples `[2, ...]`.
 
         How many of them to take through the model at a time: all, or fewer where what is kept of them would fill the memory.
         """
         dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
-        views = layout.views(torch.empty(1, layout.width, dtype=dtype, device=y.device).expand(runs, -1))
+        views = layout.views(
+            torch.empty(1, layout.width, dtype=dtype, device=(device := inputs.first(y).device)).expand(runs, -1)
+        )
         x, y = (inputs.each(lambda part: part.expand(runs, *part.shape), parts) for parts in (x, y))
         with torch.no_grad():
             choice = self.gradients.vet(views, x, y, examples=runs * width * self.rows)
-        return _at_a_time(width, runs, choice.bytes_kept * self.rows, y.device)
+        return _at_a_time(width, runs, choice.bytes_kept * self.rows, device)
 
 
 def _at_a_time(width: int, runs: int, bytes_each: int, device: torch.device) -> int:
@@ -193,7 +195,7 @@ def _parts(lot: Iterable[Examples], width: int, most: int, rows: int) -> Iterato
             some, each = slice(first, first + most), slice(first * rows, (first + most) * rows)
             yield Examples(
                 inputs.rows(piece.x, (slice(None), each)),
-                piece.y[:, each],
+                inputs.rows(piece.y, (slice(None), each)),
                 piece.present[:, some],
                 piece.finite,
                 None if piece.norms is None else piece.norms[:, each],
@@ -279,7 +281,7 @@ def _input_norms(examples: Examples) -> Tensor:
     """|x| of each example, `[runs, width]`, over all of its inputs that are quantities; 0 where none is."""
     if examples.norms is not None:
         return examples.norms
-    squares = torch.zeros(examples.y.shape[:2], dtype=torch.float64, device=examples.y.device)
+    squares = torch.zeros(inputs.first(examples.x).shape[:2], dtype=torch.float64, device=examples.present.device)
     for part in inputs.quantities(examples.x):
         squares += part.flatten(2).double().square().sum(2)
     return squares.sqrt()

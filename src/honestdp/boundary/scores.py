@@ -41,6 +41,7 @@ from honestdp.boundary.metrics import (
     of_rows,
 )
 from honestdp.boundary.people import RowsOfPeople
+from honestdp.boundary.records import zeros_like
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, outputs
 from honestdp.gradients.inputs import Inputs
@@ -48,7 +49,7 @@ from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors
 from honestdp.losses import Loss, cross_entropy, one_number, prediction, squared_error
 
 Forward = Callable[[nn.Module, Inputs], Any]
-Numbers = Callable[[Any, Tensor], Tensor]
+Numbers = Callable[[Any, Any], Tensor]
 """output, of n rows, and y `[n, ...]` -> one number a record, `[n]`."""
 MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
 """What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
@@ -71,7 +72,7 @@ class ScoreDoor:
     def __init__(
         self,
         x: Inputs,
-        y: Tensor,
+        y: Inputs,
         *,
         loss: Loss,
         metric: Metric,
@@ -90,8 +91,8 @@ class ScoreDoor:
         self._metric, self._forward, self._width, self._noise = metric, forward, width, dict(enumerate(noise))
         self._numbers = numbers_of(metric, loss)
         self._blank = inputs.each(lambda part: part.new_zeros(1, *part.shape[1:]), x) if blank is None else blank
-        cuts = [slice(first, first + width) for first in range(0, len(y), width)]
-        self._batches = [(inputs.rows(x, cut), y[cut]) for cut in cuts]
+        cuts = [slice(first, first + width) for first in range(0, len(inputs.first(y)), width)]
+        self._batches = [(inputs.rows(x, cut), inputs.rows(y, cut)) for cut in cuts]
 
     def score(self, run: int, model: nn.Module) -> tuple[int, ...]:
         """S + z of a run's model, for each z of its noise. Once a run: two models with one noise would tell their difference."""
@@ -115,27 +116,28 @@ class ScoreDoor:
             each = self._people.means(self._metric.within(each))  # one number a person, from here on as one a record
         return self._metric.units(each).sum()
 
-    def _one_each(self, model: nn.Module, x: Inputs, y: Tensor) -> Tensor:
+    def _one_each(self, model: nn.Module, x: Inputs, y: Inputs) -> Tensor:
         """One number a record, NaN for those that fail. x, y: at most `width` records."""
+        count = len(inputs.first(y))
         try:
             # A copy: a model may write into its input, and a record must be the same for every run, and if it is tried again.
-            filled = inputs.each(torch.clone, self._filled(x))
+            filled = inputs.each(torch.clone, self._filled(x, self._blank))
             output = outputs.with_rows(self._forward(model, filled), self._width)
-            found = self._numbers(output, _filled(y, torch.zeros_like(y[:1]), self._width))
+            found = self._numbers(output, self._filled(y, zeros_like(y, 1)))
             if found.shape == (self._width,):
-                return found[: len(y)]
+                return found[:count]
         except MACHINE:
             raise
         except Exception:  # its words may be a record's
             pass
-        if len(y) == 1:
-            return torch.full((1,), torch.nan, dtype=torch.float64, device=y.device)
-        halves = slice(len(y) // 2), slice(len(y) // 2, None)
-        return torch.cat([self._one_each(model, inputs.rows(x, half), y[half]) for half in halves])
+        if count == 1:
+            return torch.full((1,), torch.nan, dtype=torch.float64, device=inputs.first(y).device)
+        halves = slice(count // 2), slice(count // 2, None)
+        return torch.cat([self._one_each(model, inputs.rows(x, half), inputs.rows(y, half)) for half in halves])
 
-    def _filled(self, x: Inputs) -> Inputs:
+    def _filled(self, x: Inputs, blanks: Inputs) -> Inputs:
         """As many records as the width, blank ones after those that are given."""
-        pairs = zip(inputs.leaves(x), inputs.leaves(self._blank), strict=True)
+        pairs = zip(inputs.leaves(x), inputs.leaves(blanks), strict=True)
         filled: Inputs = inputs.like(x, [_filled(part, blank, self._width) for part, blank in pairs])
         return filled
 
@@ -168,7 +170,7 @@ def numbers_of(metric: Metric, loss: Loss) -> Numbers:
     return (
         squared_error
         if loss is squared_error
-        else OneByOne(lambda output, y: loss(outputs.each_tensor(lambda row: row[None], output), y[None]))
+        else OneByOne(lambda output, y: loss(outputs.each_tensor(lambda row: row[None], output), inputs.alone(y)))
     )
 
 
@@ -232,9 +234,9 @@ def log_loss(output: Any, y: Tensor) -> Tensor:
     return losses.reshape(len(label), -1).mean(dim=1)
 
 
-def log_likelihood(output: Any, y: Tensor) -> Tensor:
+def log_likelihood(output: Any, y: Inputs) -> Tensor:
     """`[n]`: what the model gives, one number a record."""
-    return one_number(output, len(y), "the model's output shape, for log-likelihood,").double()
+    return one_number(output, len(inputs.first(y)), "the model's output shape, for log-likelihood,").double()
 
 
 def _cross_entropy(output: Any, y: Tensor) -> Tensor:
@@ -252,37 +254,38 @@ class OneByOne:
     call with copies. Shape and number of what comes back are forced: one number a record.
     """
 
-    def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self._function = function
         self._mapped: bool | None = None
 
-    def __call__(self, output: Any, y: Tensor) -> Tensor:
+    def __call__(self, output: Any, y: Inputs) -> Tensor:
         if self._mapped is None:
             zeros = outputs.each_tensor(lambda rows: torch.zeros_like(rows[:2]), output)
-            self._mapped = self._can_be_mapped(zeros, torch.zeros_like(y[:2]))
+            self._mapped = self._can_be_mapped(zeros, zeros_like(y, min(2, len(inputs.first(y)))))
         if self._mapped:
             return self._map(output, y)
-        return torch.stack([self._alone_or_nan(outputs.row(output, i), y[i]) for i in range(len(y))])
+        places = range(len(inputs.first(y)))
+        return torch.stack([self._alone_or_nan(outputs.row(output, i), inputs.rows(y, i)) for i in places])
 
-    def alone(self, output: Any, y: Tensor) -> Tensor:
+    def alone(self, output: Any, y: Inputs) -> Tensor:
         """The number of one record."""
-        found = torch.as_tensor(self._function(output, y), device=y.device)
+        found = torch.as_tensor(self._function(output, y), device=inputs.first(y).device)
         if found.numel() != 1:
             raise InvalidArgument("metric", f"a result of shape {list(found.shape)}", "one number for one record")
         return found.reshape(()).double()
 
-    def _map(self, output: Any, y: Tensor) -> Tensor:
+    def _map(self, output: Any, y: Inputs) -> Tensor:
         """Over copies: a function may write into what it gets."""
         tensors, rebuild = outputs.tensors_in(output)
 
-        def alone(rows: list[Tensor], label: Tensor) -> Tensor:
+        def alone(rows: list[Tensor], label: Inputs) -> Tensor:
             return self.alone(rebuild(rows), label)
 
         copies = [tensor.clone() for tensor in tensors]
-        mapped: Tensor = torch.func.vmap(alone, randomness="different")(copies, y.clone())
+        mapped: Tensor = torch.func.vmap(alone, randomness="different")(copies, inputs.each(torch.clone, y))
         return mapped
 
-    def _can_be_mapped(self, output: Any, y: Tensor) -> bool:
+    def _can_be_mapped(self, output: Any, y: Inputs) -> bool:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a map is slow
@@ -293,10 +296,10 @@ class OneByOne:
             return False
         return True
 
-    def _alone_or_nan(self, output: Any, y: Tensor) -> Tensor:
+    def _alone_or_nan(self, output: Any, y: Inputs) -> Tensor:
         try:
-            return self.alone(outputs.each_tensor(torch.clone, output), y.clone())
+            return self.alone(outputs.each_tensor(torch.clone, output), inputs.each(torch.clone, y))
         except MACHINE:
             raise
         except Exception:
-            return torch.full((), torch.nan, dtype=torch.float64, device=y.device)
+            return torch.full((), torch.nan, dtype=torch.float64, device=inputs.first(y).device)

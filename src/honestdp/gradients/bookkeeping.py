@@ -119,7 +119,7 @@ def per_example(
     layers: Layers,
     params: Params,
     known: Input,
-    y: Tensor,
+    y: Inputs,
     shares: Tensor | None = None,
 ) -> BookKeeping:
     """The gradients of the examples `known.x` and `y`, both `[runs, lot, ...]`. To be called within `torch.no_grad()`.
@@ -128,8 +128,8 @@ def per_example(
     """
     x, first = known.x, inputs.first(known.x)
     version = first._version
-    runs, lot = y.shape[:2] if shares is None else shares.shape[:2]
-    labels = y.flatten(0, 1)
+    runs, lot = inputs.first(y).shape[:2] if shares is None else shares.shape[:2]
+    labels = inputs.flat_runs(y)
     forward: ByAutograd | ByFormula
     if layers.chain is None or not isinstance(x, Tensor):
         forward = ByAutograd(model, layers.ruled, params, x)

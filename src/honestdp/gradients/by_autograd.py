@@ -70,7 +70,7 @@ class ByAutograd:
         self._edges.append(GradientEdge(out.grad_fn, out.output_nr))
         return out
 
-    def output_gradients(self, loss: Loss, labels: Tensor, shares: Tensor | None = None) -> Sequence[Tensor | None]:
+    def output_gradients(self, loss: Loss, labels: Inputs, shares: Tensor | None = None) -> Sequence[Tensor | None]:
         """The gradient of the summed losses for the output of every call; None where they do not depend on it.
 
         Of the sum, because an example's loss depends on its own outputs alone: row i is the gradient of loss i, times its share
@@ -79,7 +79,7 @@ class ByAutograd:
         slope = slope_of(loss, self.output)
         if slope is None:
             with torch.enable_grad():
-                result = one_each(loss(self.output, labels), len(labels))
+                result = one_each(loss(self.output, labels), len(inputs.first(labels)))
             start = start_of(result, shares)
         else:
             result, start = self.output, scaled(slope(self.output.detach(), labels), shares)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from honestdp.gradients.forms import Params
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.pooled import Convolve, Pool, Ran
 from honestdp.gradients.ruled import Call, Part, Ruled
 from honestdp.gradients.rules import Rule
@@ -144,7 +145,7 @@ class ByFormula:
         used = (step.call if isinstance(step, Ran) else step for step, _, _ in self._steps)
         return [call for call in used if isinstance(call, Call | Part)]
 
-    def output_gradients(self, loss: Loss, labels: Tensor, shares: Tensor | None = None) -> Sequence[Tensor | None]:
+    def output_gradients(self, loss: Loss, labels: Inputs, shares: Tensor | None = None) -> Sequence[Tensor | None]:
         """The gradient of the summed losses, by their shares, for the output of every call, each `[runs * lot, ...]`."""
         grad = _slope(loss, self.output, labels, shares)
         calls = len(self.calls)
@@ -165,13 +166,13 @@ class ByFormula:
         return gradients[::-1]
 
 
-def _slope(loss: Loss, output: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+def _slope(loss: Loss, output: Tensor, labels: Inputs, shares: Tensor | None) -> Tensor:
     known = slope_of(loss, output)
     if known is not None:
         return scaled(known(output, labels), shares)
     with torch.enable_grad():
         leaf = output.detach().requires_grad_()
-        losses = one_each(loss(leaf, labels), len(labels))
+        losses = one_each(loss(leaf, labels), len(output))
     if not losses.requires_grad:
         return torch.zeros_like(output)
     (slope,) = torch.autograd.grad(losses, leaf, start_of(losses, shares), allow_unused=True, materialize_grads=True)

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from honestdp.gradients.one_way import one_way
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
-"""All of the same first dimensions: the examples, or runs and lot."""
+"""All of the same first dimensions: the examples, or runs and lot. Labels come in the same layouts."""
 
 
 def several(x: object) -> bool:
@@ -138,13 +138,19 @@ def kinds(x: Inputs) -> object:
     return (tuple(x), shapes) if isinstance(x, dict) else shapes
 
 
-def in_words(x: Inputs) -> str:
+def gpus(x: Inputs) -> list[torch.device]:
+    """The device of the tensors, if it has a generator of its own that may be drawn from: a GPU."""
+    device = first(x).device
+    return [device] if device.type == "cuda" else []
+
+
+def in_words(x: Inputs, called: str = "records") -> str:
     """Shapes of one example and dtypes, for people. x: `[examples, ...]`."""
     if isinstance(x, Tensor):
-        return f"{x.dtype} records of shape {list(x.shape[1:])}"
+        return f"{x.dtype} {called} of shape {list(x.shape[1:])}"
     names = list(x) if isinstance(x, dict) else [f"[{place}]" for place in range(len(x))]
     parts = [f"{name} {leaf.dtype} {list(leaf.shape[1:])}" for name, leaf in zip(names, leaves(x), strict=True)]
-    return f"records of inputs {', '.join(parts)}"
+    return f"{called} of {'inputs' if called == 'records' else 'several tensors,'} {', '.join(parts)}"
 
 
 NUMBER, MASK, LENGTH = "number", "mask", "length"

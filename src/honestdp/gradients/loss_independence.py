@@ -16,6 +16,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.independence import same, with_rows
+from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.outputs import main
 from honestdp.gradients.probe import LOT, Probe, drew, flat, seed_draws, without_dropout
 from honestdp.gradients.write_guard import NOTHING, code_of
@@ -38,7 +39,7 @@ class Manner(NamedTuple):
     """It draws random numbers, so that an example alone and in a lot cannot be compared."""
 
 
-def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) -> Manner:
+def refuse_mixing_loss(probe: Probe, loss: Loss, y: Inputs, *, examples: int) -> Manner:
     """Refuse a loss that fails on the model's outputs, or that depends on other examples' outputs or labels. Otherwise what else
     it does.
 
@@ -47,19 +48,19 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Tensor, *, examples: int) ->
     of one size are compared alone; what a lot's size does to it is out of the question where it is shown one example at
     a time.
     """
-    about = (y.shape[2:], y.dtype, y.device)
+    about = (inputs.kinds(y), inputs.first(y).device)
     trial = partial(_try_mixing_loss, probe, loss, y, examples)
     return passed_trials.once("loss", trial, probe, *about, examples=examples, loss=loss)
 
 
-def _try_mixing_loss(probe: Probe, loss: Loss, y: Tensor, examples: int) -> Manner:
+def _try_mixing_loss(probe: Probe, loss: Loss, y: Inputs, examples: int) -> Manner:
     n, choosing, drawing = max(examples, probe.runs * LOT), False, False
     for scale, whole in ((1, False), (30, True)):
         x, fresh = probe.pool(n, huge=30), probe.fresh()
         with without_dropout(fresh.model):
             output = fresh.output(inputs.each(partial(_scaled, by=scale), x))
         with_rows(flat(output), len(inputs.first(x)))
-        labels = accepted(loss, output, probe, y, whole=whole or not y.is_floating_point())
+        labels = accepted(loss, output, probe, y, whole=whole)
         draws = _draws(loss, output, labels)
         pairs = itertools.chain(_pairs(loss, output, labels, n, draws), _unusual_pairs(loss, output, labels, n))
         if not all(same(*parts) for pair in pairs for parts in zip(*pair, strict=True)):
@@ -80,10 +81,11 @@ def _try_mixing_loss(probe: Probe, loss: Loss, y: Tensor, examples: int) -> Mann
     return Manner(choosing, drawing)
 
 
-def _draws(loss: Loss, output: object, labels: Tensor) -> bool:
+def _draws(loss: Loss, output: object, labels: Inputs) -> bool:
     """Whether it takes a number from torch's generator."""
-    _answer(own_loss(loss), output, labels, torch.arange(min(2, len(labels)), device=labels.device))
-    return drew(labels.device, 0)
+    one = inputs.first(labels)
+    _answer(own_loss(loss), output, labels, torch.arange(min(2, len(one)), device=one.device))
+    return drew(one.device, 0)
 
 
 def _scaled(x: Tensor, *, by: int) -> Tensor:
@@ -91,13 +93,13 @@ def _scaled(x: Tensor, *, by: int) -> Tensor:
 
 
 def _pairs(
-    loss: Loss, output: object, labels: Tensor, n: int, draws: bool
+    loss: Loss, output: object, labels: Inputs, n: int, draws: bool
 ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """What the loss says of the same examples in two lots."""
-    everyone = torch.arange(n, device=labels.device)
+    everyone = torch.arange(n, device=inputs.first(labels).device)
     base = _answer(own_loss(loss), output, labels, everyone)
     one_each(base[0], n)
-    for extra in range(n, len(labels)):
+    for extra in range(n, len(inputs.first(labels))):
         moved = torch.cat([everyone.new_tensor([extra]), everyone[1:]])
         asked = own_loss(loss)
         yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
@@ -118,14 +120,14 @@ def _pairs(
         yield [part.expand(many, *part.shape[1:]) for part in _at(base, row)], alone
 
 
-def _unusual_pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+def _unusual_pairs(loss: Loss, output: object, labels: Inputs, n: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """The same where every third example has outputs that are no numbers, or a label that is to be ignored: a loss may look at
     the others only then, to fill in what is missing or to weigh by what counts.
 
     On the CPU: a loss that takes the label for a place in memory fails there, and on a GPU takes the whole process with it.
     """
     output, labels = pytree.tree_map(lambda part: part.cpu() if isinstance(part, Tensor) else part, (output, labels))
-    everyone, place = torch.arange(n), torch.arange(len(labels))
+    everyone, place = torch.arange(n), torch.arange(len(inputs.first(labels)))
 
     def holed(part: Any) -> Any:
         if not floating(part):
@@ -133,13 +135,18 @@ def _unusual_pairs(loss: Loss, output: object, labels: Tensor, n: int) -> Iterat
         return torch.where(((place % 3 == 1) & (place < n)).view(-1, *[1] * (part.dim() - 1)), torch.nan, part)
 
     unusual = [(pytree.tree_map(holed, output), labels)]
-    if labels.dtype in (torch.int16, torch.int32, torch.int64):
-        ignored = labels.clone()
-        ignored[: n - 1 : 3] = IGNORED
-        unusual.append((output, ignored))
+
+    def ignored(part: Tensor) -> Tensor:
+        part = part.clone()
+        if part.dtype in (torch.int16, torch.int32, torch.int64):
+            part[: n - 1 : 3] = IGNORED
+        return part
+
+    if not all(part.is_floating_point() for part in inputs.leaves(labels)):
+        unusual.append((output, inputs.each(ignored, labels)))
     for strange, given in unusual:
         try:
-            moved = [torch.cat([everyone.new_tensor([extra]), everyone[1:]]) for extra in range(n, len(labels))]
+            moved = [torch.cat([everyone.new_tensor([extra]), everyone[1:]]) for extra in range(n, len(place))]
             base, *answers = (_answer(_on_cpu(loss), strange, given, rows) for rows in (everyone, *moved))
         except Exception:
             continue  # a loss may well fail on these
@@ -163,32 +170,35 @@ def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:
     return [part[rows] for part in answer]
 
 
-def _answer(loss: Loss, output: object, labels: Tensor, rows: Tensor, *, large: int | None = None) -> list[Tensor]:
+def _answer(loss: Loss, output: object, labels: Inputs, rows: Tensor, *, large: int | None = None) -> list[Tensor]:
     """What a loss says of every example: its number, and the gradients of all numbers for that example's outputs.
 
     large: the place of an example whose gradient comes back `_LARGE` times as large, as one with an unusual label may.
     """
-    seed_draws(labels.device, 0)
+    seed_draws(inputs.first(labels).device, 0)
     leaves, shape = pytree.tree_flatten(output)
     values = [v[rows].detach() if isinstance(v, Tensor) else v for v in leaves]
-    inputs = [v.requires_grad_() for v in values if floating(v)]
+    wanted = [v.requires_grad_() for v in values if floating(v)]
     with torch.enable_grad():
-        losses = loss(pytree.tree_unflatten(values, shape), labels[rows])
+        losses = loss(pytree.tree_unflatten(values, shape), inputs.rows(labels, rows))
     if not losses.requires_grad:
         return [losses]
     sizes = torch.ones_like(losses)
     if large is not None:
         sizes[large] = _LARGE
-    slopes = torch.autograd.grad(losses, inputs, grad_outputs=sizes, allow_unused=True, materialize_grads=True)
+    slopes = torch.autograd.grad(losses, wanted, grad_outputs=sizes, allow_unused=True, materialize_grads=True)
     return [losses.detach(), *slopes]
 
 
-def accepted(loss: Loss, output: object, probe: Probe, y: Tensor, *, whole: bool) -> Tensor:
-    """Labels that the loss takes: of several classes if it can be, else zeros; or numbers within 0 and 1."""
-    leaf = main(output)
-    several = 2 if y.is_floating_point() or leaf.dim() == 1 else leaf.shape[1]
-    kinds = (several, 1) if whole else (None,)
-    tries = [probe.labels(y, classes=classes, examples=len(leaf)) for classes in kinds]
+def accepted(loss: Loss, output: object, probe: Probe, y: Inputs, *, whole: bool = False) -> Inputs:
+    """Labels that the loss takes: of several classes if it can be, else zeros; floating ones numbers within 0 and 1.
+
+    whole: floating ones too are classes. Several tensors of labels may count other classes than the output has, or two.
+    """
+    leaf, floats = main(output), all(part.is_floating_point() for part in inputs.leaves(y))
+    several = 2 if floats or leaf.dim() == 1 else leaf.shape[1]
+    counts = [2] if floats and not whole else dict.fromkeys([several, *([2] if inputs.several(y) else []), 1])
+    tries = [probe.labels(y, classes=classes, examples=len(leaf), whole=whole) for classes in counts]
     for labels in tries:
         try:
             own_loss(loss)(output, labels)
@@ -197,7 +207,7 @@ def accepted(loss: Loss, output: object, probe: Probe, y: Tensor, *, whole: bool
         else:
             return labels
     shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
-    tried = f"tried with output of shape {shapes} and y of shape {tuple(tries[0].shape)}, {tries[0].dtype}"
+    tried = f"tried with output of shape {shapes} and {inputs.in_words(tries[0], 'labels y')}"
     wanted = f"a function of (output, y) that gives one number an example; {tried}"
     raise InvalidArgument("loss", f"{type(trouble).__name__}: {trouble}", wanted) from trouble
 

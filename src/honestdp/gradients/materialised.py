@@ -98,14 +98,14 @@ class Batch:
     loss: Loss
     params: Params
     x: Inputs
-    y: Tensor
+    y: Inputs
     mapped: str = WAYS[0]
     strict: bool = False
     shares: Tensor | None = None
 
     @property
     def lot(self) -> int:
-        return self.y.shape[1] if self.shares is None else self.shares.shape[1]
+        return int(inputs.first(self.y).shape[1]) if self.shares is None else self.shares.shape[1]
 
     @property
     def rows(self) -> int:
@@ -122,9 +122,9 @@ class Batch:
     def _gradients(self, first: int, last: int) -> Gradients:
         model = throwaway(self.model) if self.strict else self.model
 
-        def loss_of(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
+        def loss_of(params: dict[str, Tensor], x: Inputs, y: Inputs) -> Tensor:
             output = inputs.call_with(model, params, inputs.alone(x))
-            return one_each(self.loss(output, y.unsqueeze(0)), 1).squeeze(0)
+            return one_each(self.loss(output, inputs.alone(y)), 1).squeeze(0)
 
         lot: Callable[..., Gradients] = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
         if self.mapped == WAYS[2]:
@@ -133,7 +133,7 @@ class Batch:
         with mappable(model):
             # A copy: a model may write into its input, and gradients can be made twice.
             x = inputs.each(lambda leaf: leaf[:, first:last].clone(), self.x)
-            return runs(dict(self.params), x, self.y[:, first:last])
+            return runs(dict(self.params), x, inputs.rows(self.y, (slice(None), slice(first, last))))
 
 
 def _stacked(gradients: list[Gradients]) -> Gradients:
@@ -143,7 +143,7 @@ def _stacked(gradients: list[Gradients]) -> Gradients:
 def _one_by_one(loss_of: Callable[..., Tensor]) -> Callable[..., Gradients]:
     """The gradients by plain autograd, which takes whatever can be trained at all."""
 
-    def example(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Gradients:
+    def example(params: dict[str, Tensor], x: Inputs, y: Inputs) -> Gradients:
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         with torch.enable_grad():
             loss = loss_of(leaves, x, y)
@@ -151,13 +151,17 @@ def _one_by_one(loss_of: Callable[..., Tensor]) -> Callable[..., Gradients]:
         dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients)
         return dict(zip(leaves, dense, strict=True))
 
-    return lambda params, x, y: _stacked([example(params, inputs.rows(x, place), y[place]) for place in range(len(y))])
+    def lot(params: dict[str, Tensor], x: Inputs, y: Inputs) -> Gradients:
+        places = range(len(inputs.first(y)))
+        return _stacked([example(params, inputs.rows(x, place), inputs.rows(y, place)) for place in places])
+
+    return lot
 
 
 def _run_by_run(lot: Callable[..., Gradients]) -> Callable[..., Gradients]:
-    def runs(params: dict[str, Tensor], x: Inputs, y: Tensor) -> Gradients:
-        of_each = ({name: value[run] for name, value in params.items()} for run in range(len(y)))
-        return _stacked([lot(own, inputs.rows(x, run), y[run]) for run, own in enumerate(of_each)])
+    def runs(params: dict[str, Tensor], x: Inputs, y: Inputs) -> Gradients:
+        of_each = ({name: value[run] for name, value in params.items()} for run in range(len(inputs.first(y))))
+        return _stacked([lot(own, inputs.rows(x, run), inputs.rows(y, run)) for run, own in enumerate(of_each)])
 
     return runs
 
@@ -167,7 +171,7 @@ class Materialised(PerExample):
 
     def __init__(self, batch: Batch, chunk: int) -> None:
         self.batch, self.params, self.chunk = batch, batch.params, chunk
-        self._states = _random_states(batch.y.device) if self._chunks > 1 else None
+        self._states = _random_states(inputs.first(batch.y).device) if self._chunks > 1 else None
         norms = []
         for gradients in self._by_chunk():
             norms.append(_norms(gradients))
@@ -187,7 +191,7 @@ class Materialised(PerExample):
         if self._whole is not None:
             _add(totals, self._whole, weights)
             return
-        with _replayed(self._states, self.batch.y.device):
+        with _replayed(self._states, inputs.first(self.batch.y).device):
             for number, gradients in enumerate(self._by_chunk()):
                 part = slice(number * self.chunk, (number + 1) * self.chunk)
                 # Whatever a model draws outside torch, what is summed is no longer than what the weights were made for.
@@ -230,5 +234,5 @@ def per_example(batch: Batch, *, bytes_per_example: int, memory: int) -> Materia
 
     bytes_per_example: what the gradient of one example in one run holds while it is made.
     """
-    chunk = max(1, memory // max(1, bytes_per_example * batch.rows * len(batch.y)))
+    chunk = max(1, memory // max(1, bytes_per_example * batch.rows * len(inputs.first(batch.y))))
     return Materialised(batch, min(chunk, batch.lot))

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
-from honestdp.losses import Loss, cross_entropy, prediction
+from honestdp.losses import Loss, cross_entropy, default_loss, prediction, squared_error
 from honestdp.losses.class_weights import ClassWeighted, base_of
 from honestdp.losses.trainable import refuse_trainable
 
@@ -85,15 +85,19 @@ def joined(outputs: list[Any]) -> Any:
 
 
 @torch.no_grad()
-def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, declared: int | None = None) -> int | None:
+def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared: int | None = None) -> int | None:
     """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
 
     x `[2, ...]`, y `[2, ...]` are made up in the records' shapes: no record is needed to find a wrong shape. declared: how many
     classes there are, where that is declared.
     """
-    output = with_rows(inputs.call(model, x), len(y))
+    examples = len(inputs.first(y))
+    output = with_rows(inputs.call(model, x), examples)
     classes = None
+    if base_of(loss) in (cross_entropy, squared_error) and not isinstance(y, Tensor):
+        default_loss(y)  # refuses it
     if base_of(loss) is cross_entropy:
+        assert isinstance(y, Tensor)
         scores = prediction(output)
         if scores.dim() != y.dim() + 1 or scores.shape[2:] != y.shape[1:]:
             shape = tuple(y.shape[1:])
@@ -119,14 +123,14 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, declared
     with torch.enable_grad():  # a loss may write to what it gets, which no leaf allows
         losses = _asked(loss, tensors_in(output)[1]([leaf.clone() for leaf in leaves]), y)
     refuse_trainable(loss, losses, leaves, model)
-    if losses.shape != (len(y),):
+    if losses.shape != (examples,):
         wanted = (
             "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
             "over the lot would mix the records"
         )
         raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
     if (
-        declared is not None and classes is None and not y.is_cuda
+        declared is not None and classes is None and isinstance(y, Tensor) and not y.is_cuda
     ):  # on a GPU a label out of range ends the whole process
         _check_last(loss, output, y, declared)
     return classes
@@ -144,7 +148,7 @@ def _check_last(loss: Loss, output: Any, y: Tensor, declared: int) -> None:
         raise InvalidArgument("loss", getattr(loss, "__name__", type(loss).__name__), wanted) from trouble
 
 
-def _asked(loss: Loss, output: Any, y: Tensor) -> Tensor:
+def _asked(loss: Loss, output: Any, y: Inputs) -> Tensor:
     try:
         return loss(output, y)
     except (TypeError, AttributeError) as trouble:

@@ -41,7 +41,7 @@ def per_example(
     loss: Loss,
     params: Mapping[str, Tensor],
     x: Inputs,
-    y: Tensor,
+    y: Inputs,
     *,
     memory: int = MEMORY,
     finite_input: bool = False,
@@ -55,7 +55,8 @@ def per_example(
         number an example.
     params: name -> `[runs, ...]`, for every parameter of the model with requires_grad.
     x: `[runs, lot, ...]`, or a tuple (`model(*x)`) or a dict (`model(**x)`) of such tensors.
-    y: `[runs, lot, ...]`. Neither is to be changed in place until the result has been used.
+    y: `[runs, lot, ...]`, or a tuple or a dict of such tensors, as the loss takes them. Neither x nor y is to be changed in place
+        until the result has been used.
     finite_input: a promise that x holds finite numbers only, which spares a pass over it.
     input_norms: `[runs, lot]`, the norm of every example's x where the caller knows it, which spares another.
     memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
@@ -99,14 +100,15 @@ class Prepared:
         self._model, self._loss, self._memory, self._strict = model, loss, memory, strict
         self._choices: dict[object, tuple[Choice, int]] = {}
 
-    def vet(self, params: Params, x: Inputs, y: Tensor, *, examples: int) -> Choice:
+    def vet(self, params: Params, x: Inputs, y: Inputs, *, examples: int) -> Choice:
         """The engine for such examples, once model and loss have been tried with so many at once, over all runs.
 
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
         """
         examples = max(examples, 2 * LOT)  # no trial has fewer, so that small lots are not tried one after the other
         # A single run goes its own way through a layer (`Rule.alone`), so that it is tried by itself.
-        shape = (inputs.kinds(x), y.shape[2:], y.dtype, y.device, len(y) == 1)
+        one = inputs.first(y)
+        shape = (inputs.kinds(x), inputs.kinds(y), one.device, len(one) == 1)
         choice, widest = self._choices.get(shape, (None, 0))
         if choice is None or examples > widest:
             trainable = {name: value for name, value in self._model.named_parameters() if value.requires_grad}
@@ -122,7 +124,7 @@ class Prepared:
         self,
         params: Params,
         x: Inputs,
-        y: Tensor,
+        y: Inputs,
         *,
         finite_input: bool = False,
         input_norms: Tensor | None = None,
@@ -133,13 +135,14 @@ class Prepared:
         shares: `[runs, lot, rows]` where records have several rows: x and y are then rows, `[runs, lot * rows, ...]`, record
         by record, and the gradients are those of sum_r share_r loss(row r) for each record.
         """
-        if shares is not None and (y.shape[0], y.shape[1]) != (shares.shape[0], shares.shape[1] * shares.shape[2]):
+        runs, lot = inputs.first(y).shape[:2]
+        if shares is not None and (runs, lot) != (shares.shape[0], shares.shape[1] * shares.shape[2]):
             raise InvalidArgument("shares", tuple(shares.shape), "of shape [runs, lot, rows], a share for every row")
-        if not isinstance(x, Tensor):
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             _check_lots(x, y)
-        choice = self.vet(params, x, y, examples=y.shape[:2].numel())
-        if y.shape[1] == 0:
-            none = (len(y), 0)
+        choice = self.vet(params, x, y, examples=runs * lot)
+        if lot == 0:
+            none = (runs, 0)
             return BookKeeping(next(iter(params.values())).new_zeros(none), {}, params)
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
@@ -149,7 +152,7 @@ class Prepared:
         return materialised.per_example(batch, bytes_per_example=choice.bytes_per_example, memory=self._memory)
 
 
-def vet_forward(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples: int, strict: bool = False) -> int:
+def vet_forward(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, examples: int, strict: bool = False) -> int:
     """Try a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
 
     x, y: two made-up examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
@@ -164,14 +167,13 @@ def vet_forward(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, *, examples:
     """
     refuse_by_name(model)
     params = {name: value.detach()[None] for name, value in model.named_parameters()}
-    device = [y.device] if y.is_cuda else []
-    with torch.no_grad(), products("highest", y.device), torch.random.fork_rng(devices=device):
+    with torch.no_grad(), products("highest", inputs.first(y).device), torch.random.fork_rng(devices=inputs.gpus(y)):
         probe = Probe(model, params, inputs.alone(x)).fresh(training=False)
         if strict:
             try_mapped(probe.model, inputs.rows(probe.x, 0))
             return examples
         refuse_mixing_in_eval(probe, examples=examples)
-        refuse_mixing_loss(probe, loss, y[None], examples=examples)
+        refuse_mixing_loss(probe, loss, inputs.alone(y), examples=examples)
         with Reads() as reads:
             probe.output(probe.examples)
         return 1 if reads.seen or probe.draws() else examples
@@ -191,7 +193,7 @@ class _Known:
         self._choosing: set[object] = set()
         self._drawing: dict[object, Choice] = {}
 
-    def vet(self, loss: Loss, y: Tensor, *, examples: int) -> Choice:
+    def vet(self, loss: Loss, y: Inputs, *, examples: int) -> Choice:
         """The engine, once model and loss have been tried with so many examples at once."""
         same = _identity(loss)
         model_is_known = self.choice is not None and (self._strict or examples <= self._widest)
@@ -204,14 +206,14 @@ class _Known:
         # A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot.
         return replace(self.choice, layers=None, mapped=materialised.WAYS[-1])
 
-    def _try(self, loss: Loss, same: object, y: Tensor, examples: int, model_is_known: bool) -> None:
+    def _try(self, loss: Loss, same: object, y: Inputs, examples: int, model_is_known: bool) -> None:
         model = self._model()
         assert model is not None
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             wanted = "per_example must be called once with this model, loss and shape before a graph is captured"
             raise RuntimeError(wanted)
-        generators = torch.random.fork_rng(devices=[y.device] if y.is_cuda else [])
-        with products("highest", y.device), by_tensor_operations(), generators:
+        generators = torch.random.fork_rng(devices=inputs.gpus(y))
+        with products("highest", inputs.first(y).device), by_tensor_operations(), generators:
             probe = Probe(model, self._params, self._x)
             if not model_is_known:
                 self._vet_model(probe, examples)
@@ -234,7 +236,7 @@ class _Known:
 
 
 def _that_draws(
-    choice: Choice, probe: Probe, *, strict: bool, loss: Loss | None = None, y: Tensor | None = None
+    choice: Choice, probe: Probe, *, strict: bool, loss: Loss | None = None, y: Inputs | None = None
 ) -> Choice:
     """The choice, which was made without dropout, tried with it: torch.func may fail to map what a model draws, or its loss.
 
@@ -243,10 +245,10 @@ def _that_draws(
     if choice.layers is not None or choice.mapped == materialised.WAYS[-1]:
         return choice
     fresh = probe.fresh()
-    labels = torch.zeros(probe.runs, LOT, device=inputs.first(probe.x).device)
+    labels: Inputs = torch.zeros(probe.runs, LOT, device=inputs.first(probe.x).device)
     if loss is not None and y is not None:
-        labels = accepted(loss, fresh.output(probe.examples), probe, y, whole=not y.is_floating_point())
-        labels = labels.view(probe.runs, LOT, *labels.shape[1:])
+        labels = accepted(loss, fresh.output(probe.examples), probe, y)
+        labels = inputs.each(lambda part: part.view(probe.runs, LOT, *part.shape[1:]), labels)
     loss = loss or (lambda output, y: flat(output).sum(1))
     try:
         materialised.Batch(fresh.model, loss, fresh.params, fresh.x, labels, choice.mapped).gradients(0, LOT)
@@ -278,7 +280,7 @@ def _known(model: nn.Module, trainable: tuple[str, ...], params: Params, x: Inpu
     return known[key]
 
 
-def _check(trainable: Params, params: Params, x: Inputs, y: Tensor) -> None:
+def _check(trainable: Params, params: Params, x: Inputs, y: Inputs) -> None:
     if not trainable:
         wanted = "a module with at least one parameter that requires grad"
         raise InvalidArgument("model", "one with zero trainable parameters", wanted)
@@ -287,15 +289,15 @@ def _check(trainable: Params, params: Params, x: Inputs, y: Tensor) -> None:
         raise InvalidArgument("params", sorted(params), wanted)
     _check_lots(x, y)
     for name, value in params.items():
-        shape = (len(y), *trainable[name].shape)
+        shape = (len(inputs.first(y)), *trainable[name].shape)
         if value.shape != shape:
             raise InvalidArgument(f"params[{name!r}]", tuple(value.shape), f"of shape {shape}: [runs, ...]")
         if value.dtype not in (torch.float32, torch.float64):
             raise InvalidArgument(f"params[{name!r}]", value.dtype, "float32 or float64")
 
 
-def _check_lots(x: Inputs, y: Tensor) -> None:
-    shapes = [tuple(leaf.shape) for leaf in inputs.leaves(x)]
-    if not shapes or any(len(shape) < 2 or y.shape[:2] != shape[:2] for shape in shapes):
+def _check_lots(x: Inputs, y: Inputs) -> None:
+    shapes = [tuple(leaf.shape) for parts in (x, y) for leaf in inputs.leaves(parts)]
+    if any(len(shape) < 2 or shape[:2] != shapes[-1][:2] for shape in shapes):
         wanted = "of shape [runs, lot, ...], all with the same runs and lot"
-        raise InvalidArgument("x and y", (*shapes, tuple(y.shape)), wanted)
+        raise InvalidArgument("x and y", tuple(shapes), wanted)

@@ -201,9 +201,15 @@ class Probe:
             at = [other if place == index else 0 for index in range(len(leaves))]
             yield inputs.like(pool, [leaf[row, None] for leaf, row in zip(leaves, at, strict=True)])
 
-    def labels(self, y: Tensor, *, classes: int | None, examples: int) -> Tensor:
-        """Labels `[examples, ...]` of the shape of `y` `[runs, lot, ...]`; see `made_up_labels`."""
-        return made_up_labels(y, (examples, *y.shape[2:]), self._generator, classes=classes)
+    def labels(self, y: Inputs, *, classes: int, examples: int, whole: bool = True) -> Inputs:
+        """Labels `[examples, ...]` of the shapes of `y` `[runs, lot, ...]`; see `made_up_labels`. whole: floating ones too."""
+
+        def made(part: Tensor) -> Tensor:
+            counted = classes if whole or not part.is_floating_point() else None
+            return made_up_labels(part, (examples, *part.shape[2:]), self._generator, classes=counted)
+
+        labels: Inputs = inputs.each(made, y)
+        return labels
 
     def output(self, x: Inputs, *, seed: int = 0) -> object:
         """What the model makes of `x` `[examples, ...]` with the parameters of the first run."""

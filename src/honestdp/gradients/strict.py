@@ -75,18 +75,18 @@ def try_mapped(model: nn.Module, x: Inputs) -> Any:
         raise unmapped(model, trouble) from trouble
 
 
-def try_mapped_loss(probe: Probe, loss: Loss, y: Tensor) -> None:
+def try_mapped_loss(probe: Probe, loss: Loss, y: Inputs) -> None:
     """Refuse a loss that torch.func cannot map, or that fails on the model's outputs."""
     probe = probe.fresh()
     with without_dropout(probe.model):
         output = try_mapped(probe.model, inputs.rows(probe.x, 0))
-        labels = accepted(loss, output, probe, y, whole=not y.is_floating_point())
+        labels = accepted(loss, output, probe, y)
 
     tensors, rebuild = tensors_in(output)
 
-    def loss_of(tensors: list[Tensor], label: Tensor) -> Tensor:
+    def loss_of(tensors: list[Tensor], label: Inputs) -> Tensor:
         row = rebuild([tensor.unsqueeze(0) for tensor in tensors])
-        return one_each(loss(row, label.unsqueeze(0)), 1)
+        return one_each(loss(row, inputs.alone(label)), 1)
 
     try:
         vmap(loss_of, randomness="different")(tensors, labels)

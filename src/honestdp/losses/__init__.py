@@ -19,7 +19,8 @@ class LabelsUnfit(InvalidArgument):
         self.classes = classes
 
 
-Loss = Callable[[Any, Tensor], Tensor]
+Loss = Callable[[Any, Any], Tensor]
+"""loss(output, labels) -> one number an example: the model's whole output, and labels in the layout of the data."""
 
 
 def prediction(output: Any) -> Tensor:
@@ -93,11 +94,16 @@ def negative_bound(output: Any, y: Tensor) -> Tensor:
     return -one_number(output, len(y), "the model's output shape")
 
 
-def default_loss(y: Tensor) -> Loss:
+def default_loss(y: Any) -> Loss:
     """Integer labels are classes, floating labels are targets; where there are none, the model gives its own bound.
 
-    y: labels `[examples, ...]`, of which shape and dtype are read.
+    y: labels `[examples, ...]`, of which shape and dtype are read. Several tensors of labels have no default loss.
     """
+    if not isinstance(y, Tensor):
+        parts = list(y) if isinstance(y, Mapping) else len(y)
+        which = "y['...'] is each of them" if isinstance(y, Mapping) else "y[0] is the first of them"
+        wanted = f"given where labels are several tensors: loss(output, y) -> one number an example, where {which}"
+        raise InvalidArgument("loss", f"None for labels of {parts}", wanted)
     if y.shape[1:] == (0,):
         return negative_bound
     return squared_error if y.dtype.is_floating_point else cross_entropy
@@ -111,7 +117,7 @@ def one_each(losses: Tensor, examples: int) -> Tensor:
     return losses
 
 
-def slope_of(loss: Loss, output: object) -> Callable[[Tensor, Tensor], Tensor] | None:
+def slope_of(loss: Loss, output: object) -> Callable[[Tensor, Any], Tensor] | None:
     """The gradient of a known loss for such an output, as a function of (output, y), where it is at hand.
 
     What it spares is a graph and a backward pass of half a dozen small operations, which on a CPU is most of what a small

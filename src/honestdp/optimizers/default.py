@@ -6,8 +6,7 @@ losses make of their outputs is not, nor in which units they are: there it is Ho
 
 from __future__ import annotations
 
-from torch import Tensor
-
+from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Loss, default_loss
 from honestdp.losses.logits import on_logits
 from honestdp.optimizers.echo import Echo
@@ -21,7 +20,7 @@ BEFORE = Horizon.name
 """What a call that named none was begun with, whatever its loss, until Echo came."""
 
 
-def default_rule(loss: Loss | None, labels: Tensor | None = None) -> type[Rule]:
+def default_rule(loss: Loss | None, labels: Inputs | None = None) -> type[Rule]:
     """Echo for a cross-entropy, Horizon for any other loss, and where it is not known.
 
     loss: None for that which follows from the labels. labels: of no record, `[0, ...]`, for their kind; None of a Dataset, which

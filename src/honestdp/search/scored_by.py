@@ -10,6 +10,7 @@ from honestdp.boundary.counted import PersonMean
 from honestdp.boundary.data import Shapes
 from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, LogLoss, Metric, check_metric, default_metric, of_rows
 from honestdp.checks import InvalidArgument
+from honestdp.gradients import inputs
 from honestdp.run import ROW, Unit
 
 NAMES = ("accuracy", "balanced accuracy", "log loss")
@@ -50,7 +51,7 @@ def _meant(metric: Any, shapes: Shapes | None, validation: float, prevalence: Se
             'given for a Dataset, whose labels are not read before they are paid for, such as "accuracy" or "log loss"'
         )
         raise InvalidArgument("metric", None, wanted)
-    return default_metric(shapes.y.dtype)
+    return default_metric(None if inputs.several(shapes.y) else inputs.first(shapes.y).dtype)
 
 
 def _named(metric: str, prevalence: Sequence[float] | None) -> Metric:
