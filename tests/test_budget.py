@@ -8,9 +8,9 @@ import pytest
 from honestdp import Run
 from honestdp.budget import in_short, large_delta
 from honestdp.plain_words import chance, in_words, rounded_down, shown_delta
-from honestdp.planner.statements import statement
 from honestdp.report import choices, numbers
 from honestdp.selection import Compose
+from honestdp.selection.cost import statement
 
 
 @pytest.mark.parametrize(("value", "text"), [(2.4999999999999, "2.499"), (0.3, "0.3"), (-1e-17, "0"), (1e-7, "1e-07")])

@@ -11,8 +11,15 @@ from scipy import special
 
 from honestdp import Run, accounting
 from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, UnknownEvent, WorstOfDpEvent, quiet
-from honestdp.accounting.discrete import BEYOND, AtomStep, Profile, discrete_gaussian, randomised_response, step_of
-from honestdp.accounting.mixture import WorstStep
+from honestdp.accounting.discrete import (
+    BEYOND,
+    AtomStep,
+    Profile,
+    WorstStep,
+    discrete_gaussian,
+    randomised_response,
+    step_of,
+)
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep
 from honestdp.selection import named

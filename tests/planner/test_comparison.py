@@ -13,14 +13,12 @@ import honestdp
 from honestdp import Budget, Run
 from honestdp.checks import InvalidArgument
 from honestdp.plain_words import rounded_up
-from honestdp.planner.comparison import Plan, plan
-from honestdp.planner.crossings import crossovers
-from honestdp.planner.recommendation import Method
-from honestdp.planner.statements import statement
+from honestdp.planner.comparison import Method, Plan, crossovers, plan
 from honestdp.report import chart
 from honestdp.search.design import Design, design
 from honestdp.search.guarantee import guarantee
 from honestdp.selection import named as selection_named
+from honestdp.selection.cost import statement
 from tests.tiny_search import clouds, linear
 
 

@@ -9,8 +9,7 @@ import math
 from dataclasses import replace
 
 from honestdp.budget import PROTECTS, Budget, Statement
-from honestdp.planner.comparison import Plan
-from honestdp.planner.recommendation import Method
+from honestdp.planner.comparison import Method, Plan
 from honestdp.report.html import Cost, LedgerView, ScoreView, SearchView
 from honestdp.run import Run
 from honestdp.selection import Compose, RandomStopping, count_of

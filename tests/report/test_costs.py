@@ -8,10 +8,10 @@ import pytest
 
 from honestdp.budget import Budget
 from honestdp.planner.comparison import Plan, plan
-from honestdp.planner.statements import statement
 from honestdp.report.costs import compare
 from honestdp.run import Run
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Winner, count_of, named
+from honestdp.selection.cost import statement
 
 SETTING = {"records": 2000, "lot": 100, "steps": 100, "delta": 1e-5}
 RUN = Run(records=2000, lot=100, steps=100, noise=3.0)

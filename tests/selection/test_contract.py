@@ -87,7 +87,7 @@ def test_a_run_count_of_one_costs_exactly_one_run(name: str, options: dict[str, 
 
 def test_liu_talwar_at_gamma_one_is_the_theorem_and_not_one_run() -> None:
     """Its theorem is not tight there; the statement says so beside the number."""
-    from honestdp.planner.statements import statement
+    from honestdp.selection.cost import statement
 
     selection = LiuTalwar(gamma=1.0)
     assert cost(selection) > 3 * epsilon(RUN.event, delta=1e-6)

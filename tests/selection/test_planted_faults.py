@@ -233,7 +233,7 @@ def test_coverage_keeps_its_digits_for_any_number_of_candidates(candidates: int)
 
 def test_what_is_said_of_a_composition_that_is_not_charged_is_not_said() -> None:
     """The winner of very many: composing them is beyond the tight accountant, and the theorem's number is what is charged."""
-    from honestdp.planner.statements import statement
+    from honestdp.selection.cost import statement
 
     said = statement(named("winner", candidates=10**15), Run(records=60000, lot=250, steps=100, noise=4.0), delta=1e-6)
     assert said.accountant == "pld"

@@ -23,12 +23,11 @@ from honestdp.accounting.discrete import Profile
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.ledger.spending import Spending
-from honestdp.planner.comparison import plan
-from honestdp.planner.crossings import crossovers
-from honestdp.planner.statements import statement
+from honestdp.planner.comparison import crossovers, plan
 from honestdp.report import chart, console
 from honestdp.report.costs import compare
 from honestdp.selection import EachOnce, Profiles, catalogue, named
+from honestdp.selection.cost import statement
 from honestdp.selection.profile import of_event
 from tests.tiny_search import clouds, linear
 

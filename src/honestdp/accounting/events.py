@@ -10,9 +10,8 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.discrete import discrete_gaussian, randomised_response
+from honestdp.accounting.discrete import WorstStep, discrete_gaussian, randomised_response
 from honestdp.accounting.lattices import AnyGaussianStep
-from honestdp.accounting.mixture import WorstStep
 from honestdp.accounting.steps import GaussianStep, Step
 
 

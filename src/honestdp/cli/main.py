@@ -76,8 +76,8 @@ def epsilon(
 
     Best of 40 on average:  the same with  `--selection envelope --candidates 40`
     """
-    from honestdp.planner.statements import statement
     from honestdp.selection import named
+    from honestdp.selection.cost import statement
 
     run = honestdp.Run(records=records, lot=lot, steps=steps, epochs=epochs, noise=noise)
     checks.probability(delta=delta)
@@ -106,8 +106,8 @@ def noise(
     `honestdp noise --records 60000 --lot 250 --steps 10000 --epsilon 1 --delta 1e-6 --selection envelope --candidates 40`
     """
     from honestdp.accounting.calibration import least_noise
-    from honestdp.planner.statements import statement
     from honestdp.selection import named
+    from honestdp.selection.cost import statement
 
     budget = honestdp.Budget(epsilon, delta)
     chosen = named(selection, candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)

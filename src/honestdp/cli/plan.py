@@ -66,9 +66,10 @@ def plan(
     `honestdp plan --records 70000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --table`
     """
     from honestdp.accounting.once import once
-    from honestdp.planner import comparison, crossings, statements
+    from honestdp.planner import comparison
     from honestdp.report import chart as charts
     from honestdp.report import console
+    from honestdp.selection.cost import statement as statement_of
 
     source = sources.planned_on(context.params)
     records, delta = source.counted, source.delta if delta is None else delta
@@ -107,9 +108,9 @@ def plan(
         run = made.run_of(made.recommended)
         crossed = []
         if candidates > 1 and (table or as_json):
-            crossed = crossings.crossovers(run, delta=delta, coverage=coverage)
+            crossed = comparison.crossovers(run, delta=delta, coverage=coverage)
         chosen = made.recommended.selection
-        statement = statements.statement(chosen, run, delta=delta, records=records, unit=source.unit)
+        statement = statement_of(chosen, run, delta=delta, records=records, unit=source.unit)
         statement = _with_learning(statement, source.spent)
     with progress("drawing") as tick:
         if plot is not None:

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import quiet
-from honestdp.accounting.calibration import OverBudget, least_noise
+from honestdp.accounting.calibration import OverBudget, Start, first_above_one, least_noise
 from honestdp.accounting.once import epsilon_of, once
+from honestdp.accounting.pld import comparing
 from honestdp.budget import Budget
 from honestdp.notebook import Rows, Shown
 from honestdp.plain_words import rounded_up, shown_delta
-from honestdp.planner.noises import Noises
 from honestdp.planner.prospects import Scoring, prospects
-from honestdp.planner.recommendation import Limits, Method, eligible, recommend
 from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import Chosen, chosen_shape, training_records
 from honestdp.run import MOST_NOISE, Run
@@ -36,6 +38,68 @@ ROUNDS = 3  # of comparing methods for a search, each at the noise of the one fo
 GUESS = 2.0  # times the noise of one run alone: about what a search needs
 FAR = 1.5  # times the least epsilon: what costs so much at one noise is not the best at another one nearby
 Progress = Callable[[int, int], None]
+NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to search: either the epsilon at the run's noise, or the noise that meets the budget."""
+
+    selection: Selection
+    coverage: float
+    equal: str
+    epsilon: float
+    noise: float
+
+    @property
+    def shape(self) -> float | str | None:
+        return self.selection.shape
+
+
+class Limits(NamedTuple):
+    """Of what may be recommended; see `plan`."""
+
+    coverage: float
+    max_runs: float | None
+    published: bool
+
+
+def eligible(listed: list[tuple[str, Selection]], candidates: int, limits: Limits) -> list[tuple[str, Selection]]:
+    """What may be recommended, told without any accounting; for one candidate a single run, for there is nothing to choose."""
+    if candidates == 1:
+        return [("all", catalogue.one_run())]
+    unpriced = [Method(method, method.coverage(candidates), equal, math.nan, math.nan) for equal, method in listed]
+    return [(method.equal, method.selection) for method in _covering(unpriced, limits)[0]]
+
+
+def _covering(methods: list[Method], limits: Limits) -> tuple[list[Method], float]:
+    """The methods that are allowed, affordable and cover enough, or as much as can be had; and the most that can be had."""
+    coverage, max_runs, published = limits
+    allowed = [m for m in methods if not published or m.selection.published is None]
+    affordable = [m for m in allowed if max_runs is None or m.selection.runs <= max_runs * (1 + 1e-9)]
+    if not affordable:
+        raise OverBudget("no method meets this budget: raise epsilon or delta, or ask for fewer steps or candidates")
+    most = max(m.coverage for m in affordable)
+    enough = coverage - 1e-9 if most >= coverage - 1e-9 else most / 2
+    return [m for m in affordable if m.coverage >= enough], most
+
+
+def recommend(methods: list[Method], limits: Limits) -> tuple[Method, str]:
+    """The method to take, by its epsilon at one noise, and why."""
+    covering, most = _covering(methods, limits)
+    coverage = limits.coverage
+    limit = "" if limits.max_runs is None else f" within {limits.max_runs:g} runs on average"
+    reason = f"the least epsilon of all methods with a coverage of at least {coverage:g}{limit}"
+    if most < coverage - 1e-9:
+        enough = f"half of the most, {most:.2g}, or more"
+        reason = f"no method has a coverage of {coverage:g}{limit}; the least epsilon of those with {enough}"
+    least = min(m.epsilon for m in covering)
+    best = min((m for m in covering if m.epsilon <= least * NEARLY), key=lambda m: (m.selection.runs, m.epsilon))
+    if best.epsilon > least:
+        reason += f", or within {NEARLY - 1:.0%} of it with the fewest runs"
+    if best.coverage < 1:
+        reason += f"; it makes {best.selection.runs:.4g} runs on average, which cost compute and not privacy"
+    return best, reason
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,3 +343,73 @@ def _with_prospects(made: Plan, parameters: int | None) -> Plan:
         made = replace(made, score=noise)
         scoring = Scoring(noise=noise, records=made.validation * made.records, candidates=made.candidates)
     return replace(made, warnings=tuple(prospects(run, parameters=parameters, scoring=scoring)))
+
+
+@dataclass
+class Noises:
+    """Noises that meet a budget, found on wider grids, which ask for up to 0.7 % more.
+
+    Each calibration begins where that of a like method ended: the same bound on the same footing, moved as
+    the last one on that footing moved from its own like, or else the one before.
+    """
+
+    given: Run
+    budget: Budget
+    ends: dict[tuple[str, str, str], Start] = field(default_factory=dict)
+    moved: dict[str, float] = field(default_factory=dict)
+
+    def of(self, equal: str, selection: Selection) -> tuple[float, Run]:
+        """The epsilon, within the budget, and the run of that noise. OverBudget where there is none."""
+        run, like = self.given, (equal, selection.name, selection.accountant)
+        before = self.ends.get(like)
+        start = replace(before or next(reversed(self.ends.values()), Start()))
+        if before is not None:
+            start.log_noise += self.moved.get(equal, 0.0)
+        tried: dict[DpEvent, float] = {}
+        with comparing():
+            lot, steps, remembering = run.lot, run.steps, Remembering(selection, tried)
+            run = least_noise(
+                self.budget, records=run.records, lot=lot, steps=steps, selection=remembering, start=start
+            )
+        self.ends[like] = start
+        self.moved[equal] = 0.0 if before is None else start.log_noise - before.log_noise
+        return tried[run.event], run
+
+
+@dataclass(eq=False)
+class Remembering:
+    """A selection's epsilons, kept as they are computed; equal to no other, for those of a comparison may be coarse."""
+
+    selection: Selection
+    tried: dict[DpEvent, float]
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float:
+        self.tried[event] = self.selection.epsilon(event, delta=delta)
+        return self.tried[event]
+
+
+MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
+
+
+class Crossover(NamedTuple):
+    """From `candidates` on, `cheaper` costs less than `dearer`."""
+
+    cheaper: str
+    dearer: str
+    candidates: int
+
+
+def crossovers(run: Run, *, delta: float, coverage: float) -> list[Crossover]:
+    """From how many candidates on one method costs less than another, at one noise."""
+    lines = {line.name: line for line in catalogue.series(coverage=coverage)}
+
+    @cache
+    def epsilon(name: str, candidates: int) -> float:
+        return lines[name].make(candidates).epsilon(run.event, delta=delta)
+
+    def crossing(cheaper: str, dearer: str) -> int | None:
+        return first_above_one(lambda k: epsilon(cheaper, k) < epsilon(dearer, k), most=MOST_CANDIDATES)
+
+    with comparing():
+        firsts = [(name, dearer, crossing(name, dearer)) for name in lines for dearer in lines[name].undercuts]
+    return [Crossover(cheaper, dearer, first) for cheaper, dearer, first in firsts if first is not None]

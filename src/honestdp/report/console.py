@@ -7,10 +7,8 @@ from rich.table import Table
 
 from honestdp.budget import Statement, number
 from honestdp.plain_words import rounded_up, shown_delta
-from honestdp.planner.comparison import Plan
-from honestdp.planner.crossings import Crossover
+from honestdp.planner.comparison import Crossover, Method, Plan
 from honestdp.planner.prospects import most_parameters
-from honestdp.planner.recommendation import Method
 
 FOOTINGS = {"all": "all candidates", "runs": "equal runs", "coverage": "equal coverage"}
 

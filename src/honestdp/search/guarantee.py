@@ -15,11 +15,11 @@ from honestdp.losses.class_weights import ClassWeighted
 from honestdp.optimizers import BY_NAME
 from honestdp.plain_words import rounded_up
 from honestdp.planner.prospects import WORD, Scoring, counting, drowned, forewarn, noise_to_signal, prospects
-from honestdp.planner.statements import statement
 from honestdp.run import Run
 from honestdp.search.configuration import modules
 from honestdp.search.design import Design
 from honestdp.search.runs import Setting
+from honestdp.selection.cost import statement
 from honestdp.training.preparation import with_learning
 
 CLOCK = (

@@ -1,19 +1,19 @@
-"""`honestdp.epsilon` and `honestdp.least_noise`: what a run or a search costs, and the noise that meets a budget."""
+"""The cost of a run or a search, the noise that meets a budget, and the guarantee of a selection as a `Statement`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import warnings
 
 from dp_accounting import DpEvent
 
-from honestdp.accounting import calibration
-from honestdp.budget import Budget
+from honestdp.accounting import AccountingWarning, FallBack, calibration, quiet
+from honestdp.accounting.once import epsilon_of
+from honestdp.budget import Budget, Statement, assumptions, large_delta
 from honestdp.checks import InvalidArgument
-from honestdp.run import Run
-from honestdp.selection import named
-
-if TYPE_CHECKING:
-    from honestdp.selection import Selection
+from honestdp.run import ROW, Run, Unit
+from honestdp.selection import Selection, named
+from honestdp.selection.contract import ONE_RUN_LEAVES
 
 
 def epsilon(
@@ -91,3 +91,40 @@ def _selection(selection: str | Selection, candidates: int | None, accountant: s
         if value is not None:
             raise InvalidArgument(name, value, "left out with a selection that is an object and has its own")
     return selection
+
+
+def statement(
+    selection: Selection, run: Run | DpEvent, *, delta: float, records: int = 0, unit: Unit | None = None
+) -> Statement:
+    """State the guarantee of the selection for this base run, with the notes that belong to this number.
+
+    Args:
+        records: the number of all records, for a note on a delta that is too large for them; 0 for no such note.
+        unit: whose record is protected, where that is known.
+    """
+    event = run.event if isinstance(run, Run) else run
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AccountingWarning)
+        epsilon = epsilon_of(selection, event, delta=delta)
+    notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
+    fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
+    published, other = None, selection.published
+    if other is not None and math.isfinite(epsilon) and not selection.one_run:
+        with quiet():
+            published = (other.basis, epsilon_of(other, event, delta=delta))
+    by_other = other is not None and (fell_back or (published is not None and epsilon == published[1]))
+    return Statement(
+        epsilon=epsilon,
+        delta=delta,
+        accountant="rdp" if fell_back else selection.accountant,
+        selection=selection.name,
+        how=selection.how,
+        runs=selection.runs,
+        leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
+        basis=other.basis if other is not None and by_other else selection.basis,
+        published=published,
+        notes=(*notes, *selection.notes(event, delta=delta), *large_delta(delta, records)),
+        assumptions=assumptions(unit or ROW),
+        relation=(unit or ROW).relation,
+        protects=None if unit is None else unit.protects,
+    )
