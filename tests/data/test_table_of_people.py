@@ -15,8 +15,8 @@ import honestdp
 from honestdp import Categories, Range
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.seed import Seed
+from honestdp.data.tables.cells import Cells
 from honestdp.data.tables.ids import Ids
-from honestdp.data.tables.values import as_arrow
 
 CPU = torch.device("cpu")
 
@@ -64,7 +64,7 @@ def test_the_number_of_people_may_be_declared_and_is_then_not_counted(tmp_path: 
 
 
 def test_an_id_is_the_same_person_as_a_number_and_as_a_text() -> None:
-    ids = Ids(("NA",))
+    ids = Ids(Cells(("NA",)))
     assert ids.numbers(pa.array([7, 8, None])).tolist() == [0, 1, -1]
     assert ids.numbers(pa.array(["8", " 7 ", "NA", ""])).tolist() == [1, 0, -1, -1]
     assert ids.numbers(pa.array([7.0, 9.0])).tolist() == [0, 2]
@@ -76,17 +76,17 @@ def test_an_id_is_the_same_person_as_a_number_and_as_a_text() -> None:
 
 def test_a_person_is_one_person_whatever_ids_are_in_the_same_batch() -> None:
     """Rows in memory come in batches: an id that is spelled by the company it is in would make two people of one."""
-    ids = Ids(())
+    ids = Ids(Cells())
     for company in (None, "x", 0.5, True):
-        found = ids.numbers(as_arrow([10**15, 1e15, "1000000000000000", company]))
+        found = ids.numbers([10**15, 1e15, "1000000000000000", company])
         assert found[:3].tolist() == [0, 0, 0], company
 
 
 def test_ids_that_floating_point_merges_are_refused() -> None:
     for kind, large in ((pa.float64(), 2.0**53), (pa.float32(), 2.0**24)):
-        assert Ids(()).numbers(pa.array([large - 1], kind)).tolist() == [0]
+        assert Ids(Cells()).numbers(pa.array([large - 1], kind)).tolist() == [0]
         with pytest.raises(honestdp.errors.InvalidArgument, match="tell apart"):
-            Ids(()).numbers(pa.array([large], kind))
+            Ids(Cells()).numbers(pa.array([large], kind))
 
 
 def test_a_search_on_a_table_of_people_is_a_statement_about_people(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import scipy.sparse
 import torch
 
 from honestdp import Categories, Date, Flag, Ignore, Number, Range, Table
-from honestdp.data.tables import values
+from honestdp.data.tables import cells
+from honestdp.data.tables.cells import Cells
 from honestdp.errors import InvalidArgument
 from tests.data.tables.patients import HOSTILE, TABLE, rows, write_csv
 
@@ -40,8 +41,15 @@ def test_a_row_is_encoded_alike_in_any_company() -> None:
 def test_one_text_that_is_no_number_leaves_the_others_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a batch that falls back to nothing where one value of it cannot be read."""
     column = pa.array(["1", "2.5", "x"])
-    assert values.numbers(column, ())[:2].tolist() == [1.0, 2.5]
-    monkeypatch.setattr(values, "one_by_one", lambda found, read: np.full(len(found), math.nan))
+    assert Cells().numbers(column)[:2].tolist() == [1.0, 2.5]
+
+    def in_one(read: Cells, texts: pa.Array) -> pa.Array:
+        try:
+            return texts.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return pa.array(np.full(len(texts), math.nan))
+
+    monkeypatch.setattr(Cells, "_numbers_of_texts", in_one)
     with pytest.raises(AssertionError):
         test_a_row_is_encoded_alike_in_any_company()
 
@@ -87,7 +95,7 @@ def test_a_type_that_is_inferred_from_all_values_of_a_column_is_found(monkeypatc
         one for one in ANY_KIND if not isinstance(one, np.generic)
     ]  # pyarrow itself crashes on some of the others
     monkeypatch.setattr(sys.modules[__name__], "ANY_KIND", ordinary)
-    monkeypatch.setattr(values, "_untyped", lambda column: False)
+    monkeypatch.setattr(cells, "_untyped", lambda column: False)
     assert {"r", "n", "d"} <= set(other_in_company())
 
 

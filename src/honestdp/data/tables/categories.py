@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,9 +10,8 @@ import numpy as np
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables import values as read
+from honestdp.data.tables.cells import Array, Cells
 from honestdp.data.tables.column import DECLARED, LEARNT, PRIVATE, Column, booleans, of_missing
-from honestdp.data.tables.values import Array
 
 MOST_CATEGORIES = 10_000
 BUCKETS = 1 << 16
@@ -70,10 +68,9 @@ class Categories(Column):
     def _check_declared(self) -> None:
         if len(self.values) == 1 and isinstance(self.values[0], list | tuple | set):
             raise InvalidArgument("values", self.values[0], 'given one by one, as in Categories("Male", "Female")')
-        if len(self.values) < 2:
-            raise InvalidArgument(
-                "values", self.values, 'at least two: one category alone is a constant; or bounds="private"'
-            )
+        if len(self.values) + self.other < 2:
+            wanted = 'at least two, or one with other=True: one category alone is a constant; or bounds="private"'
+            raise InvalidArgument("values", self.values, wanted)
         if len(self.values) > MOST_CATEGORIES:
             wanted = (
                 f"at most {MOST_CATEGORIES} categories, each of which is a feature of every row: group them, declare the "
@@ -82,13 +79,14 @@ class Categories(Column):
             raise InvalidArgument("values", f"{len(self.values)} categories", wanted)
         known: dict[str, Value] = {}
         for value in self.values:
-            text = read.text_of(value) if isinstance(value, str | int | float) else None
+            text = _KNOWN_AS(value) if isinstance(value, str | int | float) else None
             if not text:
                 raise InvalidArgument("values", value, "texts, whole numbers or booleans, and none of them empty")
             if text in known:
-                raise InvalidArgument("values", value, f"named once: it is the same as {known[text]!r}")
+                wanted = f"named once: it is the same as {known[text]!r}, for tools respell numbers and booleans"
+                raise InvalidArgument("values", value, wanted)
             known[text] = value
-        if self.fill is not None and read.text_of(self.fill) not in known:
+        if self.fill is not None and _KNOWN_AS(self.fill) not in known:
             raise InvalidArgument("fill", self.fill, "one of the declared categories")
 
     def stand_in(self) -> Categories:
@@ -108,40 +106,32 @@ class Categories(Column):
         """Whether the categories are declared, and none of them is a number or a boolean, or reads like one."""
         return self.bounds == DECLARED and not any(_like_a_number(value) for value in self.values)
 
-    @property
-    def places_of(self) -> Mapping[str, int]:
-        return {str(read.text_of(value)): place for place, value in enumerate(self.values)}
-
     def names(self, name: str) -> list[str]:
         named = [f"{name}={value}" for value in self.values]
         named += [f"{name} (unused {i})" for i in range(len(named), self.count)]
         return [*named, *([f"{name} is another"] * self.other), *([f"{name} is missing"] * self.indicator)]
 
-    def places(self, values: Any, missing: tuple[str, ...]) -> Array:
-        """int64 `[rows]`: which category, -1 for none of them, -2 where it is missing and no fill is declared."""
+    def places(self, values: Any, cells: Cells) -> Array:
+        """int64 `[rows]`: which category, -1 for none of them, -2 where it is missing."""
         if self.bounds == DECLARED:
-            found = read.places(values, self.places_of, missing)
-            return (
-                found
-                if self.fill is None
-                else np.where(found == -2, self.places_of[str(read.text_of(self.fill))], found)
-            )
-        hashed = buckets(values, missing)
+            return cells.places(values, self.values)
         where = np.full(BUCKETS + 1, -1, np.int64)
         where[[int(value) for value in self.values]] = np.arange(len(self.values))
         where[-1] = -2
-        return where[hashed]
+        return where[buckets(values, cells)]
 
-    def encode(self, values: Any, out: Array, missing: tuple[str, ...]) -> None:
-        gone = read.places(values, {}, missing) == -2 if self.indicator and self.fill is not None else None
-        found = self.places(values, missing)
+    def encode(self, values: Any, out: Array, cells: Cells) -> None:
+        found = self.places(values, cells)
+        missing = found == -2
+        if self.fill is not None:
+            found[missing] = cells.places([self.fill], self.values)
         rows = np.flatnonzero(found >= 0)
         out[:, :] = 0
         out[rows, found[rows]] = 1
         if self.other:
             out[:, self.count] = found == -1
         if self.indicator:
-            out[:, -1] = found == -2 if gone is None else gone
+            out[:, -1] = missing
 
     def describe(self) -> str:
         fill = "none of them" if self.fill is None else str(self.fill)
@@ -153,18 +143,18 @@ class Categories(Column):
         return f"{what}{more}{of_missing(self, fill)}"
 
 
-def buckets(values: Any, missing: tuple[str, ...]) -> Array:
-    """int64 `[rows]`: the bucket of each value by a public hash of its text, BUCKETS where it is missing."""
-
-    def bucket(value: object) -> float:
-        text = read.text_of(value)
-        return float(BUCKETS if not text or text in missing else _hashed(text))
-
-    return np.nan_to_num(read.one_by_one(values, bucket), nan=BUCKETS).astype(np.int64)
+def buckets(values: Any, cells: Cells) -> Array:
+    """int64 `[rows]`: the bucket of each value by a public hash of what it is known as, BUCKETS where it is missing."""
+    missing = float(BUCKETS)
+    read = cells.each(values, lambda text: missing if cells.is_missing(text) else _hashed(text), missing=missing)
+    return read.astype(np.int64)
 
 
 def _hashed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:2], "big")
+
+
+_KNOWN_AS = Cells().known_as
 
 
 def _like_a_number(value: Value) -> bool:

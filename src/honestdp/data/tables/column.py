@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.values import Array
+from honestdp.data.tables.cells import Array, Cells
 
 DECLARED, PRIVATE, LEARNT = "declared", "private", "learnt"
 
@@ -54,15 +54,15 @@ class Column:
         """Of its features."""
         return [name, *([f"{name} is missing"] * self._indicated)]
 
-    def encode(self, values: Any, out: Array, missing: tuple[str, ...]) -> None:
-        """Write its features into `out`, `[rows, width]`. missing: texts that stand for a missing value."""
-        raw = self.raw(values, missing)
+    def encode(self, values: Any, out: Array, cells: Cells) -> None:
+        """Write its features into `out`, `[rows, width]`."""
+        raw = self.raw(values, cells)
         gone = np.isnan(raw)
         out[:, 0] = self.scaled(np.where(gone, self.filled, raw))
         if self._indicated:
             out[:, 1] = gone
 
-    def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
+    def raw(self, values: Any, cells: Cells) -> Array:
         """float64 `[rows]` in the user's units, NaN where it is missing."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class Ignore(Column):
     def names(self, name: str) -> list[str]:
         return []
 
-    def encode(self, values: Any, out: Array, missing: tuple[str, ...]) -> None:
+    def encode(self, values: Any, out: Array, cells: Cells) -> None:
         return
 
     def describe(self) -> str:

@@ -18,11 +18,11 @@ from honestdp import checks
 from honestdp.boundary.bounds import asked, private_frequent, private_range
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import BUCKETS, Categories, buckets
+from honestdp.data.tables.cells import Array
 from honestdp.data.tables.column import LEARNT, Column
 from honestdp.data.tables.ids import Ids
 from honestdp.data.tables.quantities import Range
 from honestdp.data.tables.source import TableRows, source_of
-from honestdp.data.tables.values import Array
 
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
@@ -88,14 +88,13 @@ def spending_of(table: Table, size: int, epsilon: float) -> Spending:
 def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[str, Array]:
     """Of the rows that are asked: numbers in the user's units, or buckets."""
     parts: dict[str, list[Array]] = {name: [] for name in names}
-    ids, whose = Ids(table.missing), list[Array]()
+    ids, whose = Ids(table.cells), list[Array]()
     wanted = [*names, *([] if table.person is None else [table.person])]
     for batch in source_of(table, source).batches(wanted):
         for name in names:
             column = table.columns[name]
             is_range = isinstance(column, Range)
-            values = table.pointed(name, batch[name])
-            parts[name].append((column.raw if is_range else buckets)(values, table.missing_of(name)))
+            parts[name].append((column.raw if is_range else buckets)(batch[name], table.cells))
         if table.person is not None:
             whose.append(ids.numbers(batch[table.person]))
     read = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}

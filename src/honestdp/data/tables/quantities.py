@@ -11,9 +11,8 @@ import numpy as np
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables import values as read
+from honestdp.data.tables.cells import Array, Cells
 from honestdp.data.tables.column import DECLARED, LEARNT, PRIVATE, Column, booleans, of_missing
-from honestdp.data.tables.values import Array
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ class Range(Column):
     def stand_in(self) -> Range:
         return replace(self, low=0.0, high=1.0, fill=None, bounds=LEARNT)
 
-    def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
-        return read.numbers(values, missing)
+    def raw(self, values: Any, cells: Cells) -> Array:
+        return cells.numbers(values)
 
     def scaled(self, raw: Array) -> Array:
         low, high = self._ends
@@ -127,8 +126,8 @@ class Number(Column):
         if self.fill is not None:
             checks.finite(fill=self.fill)
 
-    def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
-        return read.numbers(values, missing)
+    def raw(self, values: Any, cells: Cells) -> Array:
+        return cells.numbers(values)
 
     def scaled(self, raw: Array) -> Array:
         reach = self.within * self.scale  # clipped first: a huge number less the centre may not be one
@@ -167,8 +166,8 @@ class Flag(Column):
         if self.fill is not None:
             booleans(fill=self.fill)
 
-    def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
-        return read.flags(values, missing)
+    def raw(self, values: Any, cells: Cells) -> Array:
+        return cells.flags(values)
 
     def scaled(self, raw: Array) -> Array:
         return raw
@@ -212,15 +211,12 @@ class Date(Column):
 
     @property
     def _range(self) -> Range:
-        fill = (
-            None
-            if self.fill is None
-            else min(max(read.day_of(self.fill), read.day_of(self.first)), read.day_of(self.last))
-        )
-        return Range(read.day_of(self.first), read.day_of(self.last), fill=fill)
+        first, last = _DAY(self.first), _DAY(self.last)
+        fill = None if self.fill is None else min(max(_DAY(self.fill), first), last)
+        return Range(first, last, fill=fill)
 
-    def raw(self, values: Any, missing: tuple[str, ...]) -> Array:
-        return read.days(values, missing)
+    def raw(self, values: Any, cells: Cells) -> Array:
+        return cells.days(values)
 
     def scaled(self, raw: Array) -> Array:
         return self._range.scaled(raw)
@@ -231,6 +227,9 @@ class Date(Column):
 
     def describe(self) -> str:
         return f"{self.first} to {self.last} as 0 to 1, clipped{of_missing(self, self.fill or 'the middle')}"
+
+
+_DAY = Cells().day_of
 
 
 def _date(value: object, name: str) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.values import as_arrow
 
 BATCH = 65536
 WANTED = (
@@ -26,10 +25,10 @@ class Named:
     columns: Mapping[str, Any]
     length: int
 
-    def batches(self) -> Iterator[dict[str, pa.Array]]:
-        """As pyarrow holds them, so many rows at a time."""
+    def batches(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """These columns, so many rows at a time."""
         for first in range(0, self.length, BATCH):
-            yield {name: as_arrow(values[first : first + BATCH]) for name, values in self.columns.items()}
+            yield {name: self.columns[name][first : first + BATCH] for name in names}
 
 
 def named(rows: Any, orders: Sequence[Sequence[str]]) -> Named:

@@ -7,11 +7,13 @@ that no row was written to is not held.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -20,10 +22,10 @@ from honestdp.boundary.people import by_person
 from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
+from honestdp.data.tables.cells import Array
 from honestdp.data.tables.files import TableFile, other_delimiter
 from honestdp.data.tables.ids import Ids
 from honestdp.data.tables.rows import Named, named
-from honestdp.data.tables.values import Array
 from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
@@ -70,14 +72,14 @@ class TableRows(Unread):
     def _people(self) -> int:
         """How many people there are, a number that is taken to be public where it is not declared."""
         assert self.table.person is not None
-        ids = Ids(self.table.missing)
+        ids = Ids(self.table.cells)
         for batch in self._source.batches([self.table.person]):
             ids.numbers(batch[self.table.person])
         return len(ids)
 
     def read(self) -> Any:
         table, kept, first = self.table, 0, min(len(self), _FIRST)
-        ids, whose = Ids(table.missing), list[Array]()
+        ids, whose = Ids(table.cells), list[Array]()
         names = [*table.inputs, table.target, *([] if table.person is None else [table.person])]
         x = np.empty((first, table.width), np.float32)
         y = np.empty(first, np.float32 if table.classes is None else np.int64)
@@ -124,7 +126,7 @@ class _InMemory:
         return self._rows.length
 
     def batches(self, names: list[str]) -> Iterator[dict[str, Any]]:
-        return Named({name: self._rows.columns[name] for name in names}, self._rows.length).batches()
+        return self._rows.batches(names)
 
 
 def source_of(table: Table, source: Any) -> _InMemory | TableFile:
@@ -161,7 +163,10 @@ def check_header(table: Table, header: Mapping[str, Any]) -> None:
                 "Categories(0, 1), or turn them into those texts"
             )
             raise InvalidArgument(f"the column {name!r}", "of a numeric type", wanted)
-        kind, stored = table.columns[name].kind, header[name]
+        kind, stored = column.kind, header[name]
+        zone = _ZONE.search(str(getattr(stored, "type", stored) if kind == "date" else ""))
+        if zone is not None:
+            table.cells.days(pa.array([0], pa.timestamp("s", zone[1])))  # one that is not known is refused
         if isinstance(stored, str) and stored.startswith(_NEVER.get(kind, ())):
             wanted = f"of a kind that fits its type in the file, {stored}: every value of it would count as missing"
             raise InvalidArgument(f"columns[{name!r}]", kind, wanted)
@@ -178,12 +183,13 @@ def _holds_numbers(values: Any, *, floats: bool) -> bool:
     )
 
 
+_ZONE = re.compile(r"\btz=([^\]]+)\]")
 _NOT_ONE = ("list", "large_list", "fixed_size_list", "struct", "map")
 _NO_NUMBER = ("date", "time", "duration", *_NOT_ONE)
 _NEVER = {
     "range": _NO_NUMBER,
     "number": _NO_NUMBER,
     "flag": _NO_NUMBER,
-    "date": ("double", "float", "halffloat", "bool", "time32", "time64", "duration", *_NOT_ONE),
+    "date": ("float", "halffloat", "bool", "time32", "time64", "duration", *_NOT_ONE),
 }
 """Types of Parquet, which are public, that no value of a kind has: a wrong declaration that can be told without a row."""

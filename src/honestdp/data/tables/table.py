@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,12 @@ import numpy as np
 from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
+from honestdp.data.tables.cells import Array, Cells
 from honestdp.data.tables.column import Column, Ignore
 from honestdp.data.tables.declared import check_person, check_target
 from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect
 from honestdp.data.tables.quantities import Date, Flag, Number, Range
 from honestdp.data.tables.rows import BATCH, Named, named
-from honestdp.data.tables.values import Array, as_arrow, with_points
 
 if TYPE_CHECKING:
     from honestdp.data.tables.source import TableRows
@@ -102,6 +103,11 @@ class Table:
         """How its CSV files are written."""
         return Dialect(**{name: getattr(self, name) for name in DIALECT})
 
+    @cached_property
+    def cells(self) -> Cells:
+        """How its cells are read."""
+        return Cells(self.missing, self.decimal)
+
     @property
     def inputs(self) -> dict[str, Column]:
         """The columns that a model sees."""
@@ -172,7 +178,8 @@ class Table:
         self._check_learnt()
         source = self._named(rows)
         x = np.empty((source.length, self.width), np.float32)
-        for first, batch in zip(range(0, source.length, BATCH), source.batches(), strict=True):
+        self.check_columns(source.columns, tuple(self.inputs))
+        for first, batch in zip(range(0, source.length, BATCH), source.batches(list(self.inputs)), strict=True):
             self.encode_batch(batch, x[first : first + BATCH])
         return x
 
@@ -180,33 +187,21 @@ class Table:
         """int64 `[rows]`, the number of the class, -1 for none of them; float32 for a quantity, scaled, NaN where missing."""
         source = self._named(rows)
         self.check_columns(source.columns, (self.target,))
-        return self.encode_labels(as_arrow(source.columns[self.target]))
+        return self.encode_labels(source.columns[self.target])
 
     def encode_batch(self, batch: Mapping[str, Any], out: Array) -> None:
-        """The features of some rows, as pyarrow holds them, into `out`."""
-        self.check_columns(batch, tuple(self.inputs))
+        """The features of some rows into `out`."""
         first = 0
         for name, column in self.inputs.items():
-            column.encode(self.pointed(name, batch[name]), out[:, first : first + column.width], self.missing_of(name))
+            column.encode(batch[name], out[:, first : first + column.width], self.cells)
             first += column.width
 
-    def pointed(self, name: str, values: Any) -> Any:
-        """Values of this column, as pyarrow holds them, with a point where numbers are declared to have a comma."""
-        return with_points(values) if self._has_commas(name) else values
-
-    def missing_of(self, name: str) -> tuple[str, ...]:
-        """Texts that stand for a missing value of this column, as `pointed` writes numbers."""
-        return tuple(as_arrow(self.pointed(name, as_arrow(list(self.missing)))).drop_null().to_pylist())
-
-    def _has_commas(self, name: str) -> bool:
-        return self.decimal == "," and isinstance(self.columns[name], Range | Number)
-
     def encode_labels(self, values: Any) -> Array:
-        """What `encode_target` gives, of a column as pyarrow holds it."""
+        """What `encode_target` gives, of the column."""
         column = self.columns[self.target]
         if isinstance(column, Categories):
-            return np.maximum(column.places(values, self.missing), -1)
-        raw = column.raw(self.pointed(self.target, values), self.missing_of(self.target))
+            return np.maximum(column.places(values, self.cells), -1)
+        raw = column.raw(values, self.cells)
         if isinstance(column, Flag):
             return np.nan_to_num(raw, nan=-1.0).astype(np.int64)
         return column.scaled(raw).astype(np.float32)  # NaN stays

@@ -1,0 +1,264 @@
+"""A tool that writes rows picks one type for a whole column, and one row more respells all others: each is read as before."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from honestdp import Categories, Date, Flag, Number, Range, Table
+from honestdp.data.tables import cells
+from honestdp.data.tables.cells import Cells
+from honestdp.data.tables.column import Column
+from honestdp.data.tables.files import TableFile
+from honestdp.data.tables.ids import Ids
+from honestdp.errors import InvalidArgument
+
+EAST, SUMMER = (dt.timezone(dt.timedelta(hours=hours)) for hours in (1, 2))
+NIGHT = [pd.Timestamp(2020, 1, day, 0, 30, tz=EAST) for day in (5, 6, 7)]
+ODD: tuple[Any, ...] = (
+    None,
+    "x",
+    2.5,
+    3,
+    True,
+    3j,
+    pd.Timestamp(2020, 7, 1, 0, 30, tz=SUMMER),
+    dt.datetime(2020, 2, 1, 3),
+    "0x1",
+)
+
+COLUMNS: dict[str, tuple[Column, list[Any]]] = {
+    "whole numbers": (Categories(1, 2, 3, indicator=True), [1, 2, 3]),
+    "whole numbers declared as texts": (Categories("1", "2", other=True), [1, 2, 3]),
+    "codes with zeros": (Categories("01", "02", "03"), ["01", "02", "03"]),
+    "codes of words": (Categories("a", "1e", "x1"), ["a", "1e", "x1"]),
+    "parts": (Categories("0.50", "2.50", "1"), ["0.50", "2.50", "1.00"]),
+    "large codes": (Categories(10**15, 10**15 + 1), [10**15, 10**15 + 1]),
+    "booleans": (Categories(False, True, indicator=True), [False, True]),
+    "learnt categories": (Categories(*range(0, 1 << 16, 7), bounds="learnt", most=10_000), [1, 2, 3, 4, 5, 6, 7, 8]),
+    "learnt codes": (Categories(*range(0, 1 << 16, 7), bounds="learnt", most=10_000), [f"{i:03}" for i in range(1, 40)]),
+    "flags of numbers": (Flag(indicator=True), [1, 0, 1]),
+    "flags of booleans": (Flag(), [True, False]),
+    "flags of words": (Flag(), ["yes", "NO", "TRUE"]),
+    "a range": (Range(-5, 5, indicator=True), [1, -9, 3]),
+    "a range of parts": (Range(-5, 5), [1.5, -9.25, 0.1]),
+    "a number": (Number(0, 3), ["1.50", "-2", "1e0"]),
+    "a range of booleans": (Range(0, 2), [True, False]),
+    "stamps": (Date("2020-01-01", "2020-12-31"), [pd.Timestamp(2020, 1, day, 23, 30) for day in (5, 6)]),
+    "stamps of a zone": (Date("2020-01-01", "2020-12-31"), NIGHT),
+    "days": (Date("2020-01-01", "2020-12-31", indicator=True), [dt.date(2020, 1, 5), dt.date(2020, 3, 5)]),
+    "days as texts": (Date("2020-01-01", "2020-12-31"), ["2020-01-05", "2020-03-05"]),
+    "days as numbers": (Date("2020-01-01", "2020-12-31"), [20200105, 20200305]),
+}  # fmt: skip
+
+
+def csv(values: list[Any], folder: Path) -> Path:
+    pd.DataFrame({"a": values, "t": "yes"}).to_csv(folder / "a.csv", index=False)
+    return folder / "a.csv"
+
+
+def csv_of_arrow(values: list[Any], folder: Path) -> Path:
+    pa.csv.write_csv(pa.table({"a": values, "t": ["yes"] * len(values)}), folder / "a.csv")
+    return folder / "a.csv"
+
+
+def parquet(values: list[Any], folder: Path) -> Path:
+    pd.DataFrame({"a": values, "t": "yes"}).to_parquet(folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def read_from_csv(values: list[Any], folder: Path, **how: Any) -> pd.DataFrame:
+    """What pandas makes of texts, to which it gives types of its own."""
+    text = "a,t\n" + "".join(f"{'' if value is None else value},yes\n" for value in values)
+    return pd.read_csv(io.StringIO(text), **how)
+
+
+CONTAINERS: dict[str, Callable[[list[Any], Path], Any]] = {
+    "a frame": lambda values, _: pd.DataFrame({"a": values, "t": "yes"}),
+    "a frame of objects": lambda values, _: pd.DataFrame({"a": values, "t": "yes"}, dtype=object),
+    "a CSV": csv,
+    "a CSV of pyarrow": csv_of_arrow,
+    "a Parquet file": parquet,
+    "a frame read from a CSV": read_from_csv,
+    "a frame of nullable types": lambda values, folder: read_from_csv(values, folder, dtype_backend="numpy_nullable"),
+    "a frame of pyarrow's types": lambda values, folder: read_from_csv(values, folder, dtype_backend="pyarrow"),
+    "a dictionary of lists": lambda values, _: {"a": values, "t": ["yes"] * len(values)},
+    "a dictionary of arrays": lambda values, _: {"a": np.array(values), "t": np.array(["yes"] * len(values))},
+    "a list of dictionaries": lambda values, _: [{"a": value, "t": "yes"} for value in values],
+}
+UNWRITTEN = (pa.ArrowException, TypeError, OverflowError)
+"""What a writer says to values that it cannot hold beside one another."""
+
+
+def features(column: Column, source: Any) -> Any:
+    return Table({"a": column, "t": Flag()}, "t").data(source).read()[0]
+
+
+def labels(column: Column, source: Any) -> Any:
+    target = Table({"a": column, "t": Flag()}, "a")
+    values = dict(source) if not isinstance(source, Path | list) else source
+    if isinstance(values, list):
+        values = {"a": [row["a"] for row in values]}
+    if isinstance(values, Path):
+        (values,) = TableFile(values).batches(["a"])
+    return target.encode_target(values)
+
+
+def changing(read: Callable[[Column, Any], Any], name: str, container: str, folder: Path) -> list[Any]:
+    """Values that change how the rows before them are read."""
+    (column, values), make, found = COLUMNS[name], CONTAINERS[container], []
+    alone = read(column, make(values, folder))
+    for odd in ODD:
+        try:
+            source = make([*values, odd], folder)
+        except UNWRITTEN:
+            continue
+        if not np.array_equal(read(column, source)[: len(values)], alone, equal_nan=True):
+            found.append(odd)
+    return found
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_one_row_more_changes_no_other_whatever_a_tool_respells(name: str, container: str, tmp_path: Path) -> None:
+    assert changing(features, name, container, tmp_path) == []
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["codes with zeros", "flags of booleans", "large codes", "a range of parts"])
+def test_one_row_more_changes_no_label(name: str, container: str, tmp_path: Path) -> None:
+    assert changing(labels, name, container, tmp_path) == []
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_container_of_the_same_values_is_read_to_the_same_features(name: str, tmp_path: Path) -> None:
+    column, values = COLUMNS[name]
+    wanted = features(column, {"a": values, "t": ["yes"] * len(values)})
+    assert len(np.unique(wanted, axis=0)) > 1
+    for container, make in CONTAINERS.items():
+        assert np.array_equal(features(column, make(values, tmp_path)), wanted), container
+
+
+SPELLINGS = (1, 1.0, "1", "1.0", "01", "1e0", " 1 ", "+1", "1.", "10e-1", True, "True", "true", "TRUE", np.int8(1), np.float32(1),
+             Decimal("1.00"), b"1.0", "(1+0j)", 1 + 0j)  # fmt: skip
+
+
+@pytest.mark.parametrize("one", SPELLINGS, ids=repr)
+def test_a_whole_number_is_known_however_it_is_spelled(one: Any) -> None:
+    table = Table({"c": Categories(0, 1), "f": Flag(), "r": Range(0, 2), "t": Flag()}, "t")
+    assert table.encode({"c": [one], "f": [one], "r": [one]}).tolist() == [[0, 1, 1, 0.5]]
+    assert Ids(Cells()).numbers([7, "7.0", "07", "7e0", 7.0, Decimal(7), " 7"]).tolist() == [0] * 7
+
+
+def test_texts_that_are_no_numbers_stay_texts() -> None:
+    table = Table({"c": Categories("1a", "1e", "10j", "e1", "0x1", "1_0", "-", "1.2.3"), "t": Flag()}, "t")
+    values = table.columns["c"].values
+    assert np.array_equal(table.encode({"c": list(values)}), np.eye(len(values)))
+    assert not table.encode({"c": ["1A", "1e0", "1", "10", "01a"]}).any()
+
+
+@pytest.mark.parametrize("same", [("1", "01"), (1, "1.0"), (True, "true"), (1, True), ("1.1", "1.10")], ids=repr)
+def test_categories_that_a_tool_would_make_one_are_refused(same: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="named once"):
+        Categories(*same)
+
+
+def test_with_decimal_commas_too_a_number_is_known_however_it_is_spelled() -> None:
+    """pandas writes 1,0 where a column is of numbers, and 1.0 in one of objects."""
+    table = Table({"c": Categories(1, 1000), "r": Range(0, 2), "t": Flag()}, "t", decimal=",")
+    for one in ("1", "1,0", "1.0", "01,00", 1, 1.0):
+        assert table.encode({"c": [one, "x"], "r": [one, "x"]})[0].tolist() == [1, 0, 0.5], one
+    assert table.encode({"c": ["1.000"], "r": ["0.500"]}).tolist() == [[0, 0, 0.5]]
+    parts = [table.encode({"c": [1] * len(values), "r": values})[0, 2] for values in ([0.25], [0.25, "x"], ["0,25"])]
+    assert parts == [0.125] * 3
+
+
+def test_the_day_of_a_stamp_is_the_one_of_its_own_zone(tmp_path: Path) -> None:
+    """Half past midnight in the east is the day before in UTC."""
+    table = Table({"d": Date("2020-01-01", "2020-01-11"), "t": Flag()}, "t")
+    stamp = pa.array([NIGHT[0].to_pydatetime()], pa.timestamp("us", "Europe/Berlin"))
+    for one in (NIGHT[0], NIGHT[0].to_pydatetime(), str(NIGHT[0]), "2020-01-05T00:30:00+01:00", "2020-01-05T23:30:00Z"):
+        assert table.encode({"d": [one]})[0, 0] == pytest.approx(0.4)
+    assert table.encode({"d": stamp})[0, 0] == pytest.approx(0.4)
+    stamps = {"d": stamp.cast(pa.timestamp("us", "Nowhere/None")), "t": ["yes"]}
+    pa.parquet.write_table(pa.table(stamps), tmp_path / "a.parquet")
+    for source in (pa.table(stamps), stamps, tmp_path / "a.parquet"):
+        with pytest.raises(InvalidArgument, match="'Nowhere/None'"):
+            table.data(source)
+
+
+def test_an_empty_text_is_missing_whatever_else_is(tmp_path: Path) -> None:
+    table = Table({"a": Categories("x", "y", other=True, indicator=True), "t": Flag()}, "t", missing=("-9",))
+    assert table.encode({"a": ["", " ", None, "-9.0", "q"]}).tolist() == [*[[0, 0, 0, 1]] * 4, [0, 0, 1, 0]]
+
+
+def test_a_number_among_texts_is_read_as_in_a_column_of_numbers() -> None:
+    """pyarrow reads a column of texts that are all numbers; beside one that is none, texts are read in two other ways."""
+    draw = np.random.default_rng(0)
+    letters = np.array(list("0123456789.eE+-"))
+    texts = ["".join(draw.choice(letters, draw.integers(1, 7))) for _ in range(1_500)] + [
+        "inf",
+        "-Infinity",
+        "1e999",
+        "1e0005",
+    ]
+    for decimal in ".,":
+        read = Cells(decimal=decimal)
+        together = read.numbers([text.replace(".", decimal) for text in texts])
+        alone = [read.numbers([text.replace(".", decimal)])[0] for text in texts]
+        assert np.array_equal(together, alone, equal_nan=True)
+    assert np.isfinite(together).sum() > 100
+    assert np.isnan(together).sum() > 100
+
+
+IDS = [1, 2, 3]
+
+
+@pytest.mark.parametrize("odd", [None, "x", 2.5, True], ids=repr)
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_a_person_is_one_whatever_a_tool_made_of_the_ids_of_one_of_two_files(
+    container: str, odd: Any, tmp_path: Path
+) -> None:
+    ids = Ids(Cells(("NA",)))
+    for values in (IDS, [*IDS, odd]):
+        try:
+            source = CONTAINERS[container](values, tmp_path)
+        except UNWRITTEN:
+            continue
+        if isinstance(source, list):
+            source = {"a": [row["a"] for row in source]}
+        (batch,) = (
+            TableFile(source).batches(["a"])
+            if isinstance(source, Path)
+            else [{"a": getattr(source["a"], "array", source["a"])}]
+        )
+        assert ids.numbers(batch["a"])[:3].tolist() == [0, 1, 2]
+
+
+def test_ids_that_floating_point_has_merged_are_refused_as_texts_too() -> None:
+    ids = Ids(Cells())
+    assert ids.numbers([str(2**53), str(2**53 + 1), "12345e40", "9.0", 9]).tolist() == [0, 1, 2, 3, 3]
+    for merged in ("1.2345678901234568e+16", "9007199254740993.0"):
+        with pytest.raises(InvalidArgument, match="tell apart"):
+            ids.numbers([merged])
+
+
+def test_a_reading_by_the_spelling_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Planted: what a text was known as before, and the day in UTC."""
+    monkeypatch.setattr(Cells, "known_as", Cells.text_of)
+    assert changing(features, "whole numbers", "a CSV", tmp_path) == [None, 2.5, 3j]
+    assert changing(features, "codes with zeros", "a frame read from a CSV", tmp_path) != []
+    monkeypatch.undo()
+    monkeypatch.setattr(cells.pc, "local_timestamp", lambda column: column)
+    assert changing(features, "stamps of a zone", "a frame", tmp_path) != []
