@@ -23,11 +23,12 @@ help:
 	@echo "make bench  set up, then measure speed against the named peers"
 	@echo "make clean  remove .venv and every build product"
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml papers/pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: python3.11, python3.12 or python3.13 is needed, and none is on the PATH;" \
 		"say which to take: make PYTHON=/path/to/python" >&2; exit 2; }
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e papers
 	@touch $@
 
 demo: $(READY)
@@ -70,4 +71,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/engine.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build site src/*.egg-info demo
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build site src/*.egg-info papers/src/*.egg-info demo

@@ -15,7 +15,9 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "papers/README.md")
+PAPERS = "papers/docs/"
+"""Pages of the papers' own distribution: in the site they lie in papers/."""
 LINK = re.compile(r"(\]\()([^)#\s]*)((?:#[^)\s]*)?\))")
 ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 
@@ -26,6 +28,8 @@ def place(path: str) -> str:
         return path.removeprefix("docs/")
     if path in PAGES:
         return path
+    if path.startswith(PAPERS) and path.endswith(".md"):
+        return f"papers/{path.removeprefix(PAPERS)}"
     return "index.md" if path == "README.md" else f"repository/{path}"
 
 
@@ -67,15 +71,14 @@ def on_files(files: Files, *, config: Any) -> Files:
     for file in list(files):
         if file.is_documentation_page():
             outside |= linked(file.content_string, f"docs/{file.src_uri}")
-    for path in PAGES:
+    pages = [*PAGES, *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / PAPERS).rglob("*.md")))]
+    for path in pages:
         outside |= linked((ROOT / path).read_text(encoding="utf-8"), path)
-        files.append(File.generated(config, path, abs_src_path=os.fspath(ROOT / path)))
-    for path in sorted(outside - {"README.md", *PAGES}):
+        files.append(File.generated(config, place(path), abs_src_path=os.fspath(ROOT / path)))
+    for path in sorted(outside - {"README.md", *pages}):
         files.append(File.generated(config, place(path), abs_src_path=os.fspath(ROOT / path)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
-    uri = page.file.src_uri
-    home = uri.removeprefix("repository/") if uri in PAGES or uri.startswith("repository/") else f"docs/{uri}"
-    return listed(moved(markdown, home))
+    return listed(moved(markdown, Path(page.file.abs_src_path).relative_to(ROOT).as_posix()))

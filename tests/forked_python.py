@@ -150,7 +150,8 @@ def _door() -> socket.socket:
     if not _forking:
         leftover_processes.adopt_orphans()
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        own = {"PYTHONPATH": str(Path(honestdp.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+        paths = [str(Path(honestdp.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", _FORKING, str(there.fileno())]
         _forking.append((subprocess.Popen(command, env=os.environ | own, pass_fds=[there.fileno()]), here))
         there.close()

@@ -26,8 +26,16 @@ import honestdp
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md")),
+    ROOT / "papers" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "papers" / "docs").rglob("*.md")),
 ]
+
+
+def place_of(page: Path) -> str:
+    """A page's place in the site."""
+    inside = page.relative_to(ROOT).as_posix()
+    return re.sub("^docs/", "", re.sub("^papers/docs/", "papers/", inside))
 
 
 def name_of(page: Path) -> str:
@@ -94,9 +102,9 @@ def test_every_page_can_be_reached_from_the_readme_and_is_in_the_navigation() ->
                 reached.add(target)
                 todo.append(target)
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
-    for page in sorted((ROOT / "docs").rglob("*.md")):
+    for page in PAGES[4:]:
         assert page in reached, page
-        assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in navigation, page
+        assert f": {place_of(page)}\n" in navigation, page
 
 
 def lost_scripts(text: str) -> set[str]:
@@ -134,8 +142,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_builds_strictly_and_has_every_page(site: Path) -> None:
-    for page in (ROOT / "docs").rglob("*.md"):
-        built = page.relative_to(ROOT / "docs").with_suffix(".html")
+    for page in PAGES[4:]:
+        built = Path(place_of(page)).with_suffix(".html")
         assert (site / (built.parent / "index.html" if built.stem == "README" else built)).is_file(), page
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import pytest
+from tests.built_wheel import entry_points_of, files_of, wheel_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
@@ -28,7 +29,7 @@ def test_the_wheel_is_made_of_the_packages_in_src_and_of_no_test_and_no_result()
     settings = PROJECT["tool"]["setuptools"]
     assert settings["packages"] == {"find": {"where": ["src"]}}
     assert settings.keys() == {"packages", "package-data"}
-    assert {path.relative_to(SRC).parts[0] for path in FILES} == {"honestdp", "honestdp_papers"}
+    assert {path.relative_to(SRC).parts[0] for path in FILES} == {"honestdp"}
     assert not {part for path in FILES for part in path.relative_to(SRC).parts} & {"tests", "results", "benchmarks"}
     assert not [path for path in FILES if path.name.startswith(("test_", "conftest"))]
 
@@ -56,14 +57,29 @@ def imported(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in found}
 
 
-@pytest.mark.parametrize("package", ["honestdp", "honestdp_papers"])
-def test_whatever_is_imported_is_installed_because_we_say_so_and_not_by_luck(package: str) -> None:
+def test_whatever_is_imported_is_installed_because_we_say_so_and_not_by_luck() -> None:
     """What a dependency happens to bring today it may leave out tomorrow, as typer did with click."""
     declared = {re.split(r"[<>=]", line)[0] for line in PROJECT["project"]["dependencies"]}
-    known = sys.stdlib_module_names | {"honestdp", "honestdp_papers"} | OPTIONAL
-    for path in (SRC / package).rglob("*.py"):
+    known = sys.stdlib_module_names | {"honestdp"} | OPTIONAL
+    for path in SRC.rglob("*.py"):
         names = {OTHER_NAMES.get(name, name.replace("_", "-")) for name in imported(path) - known}
         assert names <= declared, path
+
+
+def test_the_wheel_knows_nothing_of_the_papers(tmp_path: Path) -> None:
+    wheel = wheel_of(ROOT, tmp_path)
+    packages = {name.partition("/")[0] for name in files_of(wheel) if ".dist-info/" not in name}
+    assert packages == {"honestdp"}
+    assert "papers" not in entry_points_of(wheel)
+
+
+def test_without_the_papers_the_command_says_in_one_line_what_to_install() -> None:
+    alone = "from importlib import metadata; metadata.entry_points = lambda **_: (); from honestdp.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", alone, "papers", "list", "--json"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "honestdp: error: papers is not installed: in a checkout of honestdp, run pip install -e papers\n"
+    )
 
 
 def test_no_interpreter_is_left_out_that_the_makefile_takes() -> None:

@@ -43,8 +43,14 @@ app.command(cls=Command)(models_cli.predict)
 app.command(cls=Command)(models_cli.evaluate)
 app.command(cls=Command)(models_cli.report)
 app.add_typer(ledger_cli.app, name="ledger")
-for entry in entry_points(group="honestdp.commands"):  # of packages beside this one, such as the papers
+for entry in entry_points(group="honestdp.commands"):  # of packages beside this one
     app.add_typer(entry.load(), name=entry.name)
+if "papers" not in {group.name for group in app.registered_groups}:
+
+    @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def papers() -> None:
+        """Reproductions of papers: a distribution of its own, which is not installed."""
+        raise checks.HonestdpError("papers is not installed: in a checkout of honestdp, run pip install -e papers")
 
 
 @app.callback(invoke_without_command=True)

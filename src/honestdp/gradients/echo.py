@@ -101,7 +101,7 @@ def _borne_by_a_network(moves: Tensor) -> Tensor:
     In a network noise is passed on by noise, so that twice as much of it moves outputs more than twice as far: of networks that
     bear a move of 2, 2.4 times and more. Where it does not, what is between saturates: outputs move no further, but units that
     are stuck learn little, and 1 is too much already. Of 48 settings none is between 2.15 and 2.4
-    (docs/notes/tuning-free.md); the line through 1 at 2.1 and 2 at 2.5 keeps a table's draws from deciding.
+    (papers/docs/notes/tuning-free.md); the line through 1 at 2.1 and 2 at 2.5 keeps a table's draws from deciding.
     """
     grown = moves.cummax(1).values
     last = grown.shape[1] - 2  # where twice the noise is still in the table

@@ -8,7 +8,7 @@ weights times n_l, the norm of what enters the layer (with the 1 of the bias). S
 with clip 1, momentum 0.9 with bias correction and the decay h(t) = sqrt(1 - t/T), as in Horizon. D counts the layers that are
 matrices, whose noises add up; n is the norm of a record as it enters the model. n_l is that of the initial weights and, for
 a layer behind another, its geometric mean with sqrt(fan-in), which it grows towards. Initial weights give n_l by their mean
-squares, from n on. docs/notes/tuning-free.md says where the constants come from, and where the rule fails.
+squares, from n on. papers/docs/notes/tuning-free.md says where the constants come from, and where the rule fails.
 
 n belongs to the data, and is released (`optimizers.sized`).
 """
