@@ -139,8 +139,8 @@ def mirror_image(features: Tensor, scale: int = 2, angles: int = 8) -> Tensor:
     turn = angles % 2 - 1  # number k of `bank`'s angles becomes number -k, one on where their number is even
     found = torch.unflatten(features, 1, (-1, channels(scale, angles))).flip(-1)
     none, one, two = torch.split(found, [1, 2 * angles, angles**2], 2)
-    one = one.unflatten(2, (2, angles)).flip(3).roll(turn, 3).flatten(2, 3)
-    two = two.unflatten(2, (angles, angles)).flip(2, 3).roll((turn, turn), (2, 3)).flatten(2, 3)
+    one = torch.unflatten(one, 2, (2, angles)).flip(3).roll(turn, 3).flatten(2, 3)
+    two = torch.unflatten(two, 2, (angles, angles)).flip(2, 3).roll((turn, turn), (2, 3)).flatten(2, 3)
     return torch.cat([none, one, two], 2).flatten(1, 2)
 
 
