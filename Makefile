@@ -1,9 +1,12 @@
-# Two commands are enough: `make demo` and `make test`. Each sets up .venv first, again only when its inputs change.
+# Two commands are enough: `make demo` and `make test`. Each installs into .venv what it needs, again only when its inputs
+# change: the demo the library alone, the rest on top of it.
 ifndef PYTHON  # the first of these that runs
 PYTHON := $(shell for python in python3.11 python3.12 python3.13; do $$python -c "" 2>/dev/null && echo $$python && break; done)
 endif
 BIN := .venv/bin
-READY := .venv/.ready
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+CORE := .venv/.core
+EVERYTHING := .venv/.everything
 FEDERATED := .venv/.federated
 CLUSTER := .venv/.cluster
 
@@ -14,8 +17,8 @@ SEARCH := tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space cli
 .PHONY: help demo test docs federated cluster lint bench clean
 
 help:
-	@echo "make demo   set up, then run the main job on embedded data"
-	@echo "make test   set up, then lint and run every test"
+	@echo "make demo   install the library alone, then train on embedded data within one budget, and show what a search costs"
+	@echo "make test   install the rest, then lint and run every test"
 	@echo "make docs   set up, then build the guide as a site, into site/"
 	@echo "make federated  set up with Flower's simulation engine, then run five clients on it"
 	@echo "make cluster  set up with Ray, then run the demo's search on a cluster of three nodes of this machine"
@@ -23,29 +26,32 @@ help:
 	@echo "make bench  set up, then measure speed against the named peers"
 	@echo "make clean  remove .venv and every build product"
 
-$(READY): pyproject.toml papers/pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: python3.11, python3.12 or python3.13 is needed, and none is on the PATH;" \
 		"say which to take: make PYTHON=/path/to/python" >&2; exit 2; }
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e papers
+	$(PIP) -e .
 	@touch $@
 
-demo: $(READY)
+$(EVERYTHING): $(CORE) papers/pyproject.toml
+	$(PIP) -e '.[dev,bench]' -e papers
+	@touch $@
+
+demo: $(CORE)
 	rm -rf demo
 	mkdir demo
 	$(BIN)/honestdp $(BUDGET)
 	$(BIN)/honestdp $(SEARCH)
 
-$(FEDERATED): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[federated]'
+$(FEDERATED): $(CORE)
+	$(PIP) -e '.[federated]'
 	@touch $@
 
 federated: $(FEDERATED)
 	OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0 $(BIN)/python examples/federated.py
 
-$(CLUSTER): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+$(CLUSTER): $(CORE)
+	$(PIP) -e '.[cluster]'
 	@touch $@
 
 cluster: $(CLUSTER)
@@ -54,7 +60,7 @@ cluster: $(CLUSTER)
 	$(BIN)/honestdp $(BUDGET)
 	$(BIN)/python -m honestdp.cli.local_cluster --nodes 3 -- honestdp $(SEARCH)
 
-lint: $(READY)
+lint: $(EVERYTHING)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -62,11 +68,11 @@ lint: $(READY)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-docs: $(READY)
+docs: $(EVERYTHING)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "open site/index.html, or serve it, for its search: $(BIN)/python -m http.server -d site"
 
-bench: $(READY)
+bench: $(EVERYTHING)
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/engine.py
 

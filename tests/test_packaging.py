@@ -86,3 +86,17 @@ def test_no_interpreter_is_left_out_that_the_makefile_takes() -> None:
     versions = re.findall(r"python(3\.\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert {"3.11", "3.12", "3.13"} <= set(versions)
     assert PROJECT["project"]["requires-python"] == ">=3.11"
+
+
+def installs(target: str) -> list[str]:
+    """What make would give to pip for a target, in a checkout without an environment."""
+    command = ["make", "--dry-run", "--always-make", target]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in said.splitlines() if "pip install" in line]
+    assert all(" -c constraints.txt " in line for line in lines)
+    return [line.partition(" -e ")[2] for line in lines]
+
+
+def test_the_demo_installs_the_library_alone_and_the_tests_the_rest_on_top() -> None:
+    assert installs("demo") == ["."]
+    assert installs("test")[:2] == [".", "'.[dev,bench]' -e papers"]
