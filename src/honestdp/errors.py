@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         LookAlike, MayDelete, Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit,
         ReadOnly, StaleCopy, Unreachable,
     )  # fmt: skip
-    from honestdp.losses import LabelsUnfit
     from honestdp.models.digests import TamperedFolder
     from honestdp.search.errors import MachineStopped, SearchFailed
     from honestdp.search.lifecycle import SearchStopped
@@ -58,7 +57,6 @@ _HOMES = {
             "LookAlike MayDelete Misremembered NoBudget NoCharge NoLedger NotALedger NotDurable NotPrivate OtherUnit ReadOnly "
             "StaleCopy Unreachable"
         ),
-        "losses": "LabelsUnfit",
         "models.digests": "TamperedFolder",
         "search.errors": "MachineStopped SearchFailed",
         "search.lifecycle": "SearchStopped",
@@ -70,7 +68,7 @@ _HOMES = {
 }
 __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "ClocksDiffer", "Conflict", "DatasetUnavailable",
-    "FallBack", "HonestdpError", "InDoubt", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused", "LabelsUnfit",
+    "FallBack", "HonestdpError", "InDoubt", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused",
     "LedgerError", "Locked", "LookAlike", "MachineStopped", "MayDelete", "Misremembered", "ModelWritten", "NoBudget", "NoCharge",
     "NoLedger", "NotALedger", "NotDurable", "NotPrivate", "OtherUnit", "OverBudget", "RankLost", "ReadOnly", "RecordFailed",
     "RefusedModel", "RoundFailed", "RoundsOver", "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "TamperedFolder",

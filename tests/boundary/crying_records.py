@@ -49,14 +49,10 @@ WAYS_OUT = frozenset(
     {
         ("honestdp.boundary.scores", "_noisy"),
         ("honestdp.boundary.rounding", "noisy"),
-        ("honestdp.boundary.data", "check_labels"),
         ("honestdp.boundary.arrays", "blocks"),
-        ("honestdp.boundary.records", "label_range"),
-        ("honestdp.boundary.decoding", "label_range"),
-        ("honestdp.boundary.mechanism", "_check_classes"),
     }
 )
-"""Where a number of Python is made from records: with noise in it, to check labels, or for a secret fingerprint."""
+"""Where a number of Python is made from records: with noise in it, or for a secret fingerprint."""
 
 
 class CriedOut(AssertionError):

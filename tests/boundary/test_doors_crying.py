@@ -299,7 +299,6 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
     assert public == {
         "PrivateData": {
             "augmented",
-            "check_labels",
             "classes",
             "decoders",
             "drawn",

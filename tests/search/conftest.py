@@ -39,7 +39,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a record was read")
 
     monkeypatch.setattr(Shapes, "made_up", making)
-    for method in ("fingerprint", "_gathered", "_open", "split", "check_labels"):
+    for method in ("fingerprint", "_gathered", "_open", "split"):
         monkeypatch.setattr(PrivateData, method, guarded(method))
     monkeypatch.setattr(_Trial, "__init__", Execution.__init__)
     monkeypatch.setattr(Execution, "__init__", begun)

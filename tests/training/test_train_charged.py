@@ -277,12 +277,61 @@ def test_another_run_under_the_same_checkpoint_is_refused(path: Path, monkeypatc
     assert kinds(path)["charge"] == 1
 
 
-def test_what_only_records_can_show_says_that_it_was_charged(path: Path) -> None:
+def test_labels_that_are_no_classes_are_not_told_of(path: Path) -> None:
     x, y = closed_form.records()
-    with pytest.raises(InvalidArgument, match="stays charged") as raised:
-        train(path, data=(x, y + 57))
+    train(path, data=(x, y + 57))
     assert kinds(path)["charge"] == 1
-    assert "5" not in f"{raised.value} {raised.value.value}", "which labels there are is the records'"
+
+
+# ---- What can go wrong without a record
+
+
+@pytest.mark.parametrize("rule", [None, "horizon", "oso", RULE])
+def test_records_of_one_number_are_trained_by_every_rule(rule: Any, path: Path) -> None:
+    class Line(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x[:, None])
+
+    rule = honestdp.optimizers.OSO(lr=0.1) if rule == "oso" else rule
+    x, y = closed_form.records()
+    data = (torch.as_tensor(x).reshape(len(y), -1)[:, 0].float(), y)
+    honestdp.train(Line(1, int(y.max()) + 1), data, run=RUN, optimizer=rule, ledger=path, dataset="tiny")
+    assert kinds(path)["charge"] == 1
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_refused_before_the_charge(number: float, path: Path) -> None:
+    broken = model()
+    with torch.no_grad():
+        broken.bias[0] = number
+    for ledger in (path, None):
+        with pytest.raises(InvalidArgument, match="'bias' holds NaN or infinite numbers"):
+            honestdp.train(
+                broken,
+                closed_form.records(),
+                run=RUN,
+                optimizer=RULE,
+                ledger=ledger,
+                dataset="tiny" if ledger else None,
+            )
+    how: dict[str, Any] = {"records": N, "lot": N / 2, "steps": 2, "ledger": path, "dataset": "tiny"}
+    with pytest.raises(InvalidArgument, match="'bias' holds NaN or infinite numbers"):
+        honestdp.tune(broken, closed_form.records(), budget=Budget(1.0, 1e-5), **how)
+    assert kinds(path)["charge"] == 0
+
+
+def test_a_step_is_rehearsed_before_the_charge_with_its_second_question(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise IndexError("no such dimension")
+
+    monkeypatch.setattr("honestdp.boundary.release._input_norms", fails)
+    with pytest.raises(InvalidArgument, match=r"makes a step of training on made-up records.*no such dimension"):
+        train(path, optimizer="echo")
+    assert kinds(path)["charge"] == 0
+    train(path, optimizer="horizon")
+    assert kinds(path)["charge"] == 1
 
 
 # ---- The environment

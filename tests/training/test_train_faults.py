@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
-from honestdp import Budget, Compute, Run
+from honestdp import Budget, Compute, Run, by_person
 from honestdp import optimizers as rules
 from honestdp.boundary import decoding as decoded
 from honestdp.boundary.decoding import WorkerDied
@@ -65,20 +66,64 @@ def test_data_of_any_precision_takes_the_models(dtype: torch.dtype) -> None:
     assert weights(result).dtype == torch.float32
 
 
-@pytest.mark.parametrize("label", [-1, 3, 1000])
-def test_labels_out_of_range_are_refused_before_any_release(label: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused_before_release(monkeypatch)
+@pytest.mark.parametrize("home", [tuple, lambda pair: Pairs(*pair)], ids=["arrays", "dataset"])
+@pytest.mark.parametrize("label", [-100, -1, 3, 1000])
+@pytest.mark.parametrize("loss", [None, nn.CrossEntropyLoss(reduction="none")], ids=["default", "torch"])
+def test_a_record_whose_label_is_no_class_contributes_zero_and_nobody_is_told(loss: Any, label: int, home: Any) -> None:
+    """As a record of NaN does: to stop would tell that it is there."""
     x, y = toy_data()
-    y[17] = label
-    with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
-        train(toy_model(), (x, y), run=RUN, optimizer=RULE)
+    missing, other = x.clone(), y.clone()
+    missing[17], other[17] = torch.nan, label
+    run = Run(records=60, lot=60, steps=2, noise=1.0)
+    given: dict[str, Any] = {
+        "run": run,
+        "optimizer": RULE,
+        "noise_seed": 1,
+        "compute": Compute(workers=0),
+        "loss": loss,
+    }
+    first, second, whole = (
+        weights(train(toy_model(), home(pair), **given)) for pair in ((x, other), (missing, y), (x, y))
+    )
+    assert torch.allclose(first, second, rtol=0, atol=1e-12)
+    assert not torch.allclose(first, whole, rtol=0, atol=1e-6), "it would not be seen"
 
 
-def test_labels_of_a_dataset_out_of_range_stop_before_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_persons_row_whose_label_is_no_class_contributes_zero_and_the_others_count() -> None:
     x, y = toy_data()
-    y[:] = 7
-    with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
-        train(toy_model(), Pairs(x, y), run=RUN, optimizer=RULE, compute=Compute(workers=0))
+    missing, other = x.clone(), y.clone()
+    missing[17], other[17] = torch.nan, 9
+    run = Run(records=30, lot=30, steps=2, noise=1.0)
+    found = []
+    for pair in ((x, other), (missing, y), (x, y)):
+        people = by_person(pair, [i // 2 for i in range(60)], rows=2)
+        found.append(weights(train(toy_model(), people, run=run, optimizer=RULE, noise_seed=1)))
+    assert not torch.allclose(found[0], found[1], rtol=0, atol=1e-6), "the person's other row counts"
+    assert not torch.allclose(found[0], found[2], rtol=0, atol=1e-6)
+
+
+def test_a_label_that_the_loss_itself_takes_is_left_to_it() -> None:
+    """Pixels to be ignored, and a loss that learns from what has no label."""
+
+    def half_labelled(output: Tensor, y: Tensor) -> Tensor:
+        known = y >= 0
+        return torch.where(known, functional.cross_entropy(output, y.clamp(0), reduction="none"), -output.logsumexp(1))
+
+    x, y = toy_data()
+    y[::2] = -1
+    run = Run(records=60, lot=60, steps=2, noise=1.0)
+    given: dict[str, Any] = {"run": run, "optimizer": RULE, "noise_seed": 1}
+    zero = x.clone()
+    zero[::2] = torch.nan
+    first = weights(train(toy_model(), (x, y), loss=half_labelled, **given))
+    assert not torch.allclose(first, weights(train(toy_model(), (zero, y), loss=half_labelled, **given)), atol=1e-6)
+    pixels = nn.Conv2d(1, 3, 1).double()
+    images, labels = torch.randn(60, 1, 4, 4, dtype=torch.float64), torch.randint(0, 3, (60, 4, 4))
+    labels[17, 0] = -100
+    gone = labels.clone()
+    gone[17] = 77
+    one, other = (weights(train(pixels, (images, some), **given)) for some in (labels, gone))
+    assert not torch.allclose(one, other, rtol=0, atol=1e-6), "the other pixels count"
 
 
 def test_no_trainable_parameters_is_refused() -> None:
@@ -209,7 +254,6 @@ def test_a_death_told_in_the_middle_of_a_step_is_named(
 
 
 def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor the look at the labels before it: between the two a dying one would be told raw."""
     before, during = set(multiprocessing.active_children()), []
     true = Mechanism._release
 
@@ -262,8 +306,9 @@ class Odd(Pairs):
 )
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_dataset_of_odd_records_is_told_what_they_should_be(record: Any, named: str, workers: int) -> None:
+    every = Run(records=60, lot=60, steps=1, noise=1.0)  # a lot of all records
     with pytest.raises(InvalidArgument, match=named):
-        train(toy_model(), Odd(record), run=RUN, optimizer=RULE, compute=Compute(workers=workers))
+        train(toy_model(), Odd(record), run=every, optimizer=RULE, compute=Compute(workers=workers))
 
 
 @pytest.mark.parametrize(

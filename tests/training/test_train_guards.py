@@ -26,8 +26,6 @@ from honestdp.gradients.materialised import Materialised
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import CPU, constants_of, toy_data, toy_model
 
-from .test_train_faults import Pairs
-
 RUN = Run(records=60, lot=10, steps=5, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)
 ALARM = 1e-9
@@ -59,19 +57,6 @@ def test_a_rule_that_is_undefined_for_its_own_run_is_refused() -> None:
             toy_model(), toy_data(), run=[RUN.with_noise(0.5), RUN], optimizers=[rules.Quantile(lr=0.1)] * 2
         )
     train(toy_model(), toy_data(), run=RUN.with_noise(0.99), optimizer=rule)
-
-
-@pytest.mark.parametrize("label", [-100, -1, 3])
-def test_labels_of_a_dataset_that_a_coin_split_are_checked_before_their_step(label: int) -> None:
-    """They are not all read beforehand. A label of -100 would be silently left out by cross-entropy."""
-    x, y = toy_data()
-    y[17] = label
-    run = Run(records=60, lot=60, steps=2, noise=1.0)
-    job = assemble(toy_model(), Pairs(x, y), run=run, optimizers=[RULE], compute=Compute(workers=0), by_coin=True)
-    with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
-        job.work(False)
-    with pytest.raises(InvalidArgument, match="whole numbers from 0 to 2"):
-        train(toy_model(), Pairs(x, y), run=run, optimizer=RULE, compute=Compute(workers=0))
 
 
 @pytest.mark.parametrize("present", [59, 61, 1])

@@ -269,17 +269,6 @@ class Listed(Dataset):
         return X[i], int(self.labels[i])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_dataset_with_one_label_out_of_range_is_refused_before_any_release(
-    workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never_released(monkeypatch)
-    labels = Y.clone()
-    labels[39] = 7
-    with pytest.raises(InvalidArgument, match="labels"):
-        train(nn.Linear(8, 3), Listed(labels), run=RUN, optimizer=RULE, compute=Compute(workers=workers))
-
-
 def test_an_error_of_the_users_dataset_is_not_called_a_death() -> None:
     with pytest.raises(RuntimeError, match="cannot decode"):
         train(

@@ -30,7 +30,6 @@ from honestdp.boundary.unread import Known, Unread, in_two
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
-from honestdp.losses import check_labels
 from honestdp.run import ROW, Unit
 
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
@@ -59,10 +58,13 @@ class Shapes:
         rows, unit = records * self.unit.rows, self.unit
         x, y = (inputs.each(lambda part: part.new_zeros(rows, *part.shape[1:]), parts) for parts in (self.x, self.y))
         if not unit.person:
-            return PrivateData((x, y)).augmented(self.augment)
-        whose = np.repeat(np.arange(records), unit.rows)
-        people = PrivateData(by_person((x, y), whose, rows=unit.rows, name=unit.person)).augmented(self.augment)
-        return people.drawn(Seed.fixed(0))  # of nobody a row is too many
+            made = PrivateData((x, y)).augmented(self.augment)
+        else:
+            whose = np.repeat(np.arange(records), unit.rows)
+            people = PrivateData(by_person((x, y), whose, rows=unit.rows, name=unit.person)).augmented(self.augment)
+            made = people.drawn(Seed.fixed(0))  # of nobody a row is too many
+        made._classes = self.classes
+        return made
 
 
 class PrivateData:
@@ -212,11 +214,6 @@ class PrivateData:
     def _rows_of_people(self, device: torch.device) -> RowsOfPeople | None:
         """Where in what is gathered each person's rows are."""
         return None if self._people is None else RowsOfPeople(self._people, device)
-
-    def check_labels(self, classes: int) -> None:
-        """An error where a label of records in memory is none of the classes. Its words are for the records' owner alone."""
-        if self._pair is not None and len(self):
-            check_labels(int(self._pair[1].min()), int(self._pair[1].max()), classes)
 
     def fingerprint(self) -> str:
         """A hash of records in memory, so that nothing goes on with others. As secret as the records."""

@@ -131,15 +131,6 @@ class DatasetRecords(Records):
         x, y = described(self._dataset[0])
         return two_blanks(model, inputs.each(self._moved, x), inputs.each(self._moved, y), self._dtype)
 
-    def label_range(self) -> tuple[int, int] | None:
-        every = torch.split(torch.arange(len(self)), _AHEAD)
-        try:
-            self.expect(list(every), Seed.fixed(0))  # for their labels alone
-            labels = [torch.as_tensor(self._next()[1]) for _ in every]
-        finally:
-            self.close()
-        return (int(min(y.min() for y in labels)), int(max(y.max() for y in labels))) if labels else None
-
     def _asked(self, act: Callable[[], Answer]) -> Answer:
         try:
             with deaths_named():

@@ -30,10 +30,9 @@ from honestdp.gradients import inputs
 from honestdp.gradients.echo import echoes
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout, layout_of
-from honestdp.gradients.loss_independence import own_loss
-from honestdp.gradients.outputs import check_output
+from honestdp.gradients.outputs import check_output, own_loss
 from honestdp.gradients.vetting import refuse_by_name
-from honestdp.losses import Loss, check_labels, default_loss
+from honestdp.losses import Labels, Loss, default_loss
 from honestdp.losses.logits import classes_at
 from honestdp.run import ROW, Run, Unit
 
@@ -46,7 +45,7 @@ class Intake:
     layout: Layout
     dtype: torch.dtype
     _records: Records
-    _classes: int | None
+    _labels: Labels | None
     fingerprint: str | None = None
     """A hash of records in memory, for a checkpoint alone; as secret as they are."""
 
@@ -72,13 +71,13 @@ class Intake:
     ) -> Mechanism:
         """rows: from which it follows which rows of people count, the same for all runs; by default `seed`."""
         whose = self.ranks.seed_of(rows or seed)
-        how: dict[str, Any] = {"secure": secure, "classes": self._classes, "pause": pause, "ranks": self.ranks}
+        how: dict[str, Any] = {"secure": secure, "labels": self._labels, "pause": pause, "ranks": self.ranks}
         return Mechanism(self.question, self._records.drawn(whose.child("rows")), constants, seed=seed, **how)
 
     def rounds(self, constants: Constants, *, seeds: Sequence[Seed], secure: bool) -> MechanismOfRounds:
         """The mechanism of runs that are trained in rounds, each from a seed of its own."""
-        records, classes = self._records, self._classes
-        return MechanismOfRounds(self.question, records, constants, seeds=seeds, secure=secure, classes=classes)
+        records, labels = self._records, self._labels
+        return MechanismOfRounds(self.question, records, constants, seeds=seeds, secure=secure, labels=labels)
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
@@ -147,13 +146,9 @@ def take_in(
     loss = own_loss(loss) if loss is not None else default_loss(y)
     rows = data.unit.rows
     width = 1 if lot is None else width_of(x, runs=1, records=records, lot=lot, rows=rows)
-    classes = try_out(working, loss, x, y, examples=width * rows, strict=strict, declared=data.classes)
+    labels = try_out(working, loss, x, y, examples=width * rows, strict=strict, declared=data.classes)
     layout = replace(layout, entering=inputs.entering(x))
-    with deaths_named():
-        labels = source.label_range() if classes is not None and not by_coin else None
-    if classes is not None and labels is not None:
-        check_labels(*labels, classes)
-    return Intake(Question(working, loss, strict, rows), layout, dtype, source, classes, mark, data.unit, ranks, given)
+    return Intake(Question(working, loss, strict, rows), layout, dtype, source, labels, mark, data.unit, ranks, given)
 
 
 def open_door(
@@ -186,17 +181,17 @@ def open_door(
 
 def try_out(
     module: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, examples: int, strict: bool, declared: int | None = None
-) -> int | None:
-    """Model and loss on made-up examples, so many at once; the number of classes where there are such.
+) -> Labels | None:
+    """Try model and loss on made-up examples, so many at once. Returns the labels that the loss takes; None for any.
 
     x, y: two of them. declared: how many classes there are, where that is. No record is needed for it.
     """
     layout = layout_of(module)
     try:
         with torch.random.fork_rng(devices=inputs.gpus(y)):
-            classes = check_output(copy.deepcopy(module), loss, x, y, declared=declared)
+            labels = check_output(copy.deepcopy(module), loss, x, y, declared=declared)
             Question(module, loss, strict).vet(layout, x, y, runs=1, width=examples)
-            return classes
+            return labels
     except InvalidArgument:
         raise
     except (RuntimeError, TypeError, LookupError, ValueError, AttributeError, AssertionError) as trouble:

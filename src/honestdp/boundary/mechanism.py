@@ -30,7 +30,7 @@ from honestdp.boundary.records import Records
 from honestdp.boundary.release import Examples, Question, release, width_of
 from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
-from honestdp.losses import check_labels
+from honestdp.losses import Labels
 
 
 class Mechanism:
@@ -44,18 +44,19 @@ class Mechanism:
         *,
         seed: Seed,
         secure: bool = False,
-        classes: int | None = None,
+        labels: Labels | None = None,
         pause: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         """pause: calls of `steps` end at every multiple of so many steps, for whoever looks at the weights there.
+        labels: those that the loss takes. A record with another label contributes zero, and nobody learns that there is one.
         ranks: with whom the steps are made; `records` are this one's share, and `seed` and `constants` are those of the whole.
         """
         seed, self._ranks = ranks.seed_of(seed), ranks
         device = constants.noise.device
         self.constants = constants.copy()  # what a rule is shown; it may write to it, and no noise becomes less
         self._declared = constants.copy()
-        self._records, self._question, self._classes = records, question, classes
+        self._records, self._question, self._labels = records, question, labels
         self._runs = len(constants.noise)
         self._rate = constants.lot / constants.records
         self._noise = noise_source(device, seed.child("noise"), secure=secure)
@@ -202,8 +203,13 @@ class Mechanism:
 
     def _examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y, norms, shares = self._records.fetch(indices)
-        if self._classes is not None and not self._records.resident and isinstance(y, Tensor) and y.numel():
-            _check_classes(y, self._classes)
+        if self._labels is not None and isinstance(y, Tensor):
+            y, right = self._labels.fitted(y)
+            right = right.flatten(2).all(2) if right.dim() > 2 else right
+            if shares is None:
+                present = present * right
+            else:
+                shares = shares * right.view(shares.shape)
         if self._variants is not None:
             return Examples(self._variants.of(x), y, present, shares=shares)
         return Examples(x, y, present, finite=self._records.finite, norms=norms, shares=shares)
@@ -236,10 +242,6 @@ class Mechanism:
         assert self._captured is not None
         block = slice(first, first + UNROLL)
         return self._captured.replay(params, state, lots.indices[block], lots.counts[block])
-
-
-def _check_classes(y: Tensor, classes: int) -> None:
-    check_labels(int(y.min()), int(y.max()), classes)
 
 
 def _largest_divisor(of: int, most: int) -> int:

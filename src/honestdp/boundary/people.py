@@ -217,9 +217,6 @@ class PeopleRecords(Records):
     def blank(self, model: nn.Module) -> Pair:
         return self._inner.blank(model)
 
-    def label_range(self) -> tuple[int, int] | None:
-        return self._inner.label_range()
-
     def expect(self, lots: list[Tensor], seed: Seed) -> None:
         self._inner.expect([self._numbers_of(lot) for lot in lots], seed)
 

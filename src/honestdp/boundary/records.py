@@ -76,12 +76,6 @@ class Records:
     def _none(self, part: Any) -> Tensor:
         return as_tensor(part[:0]).to(self._device)
 
-    def label_range(self) -> tuple[int, int] | None:
-        """The lowest and the highest of labels that are classes, or None where there is none. It may read every record."""
-        return (
-            None if not isinstance(self._y, Tensor) or 0 in self._y.shape else (int(self._y.min()), int(self._y.max()))
-        )
-
     def expect(self, lots: list[Tensor], seed: Seed) -> None:
         """The indices of coming fetches, in order, so that workers can decode ahead. seed: of what a Dataset draws meanwhile."""
 
@@ -133,7 +127,7 @@ class DeviceRecords(Records):
             x, y = (inputs.each(lambda part: part.index_select(0, flat), parts) for parts in (self._x, self._y))
             return shaped(x, y, indices, self._dtype)
         scale = PIXEL if self._x.dtype == torch.uint8 else 1.0
-        x, y, norms = self._kernels.gather(self._x.flatten(1), self._y, flat, scale)
+        x, y, norms = self._kernels.gather(self._x[..., None].flatten(1), self._y, flat, scale)
         x, y = _lots(x.view(-1, *self._x.shape[1:]), indices), _lots(y, indices)
         return Fetched(x, prepared_labels(y, self._dtype), norms.view(indices.shape))
 

@@ -283,7 +283,7 @@ def _input_norms(examples: Examples) -> Tensor:
         return examples.norms
     squares = torch.zeros(inputs.first(examples.x).shape[:2], dtype=torch.float64, device=examples.present.device)
     for part in inputs.quantities(examples.x):
-        squares += part.flatten(2).double().square().sum(2)
+        squares += part[..., None].flatten(2).double().square().sum(2)
     return squares.sqrt()
 
 

@@ -26,6 +26,7 @@ from honestdp.boundary.release import Question
 from honestdp.boundary.sampling import PendingOfEach, block_steps
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
+from honestdp.losses import Labels
 
 
 class ClientsData(PrivateData):
@@ -86,9 +87,6 @@ class RecordsOfClients(Records):
     def blank(self, model: nn.Module) -> Pair:
         return self._every.blank(model)
 
-    def label_range(self) -> tuple[int, int] | None:
-        return self._every.label_range()
-
 
 class MechanismOfRounds(Mechanism):
     """A mechanism over all rounds of its runs. Every round draws from seeds of its own, one a run."""
@@ -101,9 +99,9 @@ class MechanismOfRounds(Mechanism):
         *,
         seeds: Sequence[Seed],
         secure: bool = False,
-        classes: int | None = None,
+        labels: Labels | None = None,
     ) -> None:
-        super().__init__(question, records, constants, seed=seeds[0], secure=secure, classes=classes)
+        super().__init__(question, records, constants, seed=seeds[0], secure=secure, labels=labels)
         self._secure = secure
         self._silent = not bool(constants.noise.any())
         # As of one run: how many lots are drawn at once decides which numbers they are.

@@ -218,7 +218,7 @@ def _rules_agree(probe: Probe, expected: Expected, layers: Layers, *, larger: fl
     x = probe.x
     known = Input(x)
     if isinstance(x, Tensor) and x.is_floating_point():
-        known = Input(x, norms=torch.linalg.vector_norm(x.flatten(2), dim=2))
+        known = Input(x, norms=torch.linalg.vector_norm(x[..., None].flatten(2), dim=2))
     result = bookkeeping.per_example(probe.model, project, layers, probe.params, known, expected.cotangents)
     return _agrees(result, expected, probe, larger=larger)
 

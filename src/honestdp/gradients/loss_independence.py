@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
@@ -17,7 +16,7 @@ from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.independence import same, with_rows
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.outputs import main
+from honestdp.gradients.outputs import IGNORED, main, on_cpu, own_loss
 from honestdp.gradients.probe import LOT, Probe, drew, flat, seed_draws, without_dropout
 from honestdp.gradients.write_guard import NOTHING, code_of
 from honestdp.losses import Loss, one_each
@@ -26,8 +25,6 @@ _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
 _LARGE = 1e8
 """How many times the usual gradient the largest one of a lot is in the trial."""
-IGNORED = -100
-"""The label that torch's losses leave out."""
 
 
 class Manner(NamedTuple):
@@ -147,23 +144,10 @@ def _unusual_pairs(loss: Loss, output: object, labels: Inputs, n: int) -> Iterat
     for strange, given in unusual:
         try:
             moved = [torch.cat([everyone.new_tensor([extra]), everyone[1:]]) for extra in range(n, len(place))]
-            base, *answers = (_answer(_on_cpu(loss), strange, given, rows) for rows in (everyone, *moved))
+            base, *answers = (_answer(on_cpu(loss), strange, given, rows) for rows in (everyone, *moved))
         except Exception:
             continue  # a loss may well fail on these
         yield from ((_at(base, everyone[1:]), _at(answer, everyone[1:])) for answer in answers)
-
-
-def own_loss(loss: Loss) -> Loss:
-    """A copy of a loss that is an object, so that the user's own is left as it is; a function has none."""
-    try:
-        return copy.deepcopy(loss)
-    except Exception:  # of something that has no copies, such as a lock or an open file
-        return loss
-
-
-def _on_cpu(loss: Loss) -> Loss:
-    own = own_loss(loss)
-    return own.cpu() if isinstance(own, nn.Module) else own
 
 
 def _at(answer: list[Tensor], rows: Tensor) -> list[Tensor]:

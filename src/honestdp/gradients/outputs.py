@@ -6,6 +6,7 @@ cut into examples it becomes None.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
-from honestdp.losses import Loss, cross_entropy, default_loss, prediction, squared_error
+from honestdp.losses import Labels, Loss, cross_entropy, default_loss, prediction, squared_error
 from honestdp.losses.class_weights import ClassWeighted, base_of
 from honestdp.losses.trainable import refuse_trainable
 
@@ -63,6 +64,19 @@ def with_rows(output: Any, examples: int) -> Any:
     return rebuild(tensors)
 
 
+def own_loss(loss: Loss) -> Loss:
+    """A copy of a loss that is an object, so that the user's own is left as it is; a function has none."""
+    try:
+        return copy.deepcopy(loss)
+    except Exception:  # of something that has no copies, such as a lock or an open file
+        return loss
+
+
+def on_cpu(loss: Loss) -> Loss:
+    own = own_loss(loss)
+    return own.cpu() if isinstance(own, nn.Module) else own
+
+
 def main(output: Any) -> Tensor:
     """The prediction of an output, or where it has none the first of its floating tensors."""
     try:
@@ -85,8 +99,8 @@ def joined(outputs: list[Any]) -> Any:
 
 
 @torch.no_grad()
-def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared: int | None = None) -> int | None:
-    """Try model and loss on two made-up examples; the number of classes where the loss is cross-entropy.
+def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared: int | None = None) -> Labels | None:
+    """Try model and loss on two made-up examples. Returns the labels that the loss takes, or None where it takes any.
 
     x `[2, ...]`, y `[2, ...]` are made up in the records' shapes: no record is needed to find a wrong shape. declared: how many
     classes there are, where that is declared.
@@ -133,7 +147,35 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared
         declared is not None and classes is None and isinstance(y, Tensor) and not y.is_cuda
     ):  # on a GPU a label out of range ends the whole process
         _check_last(loss, output, y, declared)
-    return classes
+    return _labels(loss, output, y)
+
+
+IGNORED = -100
+"""The label that torch's losses leave out."""
+
+
+def _labels(loss: Loss, output: Any, y: Inputs) -> Labels | None:
+    """The labels that a loss takes, found on made-up outputs: all below the number of outputs where it fails on that number.
+
+    On the CPU: on a GPU a label that is out of range ends the whole process. One label an example that honestdp's own
+    cross-entropy does not count has no part in its formula either, so it is not taken there.
+    """
+    if not isinstance(y, Tensor) or y.is_floating_point() or (scores := main(output)).dim() != y.dim() + 1:
+        return None
+    own, output, labels = on_cpu(loss), each_tensor(lambda part: part.cpu(), output), y.cpu()
+
+    def takes(label: int) -> bool:
+        try:
+            own(output, torch.full_like(labels, label))
+        except (RuntimeError, IndexError, ValueError, AssertionError, KeyError):
+            return False
+        return True
+
+    classes = scores.shape[1]
+    if takes(classes) or not takes(classes - 1):
+        return None
+    by_formula = base_of(loss) is cross_entropy and labels.dim() == 1
+    return Labels(classes, () if by_formula else tuple(label for label in (IGNORED, -1) if takes(label)))
 
 
 def _check_last(loss: Loss, output: Any, y: Tensor, declared: int) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from honestdp.checks import InvalidArgument
 
 
-class LabelsUnfit(InvalidArgument):
-    """Labels that are none of the model's classes. `classes`: how many outputs the model has, which is public."""
+class Labels(NamedTuple):
+    """The whole-number labels that a loss takes: those below `classes`, and `besides`, which it accepts by a rule of its own."""
 
-    def __init__(self, value: object, wanted: str, *, classes: int) -> None:
-        super().__init__("labels", value, wanted)
-        self.classes = classes
+    classes: int
+    besides: tuple[int, ...] = ()
+
+    def fitted(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """y with 0 in the place of every other label, and where it was right; both of the shape of y."""
+        right = y.clamp(0, self.classes - 1) == y
+        for one in self.besides:
+            right |= y == one
+        return torch.where(right, y, 0), right
 
 
 Loss = Callable[[Any, Any], Tensor]
@@ -132,11 +139,3 @@ def slope_of(loss: Loss, output: object) -> Callable[[Tensor, Any], Tensor] | No
     if isinstance(loss, ClassWeighted) and loss.loss is cross_entropy:
         return lambda output, y: _cross_entropy_slope(output, y) * loss.weights_of(y, output)[:, None]
     return None
-
-
-def check_labels(lowest: int, highest: int, classes: int) -> None:
-    if lowest < 0 or highest >= classes:
-        wanted = f"whole numbers from 0 to {classes - 1}, since the model gives {classes} outputs"
-        if classes == 1:
-            wanted += "; give it one output for each class, or take floating labels and loss=BCEWithLogitsLoss"
-        raise LabelsUnfit(f"from {lowest} to {highest}", wanted, classes=classes)

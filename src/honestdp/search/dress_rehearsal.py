@@ -48,7 +48,7 @@ from honestdp.search.runs import BATCH, MACHINE, Execution, Setting, Standing
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
 from honestdp.training.arguments import check_rules
-from honestdp.training.models import check_alike
+from honestdp.training.models import check_alike, check_finite
 from honestdp.training.trial import try_rule
 
 WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many
@@ -58,18 +58,18 @@ _KEY = "rehearsal"
 _NONE = Shapes(torch.zeros(0, 1), torch.zeros(0), ("", ""))  # of a Dataset
 
 
-def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
-    """Rules, models, losses and metric one by one. The number of classes, where there are such."""
+def tried(made: Design, setting: Setting, shapes: Shapes | None) -> None:
+    """Rules, models, losses and metric one by one."""
     some = _examples(made)
     rules, runs = [one.rule() for one in some], [made.run_of(one) for one in some]
     check_rules(rules, runs, setting.schedule)
     for run in made.runs:
         factors(setting.schedule, run)
     noise_source(setting.device, Seed.fresh(), secure=setting.secure)
-    classes = None
     for one in {candidate.model: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
-        check_alike([module, setting.module(one, 1).to(setting.device)])
+        check_alike(alike := [module, setting.module(one, 1).to(setting.device)])
+        check_finite(alike)
         layout = layout_of(module)
         if shapes is not None:
             x, y = shapes.blanks(module)
@@ -79,10 +79,9 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> int | None:
         if shapes is not None:
             loss = setting.loss or default_loss(y)
             how: dict[str, Any] = {"strict": setting.strict, "declared": shapes.classes}
-            classes = try_out(module, loss, x, y, examples=_together(made, x), **how)
+            try_out(module, loss, x, y, examples=_together(made, x), **how)
             if made.metric is not None:
                 try_metric(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)
-    return classes
 
 
 def _examples(made: Design) -> tuple[Candidate, ...]:
@@ -123,7 +122,6 @@ def rehearse(
     setting: Setting,
     shapes: Shapes | None,
     *,
-    classes: int | None,
     statement: Statement,
     report: Callable[[leaving.TuneResult, str], str] | None,
     balance: Balance | None,
@@ -143,7 +141,6 @@ def rehearse(
             _made_up(shapes or _NONE),
             records=RECORDS,
             store=_Memory(),
-            classes=classes,
         )
         standing = Standing() if shapes is None else runs.finish()
         result = leaving.result_of(small, statement, runs, secret, standing, balance)
@@ -204,8 +201,6 @@ class _Trial(Execution):
     def finish(self) -> Standing:
         standing = Standing()
         _ = self._door
-        if self._classes is not None:
-            self._data.check_labels(self._classes)
         for number, batch in enumerate(self.batches()):
             self._batch(number, batch, standing)
         if self._design.choice is not None:

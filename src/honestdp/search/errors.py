@@ -18,7 +18,6 @@ import torch
 from honestdp.boundary.decoding import RecordFailed, WorkerDied
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import RefusedModel
-from honestdp.losses import LabelsUnfit
 
 _CHARGED = "what it was charged stays charged"
 _UNSAID = "which record it was and why is not said, for it tells of the record"
@@ -63,8 +62,6 @@ def without_records(trouble: BaseException) -> Exception:
     if isinstance(trouble, RefusedModel):  # words on made-up inputs, of a population wider than was tried before
         return SearchFailed(f"{trouble}; {_CHARGED}")
     if isinstance(trouble, HonestdpError) and _raised_here(trouble):
-        if isinstance(trouble, LabelsUnfit):
-            return _unlabelled(trouble.classes)
         if isinstance(trouble, InvalidArgument):
             return _unfit(trouble.argument)
         kind = type(trouble) if type(trouble) in (SearchFailed, MachineStopped) else HonestdpError
@@ -103,19 +100,7 @@ def _number(trouble: OSError) -> int:
     return trouble.errno if own and type(trouble.errno) is int and trouble.errno in _OF_MACHINES else errno.EIO
 
 
-def _unlabelled(classes: int) -> SearchFailed:
-    """The number of outputs is the model's and public; what labels there are is the records'."""
-    fits = "the label 0 alone" if classes == 1 else f"labels from 0 to {classes - 1}"
-    return SearchFailed(
-        f"labels of some records are none of the model's classes: it has {classes} outputs, which take {fits}. From labels that "
-        f"begin at 1 take 1 off; for more classes give it more outputs. Which records it were is not said; {_CHARGED}"
-    )
-
-
 def _unfit(argument: str) -> HonestdpError:
-    if argument == "labels":
-        unsaid = "which is not said, for it tells of them"
-        return SearchFailed(f"labels of some records are none of the model's classes; {unsaid}; {_CHARGED}")
     if argument == "data":
         return HonestdpError(
             f"the Dataset failed on a record, or its records are no pairs (x, y) of one shape; {_UNSAID}. {_CHARGED}; read every "

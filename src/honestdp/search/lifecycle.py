@@ -117,7 +117,7 @@ def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneRes
 class Search:
     """A search whose public side is fixed.
 
-    classes: how many outputs a label may name, where that is known. report: makes the report of a result and its charge's key.
+    report: makes the report of a result and its charge's key.
     note: for people, in the ledger's entry.
     """
 
@@ -125,7 +125,6 @@ class Search:
     configuration: Configuration
     statement: Statement
     report: Callable[[TuneResult, str], str]
-    classes: int | None = None
     ledger: Place | None = None
     note: str = ""
 
@@ -225,7 +224,7 @@ class Search:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
-        runs = execution(design, plan, setting, data, records=design.records, store=store, classes=self.classes)
+        runs = execution(design, plan, setting, data, records=design.records, store=store)
         result = leaving.result_of(design, stated(self.statement, store), runs, plan, runs.finish(), balance)
         result = replace(result, folder=folder, page=partial(self.report, result, begun.key))
         if folder is not None:

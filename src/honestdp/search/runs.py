@@ -92,13 +92,10 @@ class Execution:
         *,
         records: int,
         store: Store,
-        classes: int | None = None,
     ) -> None:
-        """store: for what a resume needs. classes: how many outputs a label may name, where that is known. Nothing is read yet:
-        that is for `finish`.
-        """
+        """store: for what a resume needs. Nothing is read yet: that is for `finish`."""
         self._design, self._secret, self._setting, self._store = design, secret, setting, store
-        self._data, self._records, self._classes = data.guarded(), records, classes
+        self._data, self._records = data.guarded(), records
 
     @cached_property
     def _sides(self) -> tuple[PrivateData, PrivateData | None]:
@@ -147,8 +144,6 @@ class Execution:
 
     def _finish(self) -> Standing:
         _ = self._door  # opened before the first run, so that what does not fit is found before the training
-        if self._classes is not None:
-            self._data.check_labels(self._classes)
         standing = self._load()
         self._ready(standing)
         for number, batch in enumerate(self.batches()):

@@ -273,16 +273,16 @@ def planned(what: Asked) -> tuple[Search, Rehearsed]:
         expected=for_the_statement(made, public.setting),
         chosen=what.chosen,
     )
-    report, classes = partial(_report, made, public), tried(made, public.setting, data.shapes)
+    tried(made, public.setting, data.shapes)
+    report = partial(_report, made, public)
     shown: dict[str, Any] = {"statement": statement, "report": None if folder is None else report, "balance": balance}
-    rehearsed = rehearse(made, public.setting, data.shapes, classes=classes, **shown)
+    rehearsed = rehearse(made, public.setting, data.shapes, **shown)
     folders.check_room(folder, rehearsed.needed(made))
     search = Search(
         design=made,
         configuration=public,
         statement=statement,
         report=report,
-        classes=classes,
         ledger=None if what.books is None else what.books.ledger,
         note="" if what.books is None else what.books.note,
     )

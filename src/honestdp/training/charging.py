@@ -20,17 +20,15 @@ import torch
 from torch import nn
 
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import try_out
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.ranks import ALONE, Ranks
-from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import LEDGER_VARIABLE
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.echo import try_once
 from honestdp.gradients.layout import layout_of, stack
-from honestdp.losses import LabelsUnfit, Loss, default_loss
+from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import Schedule, factors
@@ -38,7 +36,8 @@ from honestdp.planner.prospects import counting, forewarn, prospects
 from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.checkpoint import File, Progress
-from honestdp.training.loop import Interrupted
+from honestdp.training.loop import Interrupted, Job
+from honestdp.training.models import check_finite
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import Watch
 
@@ -70,11 +69,21 @@ class Charging:
     balance: Balance | None = field(init=False, default=None)
     charge: dict[str, str] = field(init=False, default_factory=dict)
 
-    def pay(self, data: PrivateData, modules: Sequence[nn.Module], runs: Sequence[Run], device: torch.device) -> None:
-        """Try what can be tried, then charge the events of these very runs, durably."""
+    def pay(
+        self,
+        data: PrivateData,
+        modules: Sequence[nn.Module],
+        runs: Sequence[Run],
+        device: torch.device,
+        made_up: Callable[[PrivateData], Job],
+    ) -> None:
+        """Try what can be tried, then charge the events of these very runs, durably.
+
+        made_up: the job over made-up records in the place of these, of which one step is rehearsed.
+        """
         kept = self.ranks.first(self._known)
         look = kept is None and self.ranks.is_first
-        self.ranks.together(lambda: self._try(data, modules, runs, device, look=look), words=True)
+        self.ranks.together(lambda: self._try(data, modules, runs, device, look=look, made_up=made_up), words=True)
         self.charge, self.balance = self.ranks.first(lambda: self._paid(kept, data, runs))
 
     def _known(self) -> dict[str, str] | None:
@@ -147,7 +156,14 @@ class Charging:
                 self._account().end()
 
     def _try(
-        self, data: PrivateData, modules: Sequence[nn.Module], runs: Sequence[Run], device: torch.device, *, look: bool
+        self,
+        data: PrivateData,
+        modules: Sequence[nn.Module],
+        runs: Sequence[Run],
+        device: torch.device,
+        *,
+        look: bool,
+        made_up: Callable[[PrivateData], Job],
     ) -> None:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
         first, module = runs[0], modules[0].to(device)
@@ -156,21 +172,18 @@ class Charging:
                 f"{len(data)}, as many {data.unit.plural} as the data has: pass exactly so many as the Run declares"
             )
             raise InvalidArgument("records", first.records, wanted)
+        check_finite(modules)
         noise_source(device, Seed.fresh(), secure=self.secure)
-        factors(self.schedule, first)
         layout, watch = layout_of(module, device), self.watch(first.steps)
-        if data.shapes is not None:
-            x, y = data.shapes.blanks(module)
-            layout = replace(layout, entering=inputs.entering(x))
-        for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
-            try_rule(rule, run, layout, runs=min(2, len(runs)))
-        if data.shapes is not None:
-            rows = data.unit.rows
-            width = rows * width_of(x, runs=1, records=first.records, lot=first.lot, rows=rows)
-            how: dict[str, Any] = {"strict": self.strict, "declared": data.classes}
-            try_out(module, self.loss or default_loss(y), x, y, examples=width, **how)
+        if data.shapes is None:
+            factors(self.schedule, first)
+            for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
+                try_rule(rule, run, layout, runs=min(2, len(runs)))
+        else:
+            x, _ = data.shapes.blanks(module)
+            made_up(data.shapes.made_up()).rehearse()
             if any(rule.by_echo for rule in self.rules):
-                try_once(module, layout, stack([module], layout, device)[0], x)
+                try_once(module, replace(layout, entering=inputs.entering(x)), stack([module], layout, device)[0], x)
         if self.ranks.is_first:
             names = [rule.name for rule in self.rules]
             forewarn(prospects(first, parameters=counting(layout.shapes), optimizers=names))
@@ -201,17 +214,12 @@ def uncharged(books: Books | None) -> tuple[str, ...]:
 
 @contextmanager
 def said_to_stay(charging: Charging | None) -> Iterator[None]:
-    """Within, what goes wrong after the charge says that it stays charged, and not which labels records have."""
+    """Within, what goes wrong after the charge says that it stays charged."""
     try:
         yield
     except BaseException as trouble:
         if charging is not None and charging.balance is not None:
-            if isinstance(trouble, LabelsUnfit):
-                trouble.value = None
-                trouble.args = (
-                    f"labels must be {trouble.wanted}; what they are is not said, for it tells of records; {STAYS}",
-                )
-            elif isinstance(trouble, HonestdpError | Interrupted):
+            if isinstance(trouble, HonestdpError | Interrupted):
                 trouble.args = (f"{trouble}; {STAYS}",)
             else:
                 trouble.add_note(STAYS)

@@ -23,10 +23,11 @@ from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
 from honestdp.boundary.ranks import RankLost, Ranks
 from honestdp.boundary.seed import Seed
+from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients.identity import identity
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
-from honestdp.optimizers.rule import stack_rules
+from honestdp.optimizers.rule import kind, stack_rules
 from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.chunks import free_memory, largest_chunk, plan_chunks, quickest_chunk
@@ -211,11 +212,12 @@ class Job:
         again += f"call again with the same arguments and compute=honestdp.Compute(checkpoint={str(self.place)!r})"
         return f"the checkpoint is kept in {self.place}; to resume, {again}"
 
-    def _constants(self, chunk: list[int]) -> Constants:
+    def _constants(self, chunk: list[int], *, heard: bool = True) -> Constants:
+        """heard: with what noise does to the outputs, where a rule goes by it; that takes some seconds."""
         first = self.runs[0]
         sigma = [self.runs[i].noise for i in chunk]
         noise = torch.tensor(sigma, dtype=self.intake.dtype, device=self.initial.device)
-        echo = self._echo[torch.tensor(chunk)] if any(self.rules[i].by_echo for i in chunk) else None
+        echo = self._echo[torch.tensor(chunk)] if heard and any(self.rules[i].by_echo for i in chunk) else None
         return Constants(first.records, first.lot, first.steps, noise, self.intake.layout, self.factors, echo)
 
     def _hear(self, show: bool) -> None:
@@ -250,6 +252,23 @@ class Job:
         if self.seed.is_fixed or self.memory is not None:
             return most
         return quickest_chunk(self.rehearsal, most=most, runs=runs, steps=self.runs[0].steps)
+
+    def rehearse(self) -> None:
+        """One release of every kind of rule, its second question included, over made-up records. What fails says why."""
+        named = type(self.modules[0]).__name__
+        with lent():
+            for number in {kind(rule): i for i, rule in enumerate(self.rules) if self.runs[i].steps}.values():
+                chunk = [number]
+                constants = self._constants(chunk, heard=False)
+                population = Population(self.intake.rehearsal(constants), self._rule(chunk), self.initial[number, None])
+                try:
+                    population.rehearse()
+                except (HonestdpError, KeyboardInterrupt, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError):
+                    raise
+                except Exception as trouble:
+                    words = " ".join(f"{type(trouble).__name__}: {trouble}".split())
+                    wanted = f"one that makes a step of training on made-up records of the data's shapes ({words})"
+                    raise InvalidArgument("model", named, wanted) from trouble
 
     def rehearsal(self, size: int) -> Population:
         """A population over made-up records, with so many steps that no rule runs past its last while it is timed."""

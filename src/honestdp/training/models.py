@@ -86,6 +86,16 @@ def _difference(one: nn.Module, other: nn.Module) -> str | None:
     return next((name for name, a, b in pairs if a.dtype != b.dtype or not torch.equal(a, b)), None)
 
 
+def check_finite(modules: Iterable[nn.Module]) -> None:
+    """Refuse weights that are NaN or infinite before the first step: no training would change that."""
+    for module in modules:
+        trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
+        broken = next((name for name, value in trained if not bool(torch.isfinite(value).all())), None)
+        if broken is not None:
+            wanted = f"a module whose trainable weights are finite, but {broken!r} holds NaN or infinite numbers"
+            raise InvalidArgument("model", type(module).__name__, f"{wanted}: initialise it anew")
+
+
 _PLAIN = (bool, int, float, str, torch.dtype, type(None))
 
 

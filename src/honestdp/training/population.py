@@ -76,6 +76,10 @@ class Population:
             )
         self.step += steps
 
+    def rehearse(self) -> None:
+        """One step that is forgotten."""
+        self._mechanism.steps(self._steps, self.params, self.state, left=1)
+
     @property
     def _is_small(self) -> bool:
         """Whether a step on a CPU is so little work that threads cost more than they spare: they wait for each other in every

@@ -39,7 +39,7 @@ from honestdp.training.compute import Compute, checked
 from honestdp.training.handover import results_of
 from honestdp.training.history import remember_job
 from honestdp.training.loop import Interrupted, Job
-from honestdp.training.models import Model, check_alike, modules_of
+from honestdp.training.models import Model, check_alike, check_finite, modules_of
 from honestdp.training.preparation import preparation
 from honestdp.training.result import Result
 from honestdp.training.shape import runs_of, shaped
@@ -209,6 +209,7 @@ def train_population(
             job = assemble(model, private, run=run, optimizers=rules, **how)
             job.watch = watch(job.runs[0].steps)
             if charging is None:  # who pays has warned and looked before that
+                check_finite(job.modules)
                 d, names = counting(job.intake.layout.shapes), [rule.name for rule in rules]
                 forewarn(prospects(job.runs[0], parameters=d, optimizers=names) if ranks.is_first else ())
                 job.first_look()
@@ -273,7 +274,9 @@ def assemble(
     drawn = seed or (Seed.fresh() if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed)))
     secret = ranks.first(lambda: drawn)
     if charging is not None:
-        charging.pay(private, modules, runs, device)
+        how: dict[str, Any] = {"loss": loss, "secure": secure, "schedule": schedule, "strict": strict}
+        how |= {"run": runs, "optimizers": optimizers, "compute": Compute(device=device, workers=0), "by_coin": True}
+        charging.pay(private, modules, runs, device, partial(assemble, modules, **how))
     intake = ranks.together(
         lambda: take_in(
             modules[0],
