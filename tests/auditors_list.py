@@ -14,6 +14,7 @@ import honestdp
 
 PACKAGE = Path(honestdp.__file__).parent
 PARTS: dict[str, tuple[str, ...]] = {
+    "The reference: a private training on one page": ("reference.py",),
     "The door of training": (
         "boundary/query.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py", "boundary/clipping.py",
         "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",

@@ -11,7 +11,7 @@ import pytest
 import honestdp
 
 PACKAGE = Path(honestdp.__file__).parent
-TOP_FLOOR = 10
+TOP_FLOOR = 11
 
 
 def sources() -> dict[str, str]:

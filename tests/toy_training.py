@@ -57,9 +57,11 @@ def population_of(
     steps: int,
     noise: Sequence[float],
     seed: int | None = 0,
+    loss: Any = None,
 ) -> tuple[Population, Mechanism]:
-    intake = intake_of(models[0], data)
-    constants = constants_of(intake, records=len(data[0]), lot=lot, steps=steps, noise=noise)
+    private = PrivateData(data)
+    intake = intake_of(models[0], private, loss=loss)
+    constants = constants_of(intake, records=len(private), lot=lot, steps=steps, noise=noise)
     mechanism = intake.mechanism(constants, seed=Seed.fresh() if seed is None else Seed.fixed(seed), secure=False)
     rule = stack_rules(rules, dtype=intake.dtype, device=CPU)
     return Population(mechanism, rule, stack(models, intake.layout, CPU)), mechanism

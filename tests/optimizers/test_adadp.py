@@ -37,6 +37,12 @@ def moved(rule: ADADP, gradients: Tensor) -> tuple[list[Tensor], list[float]]:
     return path, sizes
 
 
+def test_the_default_tolerance_is_of_the_dimension_and_the_iterations() -> None:
+    layout = layout_of(torch.nn.Linear(12, 3))
+    public = Constants(RECORDS, LOT, 100, torch.ones(1), layout, torch.ones(100))
+    assert ADADP(clip=1.0)._tolerance(public) == pytest.approx(math.sqrt(39 / (2 * 50)))
+
+
 def test_after_the_switch_the_step_size_that_was_found_decays_epoch_by_epoch() -> None:
     gradients = torch.randn(STEPS, 2, generator=torch.Generator().manual_seed(0))
     path, sizes = moved(ADADP(clip=1.0, tau=0.3, switch=6), gradients)

@@ -15,6 +15,7 @@ from honestdp import Run
 from honestdp.boundary.query import Release
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME, OSO, SGD, Adam, AdamOSO, Horizon, Momentum, Rule
+from honestdp.optimizers.horizon import layer_scales
 from honestdp.optimizers.schedules import factors
 from honestdp.search.space import space_of
 from tests.search.test_resume import Stopped
@@ -187,3 +188,33 @@ def test_rules_with_a_pace_of_their_own_refuse_a_warm_up(name: str) -> None:
     rule = rule_named(name)
     with pytest.raises(InvalidArgument, match="sets its own pace"):
         honestdp.train(linear(), clouds(), run=RUN, optimizer=rule, schedule="warmup")
+
+
+def test_schedules_are_the_papers() -> None:
+    run = Run(records=100, lot=50, steps=140, noise=1)
+    decay = factors("decay", run)
+    assert decay[:100] == [1.0] * 100
+    assert decay[100] == pytest.approx(1 / 1.1)
+    assert decay[139] == pytest.approx(1 / (1 + 0.1 * 20))
+    cosine = factors("cosine", run)
+    assert cosine[0] == 1
+    assert cosine[70] == pytest.approx(0.5)
+    assert factors(lambda step: 1 / (1 + step), run)[3] == 0.25
+
+
+def test_a_schedule_multiplies_the_step_size() -> None:
+    constants = population_of([toy_model()], toy_data(), [SGD(0.3, 1.0)], lot=10, steps=4, noise=[1.0])[1].constants
+    found = []
+    for paces in ([1.0, 1.0, 1.0, 1.0], [1.0, 0.5, 0.25, 0.0]):
+        scheduled = replace(constants, factors=torch.tensor(paces).double())
+        params, state = torch.zeros(1, 39).double(), SGD(0.3, 1.0).init(torch.zeros(1, 39), scheduled)
+        for _ in range(4):
+            params, state = SGD(0.3, 1.0).update(params, state, Release(torch.ones_like(params)), scheduled)
+        found.append(params[0, 0].item())
+    assert found == pytest.approx([-0.3 * 4, -0.3 * 1.75])
+
+
+def test_horizon_scales_of_one_layer_are_one() -> None:
+    model = torch.nn.Linear(5, 3).double()
+    constants = population_of([model], toy_data(), [SGD(0.3, 1.0)], lot=10, steps=4, noise=[1.0])[1].constants
+    assert layer_scales(constants) == [1.0, 1.0]

@@ -201,7 +201,9 @@ class PeopleRecords(Records):
     def drawn(self, seed: Seed) -> Records:
         if self._people.drawn:
             return self
-        return PeopleRecords(self._inner, self._people.draw(seed), device=self._device, dtype=self._dtype)
+        same = PeopleRecords(self._inner, self._people.draw(seed), device=self._device, dtype=self._dtype)
+        same.augment = self.augment
+        return same
 
     def fetch(self, indices: Tensor) -> Fetched:
         """Their rows, `[runs, lot * cap, ...]`, and the shares of them."""
