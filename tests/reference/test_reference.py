@@ -45,7 +45,7 @@ def test_it_draws_nothing_itself() -> None:
     assert SOURCE.count("torch.rand(") == SOURCE.count("torch.rand(shape, generator=source)") == 1
 
 
-SETTINGS = [(60_000, 600.0, 1000, 4.0), (1000, 50.0, 200, 1.0), (100, 100.0, 3, 2.0), (10**6, 10.0, 5000, 0.6)]
+SETTINGS = [(60_000, 600.0, 1000, 4.0), (1000, 50.0, 200, 1.0), (100, 100.0, 3, 2.0), (10**5, 20.0, 300, 0.9)]
 
 
 @pytest.mark.parametrize(("records", "lot", "steps", "noise"), SETTINGS)
