@@ -43,7 +43,7 @@ from honestdp.boundary.metrics import (
 from honestdp.boundary.people import RowsOfPeople
 from honestdp.boundary.records import zeros_like
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs, outputs
+from honestdp.gradients import inputs, outputs, predictions
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
 from honestdp.losses import Loss, cross_entropy, one_number, prediction, squared_error
@@ -53,11 +53,6 @@ Numbers = Callable[[Any, Any], Tensor]
 """output, of n rows, and y `[n, ...]` -> one number a record, `[n]`."""
 MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
 """What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
-
-
-def batched(model: nn.Module, x: Inputs) -> Any:
-    """The usual forward pass: all records of a batch together."""
-    return inputs.call(model, x)
 
 
 def one_by_one(model: nn.Module, x: Inputs) -> Any:
@@ -77,7 +72,7 @@ class ScoreDoor:
         loss: Loss,
         metric: Metric,
         noise: Sequence[tuple[int, ...]],
-        forward: Forward = batched,
+        forward: Forward = predictions.forward,
         width: int = BATCH,
         blank: Inputs | None = None,
         people: RowsOfPeople | None = None,

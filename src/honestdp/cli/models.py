@@ -69,7 +69,7 @@ def predict(
     if probabilities and saved.table is not None and saved.table.classes is None:
         raise checks.InvalidArgument("probabilities", None, "left out for a model of numbers, which have none")
     _check_kept(keep or [], saved, probabilities)
-    blocks = _predicted(saved, _batches(saved, file, keep or []), keep or [], probabilities)
+    blocks = _predicted(saved, _batches(saved, file, keep or []), keep or [], with_probabilities=probabilities)
     with _opened(out) as to:
         if as_json:
             _write_json(to, blocks)
@@ -116,16 +116,18 @@ def _probability(label: object) -> str:
 
 
 def _predicted(
-    saved: SavedModel, batches: Iterable[dict[str, Any]], keep: list[str], probabilities: bool
+    saved: SavedModel, batches: Iterable[dict[str, Any]], keep: list[str], *, with_probabilities: bool
 ) -> Iterator[dict[str, list[Any]]]:
     """Columns of what is written, some rows at a time."""
+    from honestdp.gradients.predictions import probabilities
+
     table = saved.columns
     for batch in batches:
         given = saved.outputs(batch)
         columns = {name: batch[name].to_pylist() for name in keep}
         columns[PREDICTION] = table.decode(given).tolist()
-        if probabilities:
-            each = saved.probabilities(given)
+        if with_probabilities:
+            each = probabilities(given)
             columns |= {_probability(label): each[:, i].tolist() for i, label in enumerate(table.classes or ())}
         yield columns
 

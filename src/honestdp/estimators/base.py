@@ -25,6 +25,7 @@ from honestdp.estimators.callers import refuse_many_fits, steps_before
 from honestdp.estimators.declared import rows_of, table_of
 from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, numbers_in, refuse_fit_arguments, refuse_too_wide
 from honestdp.estimators.steps import checked_public
+from honestdp.gradients.predictions import predictions
 from honestdp.logs import logger
 from honestdp.optimizers.rule import Rule, rule_class
 from honestdp.planner.shapes import chosen_shape
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from honestdp.models.evaluation import Evaluation
 
 _log = logger("honestdp")
-_BATCH = 65536  # rows that are predicted at once
 _OF_A_SEARCH = ("selection", "validation", "metric", "max_runs", "candidates", "published", "out")
 
 
@@ -229,15 +229,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     # ---- Predicting
 
     def _outputs(self, X: Any) -> Array:
-        """float64 `[rows, outputs]`: what the model gives for rows. Free: it is what left under the guarantee."""
+        """float64 `[rows, outputs]`: the model's outputs for rows. Free: the model was released under the guarantee."""
         check_is_fitted(self)
         if self.table is None:
             X = numbers_in(self, X, reset=False)
-        x, model = torch.from_numpy(self._inputs.encode(X)), self.model_.eval()
-        device = next(model.parameters()).device
-        with torch.no_grad():
-            parts = [model(part.to(device)).double().cpu() for part in torch.split(x, _BATCH)]
-        return torch.cat(parts).numpy()
+        return predictions(self.model_, torch.from_numpy(self._inputs.encode(X)))
 
 
 def network(inputs: int, outputs: int, width: int = 0) -> nn.Module:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
@@ -15,6 +14,7 @@ from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator
 from honestdp.estimators.declared import classes_of
 from honestdp.estimators.inputs import Array
+from honestdp.gradients.predictions import probabilities
 from honestdp.logs import logger
 
 _log = logger("honestdp")
@@ -93,8 +93,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
 
     def predict_proba(self, X: Any) -> Array:
         """The model's probability of each label, in the order of `classes_`: `[rows, classes]`."""
-        probabilities: Array = torch.from_numpy(self._outputs(X)).softmax(1).numpy()
-        return probabilities
+        return probabilities(self._outputs(X))
 
     # ---- Declared classes
 

@@ -52,7 +52,7 @@ def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
     """The model as a chain, if it is one and nobody watches its layers by hooks."""
     ruled = {id(layer.layer): layer for layer in layers}
     chain: list[Link] = []
-    for module in _in_order(model):
+    for module in in_order(model):
         link = _link(module, ruled.get(id(module)))
         if link is None or hooked(module):
             return None
@@ -97,10 +97,11 @@ def _link(module: nn.Module, ruled: Ruled | None) -> Link | None:
     return ruled if type(ruled.rule).back is not Rule.back else Convolve.of(ruled)
 
 
-def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+def in_order(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers of a Sequential, within others perhaps; any other module is a layer of its own."""
     if type(module) is nn.Sequential and not hooked(module):
         for part in module:
-            yield from _in_order(part)
+            yield from in_order(part)
     else:
         yield module
 

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from honestdp.boundary.metrics import ClippedLoss, Metric, Score
 from honestdp.budget import Statement, in_short
 from honestdp.checks import InvalidArgument
-from honestdp.losses import prediction
+from honestdp.gradients.predictions import Array, predictions, probabilities
 from honestdp.notebook import Rows, Shown
 
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
     from honestdp.ledger import Ledger
     from honestdp.models.evaluation import Evaluation
-
-BATCH = 65536  # rows in one forward pass
 
 
 def table_metric(table: Table) -> Metric | None:
@@ -78,16 +76,12 @@ class SavedModel(Shown):
         """
         return self.columns.decode(self.outputs(rows))
 
-    def predict_proba(self, rows: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def predict_proba(self, rows: Any) -> Array:
         """`[rows, classes]`: the probability of each class, in the order of `table.classes`. InvalidArgument for a regression."""
         if self.columns.classes is None:
             wanted = "of classes: this one gives numbers, which have no probabilities"
             raise InvalidArgument("model", "a regression", wanted)
-        return self.probabilities(self.outputs(rows))
-
-    def probabilities(self, outputs: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """`[rows, classes]`, of what `outputs` gave."""
-        return torch.softmax(torch.from_numpy(outputs).double(), dim=1).numpy()
+        return probabilities(self.outputs(rows))
 
     def evaluate(
         self,
@@ -120,17 +114,10 @@ class SavedModel(Shown):
         kept: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
         return evaluate(self, of_these.data(rows), epsilon=epsilon, **how, **kept)
 
-    @torch.no_grad()
-    def outputs(self, rows: Any) -> np.ndarray[Any, Any]:
-        """`[rows, outputs]`: what the model itself gives, before it is made a label or a number of the table's."""
-        parameter = next(self.model.parameters())
+    def outputs(self, rows: Any) -> Array:
+        """float64 `[rows, outputs]`: the model's own numbers, before the table makes labels or numbers of them."""
         features = torch.from_numpy(np.ascontiguousarray(self.columns.encode(rows)))
-        parts: list[Tensor] = []
-        for first in range(0, len(features), BATCH):
-            batch = features[first : first + BATCH].to(parameter.device, parameter.dtype)
-            parts.append(prediction(self.model(batch)).float().cpu())
-        width = self.columns.outputs
-        return torch.cat([torch.zeros(0, width), *(part.reshape(-1, width) for part in parts)]).numpy()
+        return predictions(self.model, features).reshape(-1, self.columns.outputs)
 
     @property
     def columns(self) -> Table:
