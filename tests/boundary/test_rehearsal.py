@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "one output for classes": (r"outputs must be one for each class", {"model": one_logit}),
     "raises": (
-        r"metric must be one that makes a number of one record, an output of shape .2. and a torch.int64 label of "
+        r"metric must be one that makes a number of one record, an output of shape .2. and torch.int64 labels of "
         r"shape .. .no such thing., got 'mine'",
         {"metric": declared(raising)},
     ),
