@@ -1,7 +1,7 @@
 """Differentially private training whose reported epsilon includes the hyperparameter search.
 
-`train` and `tune` are the two doors. What needs torch is imported when it is first asked for, so that accounting and the command
-line start at once.
+`train` and `tune` are the two entry points; `Run`, `Budget` and `Compute` are what they are given. What needs
+torch is imported when it is first asked for, so that accounting and the command line start at once.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ class Statement:
 DECLARED_CLASSES = (
     "the class weights and the prevalence of classes are declared, public, and not counted from these records"
 )
-_BESIDES = ("not in this number", "was not charged", "would meet it too", "a word before this run")
+_BESIDES = ("not in this number", "was not charged", "would meet it too", "warning: ")
 
 
 def in_short(statement: Statement) -> list[tuple[str, str]]:

@@ -1,11 +1,17 @@
 """Checks of arguments and of the number of processes, and the two base errors `HonestdpError` and `InvalidArgument`. A check of
 arguments takes keyword arguments, so that the error names the argument, its value and the way out."""
 
+import inspect
 import math
 import operator
 import os
 from collections.abc import Callable
+from functools import wraps
 from numbers import Integral, Real
+from typing import ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 
 class HonestdpError(ValueError):
@@ -20,6 +26,42 @@ class InvalidArgument(HonestdpError):
         self.value = value
         self.wanted = wanted
         super().__init__(f"{argument} must be {wanted}, got {value!r}")
+
+
+_IN_A_RUN = "a number of the Run: run=honestdp.Run(records=, lot=, steps= or epochs=, noise=)"
+_COMPUTE = "a setting of the machine: compute=honestdp.Compute(device=, workers=, progress=, checkpoint=)"
+_BUDGET = "part of the budget: budget=honestdp.Budget(epsilon, delta)"
+_CLIP = "clip= of the optimizer, such as honestdp.optimizers.SGD(lr=0.1, clip=1.0)"
+_ELSEWHERE = {
+    **dict.fromkeys(("records", "lot", "steps", "epochs", "noise"), _IN_A_RUN),
+    **dict.fromkeys(("device", "workers", "num_workers", "progress", "checkpoint"), _COMPUTE),
+    **dict.fromkeys(("epsilon", "target_epsilon", "target_delta"), _BUDGET),
+    **dict.fromkeys(("clip", "max_grad_norm", "l2_norm_clip", "clipping_norm"), _CLIP),
+    **dict.fromkeys(
+        ("lr", "learning_rate", "momentum"), "a number of the optimizer, such as optimizer=SGD(lr=0.1, clip=1.0)"
+    ),
+    "batch_size": "lot=, the expected number of records in a step, a number of the Run",
+    "sample_rate": "lot= of the Run, which is the rate times the number of records",
+    "noise_multiplier": "noise= of the Run",
+    "criterion": "loss=",
+    "data_loader": "data, the second argument: the loader's dataset, since lots are drawn here",
+}
+"""Arguments under the names and in the places of other libraries, and what they are here."""
+
+
+def hinted(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """The function, whose TypeError for an unknown argument says where that argument belongs."""
+    known = inspect.signature(function).parameters.keys()
+
+    @wraps(function)
+    def called(*args: Parameters.args, **named: Parameters.kwargs) -> Returned:
+        for name in named:
+            if name not in known and name in _ELSEWHERE:
+                called_by = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{called_by}() has no argument {name!r}: it is {_ELSEWHERE[name]}")
+        return function(*args, **named)
+
+    return called
 
 
 def _each(arguments: dict[str, object], wanted: str, holds: Callable[[float], bool]) -> None:

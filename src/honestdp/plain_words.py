@@ -8,14 +8,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 def in_words(epsilon: float, delta: float, who: str = "record") -> tuple[str, str]:
     """What epsilon and delta mean, in two sentences for people who have never met them. who: is protected."""
-    it = "them" if who == "person" else "it"
     share = shown_delta(delta).replace("e-0", "e-") + (f" ({chance(delta)})" if chance(delta) else "")
     return (
-        f"Take any one {who} of the data, and imagine that everything was done without {it}. Whatever somebody might conclude "
-        f"from what left is at most {likelihood(epsilon)} times as likely with the {who} as without {it}, plus a probability of "
-        f"{share}; and the other way round.",
-        f"Somebody who holds it for as likely as not that the {who} is in the data, and who knows everything else, guesses right "
-        f"with a probability of at most {surest_guess(epsilon, delta)} after seeing what left. Without seeing anything it is "
+        f"Compare this model with one trained without one particular {who}. Anything that could be concluded about that {who} "
+        f"from what was published is at most {likelihood(epsilon)} times as likely in one case as in the other, plus a "
+        f"probability of {share}.",
+        f"Somebody who knows everything else, and for whom that {who} is as likely in the data as not, guesses right with a "
+        f"probability of at most {surest_guess(epsilon, delta)} after seeing what was published. Without seeing it, it is "
         "50\u202f%.",
     )
 

@@ -59,6 +59,7 @@ class Run:
     steps: int
     noise: float
 
+    @checks.hinted
     def __init__(
         self, *, records: int, lot: float, noise: float, steps: int | None = None, epochs: float | None = None
     ) -> None:

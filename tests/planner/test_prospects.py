@@ -12,7 +12,7 @@ import torch
 
 import honestdp
 from honestdp import Budget, Run
-from honestdp.planner.prospects import WORD, Scoring, counting, drowned, most_parameters, noise_to_signal, prospects
+from honestdp.planner.prospects import WARNING, Scoring, counting, drowned, most_parameters, noise_to_signal, prospects
 from tests.command_line import called
 from tests.tiny_search import clouds, linear
 
@@ -110,7 +110,7 @@ def test_too_few_steps_for_an_optimizer_are_said(optimizer: str, few: int, enoug
         return prospects(Run(records=1000, lot=100, steps=steps, noise=1.0), parameters=10, optimizers=[optimizer])
 
     [said] = words(few)
-    assert f"too few steps: {few} of {optimizer}" in said
+    assert f"{few} steps are too few for {optimizer} (it needs about {enough} to learn anything)" in said
     assert words(enough) == []
 
 
@@ -137,10 +137,10 @@ def test_tune_warns_before_it_charges_and_goes_on(caplog: pytest.LogCaptureFixtu
         )
     words = said_by(caplog)
     assert "noise drowns the gradients" in words
-    assert "too few steps: 10 of echo" in words
+    assert "warning: 10 steps are too few for echo" in words
     assert "all of its range" in words
     assert result.epsilon <= 0.01
-    [noted] = [note for note in result.statement.notes if note.startswith(WORD)]
+    [noted] = [note for note in result.statement.notes if note.startswith(WARNING)]
     assert "chance is to be expected" in noted
     assert "chance is to be expected" in str(result)
 
@@ -153,7 +153,7 @@ def test_train_warns(caplog: pytest.LogCaptureFixture) -> None:
             linear(), (x, y), run=run, optimizer="horizon", delta=1e-5, compute=honestdp.Compute(device="cpu")
         )
     assert "noise drowns the gradients" in said_by(caplog)
-    assert [note for note in result.statement.notes if note.startswith(WORD)]
+    assert [note for note in result.statement.notes if note.startswith(WARNING)]
     assert result.statement.as_dict()["notes"] == list(result.statement.notes)
 
 
@@ -168,7 +168,7 @@ def test_a_sane_search_gets_no_word(caplog: pytest.LogCaptureFixture) -> None:
             compute=honestdp.Compute(device="cpu"),
         )
     assert said_by(caplog) == ""
-    assert not [note for note in result.statement.notes if note.startswith(WORD)]
+    assert not [note for note in result.statement.notes if note.startswith(WARNING)]
 
 
 def test_the_command_line_has_it_in_its_json(tmp_path: Path) -> None:

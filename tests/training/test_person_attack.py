@@ -117,7 +117,7 @@ def test_a_statement_of_people_says_so_everywhere() -> None:
     assert statement.relation == "add or remove one person, with all of their rows"
     assert "patient_id" in text
     assert "At most 10 rows of a person" in text
-    assert "Take any one person" in text or statement.not_private
+    assert "without one particular person" in text or statement.not_private
     assert "the number of people" in text
     assert honestdp.Statement.from_dict(statement.as_dict()) == statement
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from honestdp.augment import Augmentation
 from honestdp.boundary.arrays import as_numbers, blocks, empty, in_words, is_dataset, native, on_disk, too_large
@@ -67,6 +67,18 @@ class Shapes:
         return made
 
 
+_INSTEAD = {
+    "DataLoader": "loader.dataset, since a DataLoader chooses batches by itself and lots are Poisson here; or else ",
+    "IterableDataset": (
+        "a map-style Dataset or np.memmap, since lots are drawn by number and a file is read a lot at a time; or else "
+    ),
+}
+
+
+def _kind(data: object) -> str:
+    return next((kind.__name__ for kind in (DataLoader, IterableDataset) if isinstance(data, kind)), "")
+
+
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
@@ -95,12 +107,12 @@ class PrivateData:
                     given = f"{len(part)} inputs and {len(label)} labels"
                     raise InvalidArgument("data", given, "one label for each input")
             data = self._pair = x, y
-        elif not isinstance(data, Unread) and not is_dataset(data):
+        elif _kind(data) or (not isinstance(data, Unread) and not is_dataset(data)):
             wanted = (
                 "a pair (x, y) of tensors or arrays, each one of them or a tuple or a dict of them, or a map-style Dataset; x "
                 "alone, or (x, None), where there are no labels"
             )
-            raise InvalidArgument("data", type(data).__name__, wanted)
+            raise InvalidArgument("data", type(data).__name__, _INSTEAD.get(_kind(data), "") + wanted)
         self._data: Any = data
         if self._people is not None and isinstance(data, Unread):
             wanted = "rows themselves; of a Table, declare person= and rows_per_person= there"

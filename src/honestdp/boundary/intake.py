@@ -196,6 +196,16 @@ def try_out(
         raise
     except (RuntimeError, TypeError, LookupError, ValueError, AttributeError, AssertionError) as trouble:
         why = " ".join(f"{type(trouble).__name__}: {trouble}".split())
-        given = f"{inputs.in_words(x)} and {inputs.in_words(y, 'labels')}"
-        wanted = f"one that with its loss takes {given} ({why})"
+        several = f"up to {examples} of them at once, since lots vary in size"
+        given = f"{inputs.in_words(x)} and {inputs.in_words(y, 'labels')}, {several}"
+        wanted = f"one that with its loss takes {given} ({why}){_way_out(x, why)}"
         raise InvalidArgument("model", type(module).__name__, wanted) from trouble
+
+
+def _way_out(x: Inputs, why: str) -> str:
+    """What may be behind a failure of the model on inputs such as x."""
+    if isinstance(x, dict) and "argument" in why:
+        return f". Inputs of a dict are given by name, model(**x): def forward(self, {', '.join(x)})"
+    if isinstance(x, Tensor) and x.dim() == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        return ". Images are [channels, height, width] in torch: x.permute(0, 3, 1, 2)"
+    return ""

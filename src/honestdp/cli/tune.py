@@ -211,7 +211,7 @@ def _resume(context: typer.Context, folder: Path, *, as_json: bool) -> None:
 
 def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     """folders: that of a search to go on with; where there is none, that of this search is put there once it is known."""
-    from honestdp.planner.prospects import WORD
+    from honestdp.planner.prospects import WARNING
     from honestdp.search import dry_run, tune
 
     resumed = folders[0] if folders else None
@@ -241,7 +241,7 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     result = tune.carried_out(what)
     digest = sources.handed_over(source, result)
     if as_json:
-        words = [each.removeprefix(WORD) for each in result.statement.notes if each.startswith(WORD)]
+        words = [each.removeprefix(WARNING) for each in result.statement.notes if each.startswith(WARNING)]
         more: dict[str, Any] = {"folder": str(what.folder), "warnings": words} | (
             {} if digest is None else {"digest": digest}
         )

@@ -72,6 +72,9 @@ def _unwrapped(model: nn.Module, changes: list[str]) -> nn.Module:
     if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
         changes.append(_UNCOMPILED)
         return _unwrapped(inner, changes)
+    for path, module in model.named_modules():
+        if module._compiled_call_impl is not None:  # by compile() in place, which a copy forgets
+            changes.append(f"{path!r}: {_UNCOMPILED}" if path else _UNCOMPILED)
     try:
         return copy.deepcopy(model)
     except RuntimeError as trouble:

@@ -138,10 +138,12 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared
         losses = _asked(loss, tensors_in(output)[1]([leaf.clone() for leaf in leaves]), y)
     refuse_trainable(loss, losses, leaves, model)
     if losses.shape != (examples,):
-        wanted = (
-            "one number per example, shape [examples]: take reduction='none' and sum what is left of each example; a mean "
-            "over the lot would mix the records"
+        way = (
+            "take reduction='none', since a mean over the lot would mix the records"
+            if losses.dim() == 0
+            else "squeeze(1) outputs and labels of one number each; of pixels take .flatten(1).mean(1) of the losses"
         )
+        wanted = f"one number per example, shape [examples], {examples} here: {way}"
         raise InvalidArgument("the loss's shape", tuple(losses.shape), wanted)
     if (
         declared is not None and classes is None and isinstance(y, Tensor) and not y.is_cuda

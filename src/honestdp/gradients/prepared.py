@@ -293,7 +293,11 @@ def _check(trainable: Params, params: Params, x: Inputs, y: Inputs) -> None:
         if value.shape != shape:
             raise InvalidArgument(f"params[{name!r}]", tuple(value.shape), f"of shape {shape}: [runs, ...]")
         if value.dtype not in (torch.float32, torch.float64):
-            raise InvalidArgument(f"params[{name!r}]", value.dtype, "float32 or float64")
+            wanted = (
+                "float32 or float64, since clipping needs their digits: model.float(), and torch.autocast within forward for "
+                "bfloat16; frozen parts may stay in bfloat16"
+            )
+            raise InvalidArgument(f"the model's trainable {name!r}", value.dtype, wanted)
 
 
 def _check_lots(x: Inputs, y: Inputs) -> None:

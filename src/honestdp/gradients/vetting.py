@@ -100,6 +100,14 @@ def _computed_weight(module: nn.Module) -> str | None:
 _WEIGHT_HOOKS = {"torch.nn.utils.spectral_norm", "torch.nn.utils.weight_norm", "torch.nn.utils.prune"}
 
 
+def _normalised(module: nn.modules.batchnorm._BatchNorm) -> str:
+    """The ways out for a batch norm. A frozen one came with statistics that are worth more than what takes its place."""
+    fixed = "put it in eval() to use its fixed statistics"
+    other = "use GroupNorm (honestdp.fix(model) puts it there), LayerNorm or InstanceNorm in its place"
+    frozen = module.running_mean is not None and not any(value.requires_grad for value in module.parameters())
+    return f"{fixed}, as the layer is frozen, or {other}" if frozen else f"{other}, or {fixed}"
+
+
 def _reason(module: nn.Module) -> str | None:
     """What the model must be in place of `module`; None where nothing is known against it."""
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
@@ -122,8 +130,7 @@ def _reason(module: nn.Module) -> str | None:
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
         return (
             "free of modules that mix the examples of a lot, since an example's gradient must depend on that example"
-            " alone: use GroupNorm (honestdp.fix(model) puts it there), LayerNorm or InstanceNorm in its place, or put it in"
-            " eval() to use fixed statistics"
+            f" alone: {_normalised(module)}"
         )
     if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.training and module.track_running_stats:
         return (

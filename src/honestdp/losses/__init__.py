@@ -79,7 +79,10 @@ def squared_error(output: Any, y: Tensor) -> Tensor:
     """output and y of as many numbers per example -> `[examples]`, summed over an example's numbers."""
     found = prediction(output)
     if found.numel() != y.numel():
-        wanted = f"as many numbers per example as the labels, {tuple(y.shape[1:])}"
+        wanted = (
+            f"as many numbers per example as the labels, {tuple(y.shape[1:])}: floating labels have the squared error "
+            "for a default loss. For classes pass whole numbers, y.long()"
+        )
         raise InvalidArgument("the model's output shape", tuple(found.shape[1:]), wanted)
     return (found.reshape(len(y), -1) - y.reshape(len(y), -1).to(found.dtype)).square().sum(dim=1)
 

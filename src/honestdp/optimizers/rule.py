@@ -193,8 +193,34 @@ def rule_class(optimizer: object, *, argument: str = "optimizer") -> type[Rule]:
     if argument == "optimizer" and isinstance(optimizer, list | tuple):
         several = "train_population(optimizers=[...]) trains several side by side, tune(optimizer=[...]) finds the best of them"
         raise InvalidArgument(argument, optimizer, f"one optimizer here: {several}")
-    wanted = f"one of {', '.join(BY_NAME)}, or one of honestdp.optimizers, such as SGD(lr=0.1, clip=1.0)"
-    raise InvalidArgument(argument, optimizer, wanted)
+    raise InvalidArgument(
+        argument, _shown(optimizer), f"{_meant(optimizer)}one of {', '.join(BY_NAME)}, or one of your own"
+    )
+
+
+_NEAREST = {"adamw": "Adam(weight_decay=..., clip=...)", "rmsprop": "Adam(clip=...)"}
+"""The rules that come nearest to optimizers of torch that have no rule of their name."""
+
+
+def _meant(optimizer: object) -> str:
+    """The rule that comes nearest to an optimizer of torch or to its name, as the beginning of a way out."""
+    kind = optimizer if isinstance(optimizer, str | type) else type(optimizer)
+    name = kind if isinstance(kind, str) else kind.__name__
+    rules = {
+        each.__name__.lower(): f"{each.__name__}({', '.join(f'{n}=...' for n in required(each))})"
+        for each in BY_NAME.values()
+        if _ours(each)
+    }
+    near = {**rules, **_NEAREST}.get(name.lower())
+    way = f"honestdp.optimizers.{near} for {name}, or " if near else ""
+    if isinstance(kind, str) or not kind.__module__.startswith("torch.optim"):
+        return way
+    return f"a rule over noisy releases, where one of torch.optim goes by gradients that it has seen: {way}"
+
+
+def _shown(optimizer: object) -> object:
+    """A name as it is, and no more of another thing than its kind: torch's optimizers print ten lines."""
+    return optimizer if isinstance(optimizer, str | int | float | None) else type(optimizer).__name__
 
 
 def required(rule: type[Rule]) -> list[str]:
@@ -240,7 +266,13 @@ def _check_call(rule: type[Rule], numbers: tuple[Any, ...], named: dict[str, Any
     said = ", ".join(f"{name}={value!r}" for name, value in given.items())
     known = [each.name for each in every]
     if unknown := [name for name in named if name not in known]:
-        wanted = f"given numbers that it has ({', '.join(known)}), and not {_and(unknown)}"
+        has = [
+            other.__name__
+            for other in BY_NAME.values()
+            if _ours(other) and {*given} <= {one.name for one in fields(other)}
+        ]
+        instead = f"; {_and(unknown)}: honestdp.optimizers.{has[0]}" if has else ""
+        wanted = f"given numbers that it has ({', '.join(known)}), and not {_and(unknown)}{instead}"
         raise InvalidArgument(rule.__name__, f"{rule.__name__}({said})", wanted)
     if missing := [name for name in required(rule) if name not in given]:
         wanted = (

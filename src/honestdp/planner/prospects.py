@@ -1,4 +1,4 @@
-"""A word before a hopeless run: sentences on what cannot come to anything, told from public numbers before a record is read.
+"""Warnings before a hopeless run: what cannot come to anything, known from public numbers before a record is read.
 
 **Noise.** Every step releases a mean gradient of norm at most the clip C, with noise of deviation sigma C / L in each
 coordinate. Over T steps that is as good as one mean gradient with noise of sigma / (L sqrt(T)) clips in each coordinate. What
@@ -13,7 +13,7 @@ alike on six sets and with one to four layers: at 1 it is less than half of the 
 with little noise, and from 2 on next to chance (docs/notes/hopeless.md has all numbers). It is
 a rule of thumb: convolutions, and classes that are hard to tell apart, are lost before.
 
-**Steps** that are too few for an optimizer to get anywhere, whatever the noise (docs/tuning.md has the numbers).
+**Steps** that are too few for an optimizer to learn anything, whatever the noise (docs/tuning.md has the numbers).
 
 **Scores.** The interval of a score reaches 1.96 deviations of its noise and of the choice of validation records to both sides.
 Where that is a third of the whole range, the score tells next to nothing, and where the noise alone is a tenth of the range, the
@@ -33,7 +33,7 @@ from honestdp.run import Run
 
 DROWNED = 1.0  # r from which on little is learnt
 LOST = 2.0  # r from which on next to nothing is
-WORD = "a word before this run: "  # before a sentence, in a log and in a statement
+WARNING = "warning: "  # before a sentence, in a log and in a statement
 WASTEFUL = 1.25  # times the noise that larger lots would have: they are worth a word
 FEW_STEPS = {"quantile": 60, "adadp": 100, "adam-wosm": 100, "adam-oso": 100}
 FEW = 30  # steps, for every other optimizer
@@ -124,16 +124,17 @@ def drowned(run: Run, parameters: int | None) -> list[str]:
 
 def stated(run: Run, shapes: Iterable[Sequence[int]]) -> tuple[str, ...]:
     """For the notes of a statement: a model that noise has drowned is handed on with the word on it."""
-    return tuple(WORD + sentence for sentence in drowned(run, counting(shapes)))
+    return tuple(WARNING + sentence for sentence in drowned(run, counting(shapes)))
 
 
 def _short(run: Run, optimizers: Iterable[str]) -> Iterable[str]:
     for name in dict.fromkeys(optimizers):
         least = FEW_STEPS.get(name, FEW)
         if 0 < run.steps < least:
+            steps = "1 step is" if run.steps == 1 else f"{run.steps} steps are"
             yield (
-                f"too few steps: {run.steps} of {name or 'this optimizer'}, which needs {least} and more to get anywhere. The "
-                "way out: more steps in smaller lots, which cost no more privacy"
+                f"{steps} too few for {name or 'this optimizer'} (it needs about {least} to learn anything). The way out: more "
+                "steps in smaller lots, which cost no more privacy"
             )
 
 
@@ -160,4 +161,4 @@ def _times(ratio: float) -> str:
 def forewarn(said: Iterable[str]) -> None:
     """Say it: a warning of the logger `honestdp`, which Python shows on standard error unless told otherwise."""
     for sentence in said:
-        _log.warning("honestdp: %s%s", WORD, sentence)
+        _log.warning("honestdp: %s%s", WARNING, sentence)

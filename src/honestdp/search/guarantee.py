@@ -14,7 +14,7 @@ from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.optimizers import BY_NAME
 from honestdp.plain_words import rounded_up
-from honestdp.planner.prospects import WORD, Scoring, counting, drowned, forewarn, noise_to_signal, prospects
+from honestdp.planner.prospects import WARNING, Scoring, counting, drowned, forewarn, noise_to_signal, prospects
 from honestdp.run import Run
 from honestdp.search.configuration import modules
 from honestdp.search.design import Design
@@ -171,7 +171,7 @@ def forewarned(design: Design, setting: Setting) -> None:
 
 def for_the_statement(design: Design, setting: Setting) -> tuple[str, ...]:
     """For the statement: whoever is handed a model that noise has drowned reads it there."""
-    return tuple(WORD + sentence for sentence in drowned(*_most_hopeful(design, setting)))
+    return tuple(WARNING + sentence for sentence in drowned(*_most_hopeful(design, setting)))
 
 
 def _most_hopeful(design: Design, setting: Setting) -> tuple[Run, int]:

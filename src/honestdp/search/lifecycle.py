@@ -52,7 +52,8 @@ PAID = "what it was charged stays charged"
 UNPAID = "nothing was charged yet: the charge comes when it goes on"
 NO_LEDGER = "it is in no ledger"
 _ANEW = (
-    "a search of its own is charged anew and needs a folder of its own: name another, or say again where none is named"
+    "a search of its own is charged anew and needs a folder of its own: name another, or pass again=True where out= is left "
+    "out"
 )
 
 

@@ -56,6 +56,7 @@ from honestdp.training.watching import refuse_watching
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
 
+@checks.hinted
 def tune(
     model: Model | Callable[..., torch.nn.Module],
     data: Any,
@@ -208,7 +209,14 @@ def asked(
     rules, chosen = (usual, (default_note(usual),)) if optimizer is None else (optimizer, ())
     training = training_records(size, fraction := float(validation))
     shape: dict[str, Any] = {"budget": budget, "records": training, "lot": lot, "steps": steps, "epochs": epochs}
-    shaped, how = shaped_space(rules, space, **shape, model=model)
+    try:
+        shaped, how = shaped_space(rules, space, **shape, model=model)
+    except InvalidArgument as trouble:
+        if optimizer is None and trouble.argument == "space":
+            trouble.args = (
+                f"{trouble}; {usual.name} was taken, since no optimizer is named: name one, such as optimizer='sgd'",
+            )
+        raise
     request = Request(
         budget=budget,
         records=size,

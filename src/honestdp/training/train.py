@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "Result", "assemble", "train", "train_population"]
 
 
+@checks.hinted
 def train(
     model: Model,
     data: Any,
@@ -115,6 +116,7 @@ def train(
     return replace(results[0], notes=(*results[0].notes, *said))
 
 
+@checks.hinted
 def train_population(
     model: Model | Sequence[Model],
     data: Any,
