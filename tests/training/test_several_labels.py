@@ -251,3 +251,16 @@ def test_a_loss_that_mixes_the_labels_of_a_lot_is_refused(which: str) -> None:
 def test_a_loss_that_fails_on_the_labels_is_told_what_they_are() -> None:
     with pytest.raises(InvalidArgument, match=r"cls torch\.int64 \[\], score torch\.float32 \[2\]"):
         weights(NAMED, lambda output, y: loss_of(output, y["cls"], y["missing"]))
+
+
+@pytest.mark.parametrize("layout", ["a dict", "a tuple"])
+def test_a_record_with_one_label_that_is_no_class_contributes_nothing(layout: str) -> None:
+    """And does not stop the training, which would tell that it is there."""
+    wrong = CLASS.clone()
+    wrong[7] = 12
+    y, loss = ({"cls": wrong, "score": SCORE}, of_a_dict) if layout == "a dict" else ((wrong, SCORE), of_a_tuple)
+    x = X.clone()
+    x[7] = torch.nan  # contributes nothing either
+    silent, given = (weights(NAMED, of_a_dict, x=x), weights(y, loss))
+    assert torch.equal(silent, given)
+    assert not torch.equal(given, weights(NAMED, of_a_dict))

@@ -32,7 +32,7 @@ from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout, layout_of
 from honestdp.gradients.outputs import check_output, own_loss
 from honestdp.gradients.vetting import refuse_by_name
-from honestdp.losses import Labels, Loss, default_loss
+from honestdp.losses import Loss, Taken, default_loss
 from honestdp.losses.logits import classes_at
 from honestdp.run import ROW, Run, Unit
 
@@ -45,7 +45,7 @@ class Intake:
     layout: Layout
     dtype: torch.dtype
     _records: Records
-    _labels: Labels | None
+    _labels: Taken
     fingerprint: str | None = None
     """A hash of records in memory, for a checkpoint alone; as secret as they are."""
 
@@ -181,7 +181,7 @@ def open_door(
 
 def try_out(
     module: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, examples: int, strict: bool, declared: int | None = None
-) -> Labels | None:
+) -> Taken:
     """Try model and loss on made-up examples, so many at once. Returns the labels that the loss takes; None for any.
 
     x, y: two of them. declared: how many classes there are, where that is. No record is needed for it.

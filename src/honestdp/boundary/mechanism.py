@@ -30,7 +30,8 @@ from honestdp.boundary.records import Records
 from honestdp.boundary.release import Examples, Question, release, width_of
 from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
-from honestdp.losses import Labels
+from honestdp.gradients import inputs
+from honestdp.losses import Taken
 
 
 class Mechanism:
@@ -44,7 +45,7 @@ class Mechanism:
         *,
         seed: Seed,
         secure: bool = False,
-        labels: Labels | None = None,
+        labels: Taken = (),
         pause: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
@@ -203,13 +204,17 @@ class Mechanism:
 
     def _examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y, norms, shares = self._records.fetch(indices)
-        if self._labels is not None and isinstance(y, Tensor):
-            y, right = self._labels.fitted(y)
+        parts = inputs.leaves(y)
+        for place, taken in enumerate(self._labels):
+            if taken is None:
+                continue
+            parts[place], right = taken.fitted(parts[place])
             right = right.flatten(2).all(2) if right.dim() > 2 else right
             if shares is None:
                 present = present * right
             else:
                 shares = shares * right.view(shares.shape)
+        y = inputs.like(y, parts)
         if self._variants is not None:
             return Examples(self._variants.of(x), y, present, shares=shares)
         return Examples(x, y, present, finite=self._records.finite, norms=norms, shares=shares)

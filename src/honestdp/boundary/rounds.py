@@ -26,7 +26,7 @@ from honestdp.boundary.release import Question
 from honestdp.boundary.sampling import PendingOfEach, block_steps
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
-from honestdp.losses import Labels
+from honestdp.losses import Taken
 
 
 class ClientsData(PrivateData):
@@ -99,7 +99,7 @@ class MechanismOfRounds(Mechanism):
         *,
         seeds: Sequence[Seed],
         secure: bool = False,
-        labels: Labels | None = None,
+        labels: Taken = (),
     ) -> None:
         super().__init__(question, records, constants, seed=seeds[0], secure=secure, labels=labels)
         self._secure = secure

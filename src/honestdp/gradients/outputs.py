@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
-from honestdp.losses import Labels, Loss, cross_entropy, default_loss, prediction, squared_error
+from honestdp.losses import Labels, Loss, Taken, cross_entropy, default_loss, prediction, squared_error
 from honestdp.losses.class_weights import ClassWeighted, base_of
 from honestdp.losses.trainable import refuse_trainable
 
@@ -99,8 +99,8 @@ def joined(outputs: list[Any]) -> Any:
 
 
 @torch.no_grad()
-def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared: int | None = None) -> Labels | None:
-    """Try model and loss on two made-up examples. Returns the labels that the loss takes, or None where it takes any.
+def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared: int | None = None) -> Taken:
+    """Try model and loss on two made-up examples. Returns the labels that the loss takes, for each tensor of labels.
 
     x `[2, ...]`, y `[2, ...]` are made up in the records' shapes: no record is needed to find a wrong shape. declared: how many
     classes there are, where that is declared.
@@ -149,34 +149,37 @@ def check_output(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, declared
         declared is not None and classes is None and isinstance(y, Tensor) and not y.is_cuda
     ):  # on a GPU a label out of range ends the whole process
         _check_last(loss, output, y, declared)
-    return _labels(loss, output, y)
+    return tuple(_taken(loss, output, y, place) for place in range(len(inputs.leaves(y))))
 
 
 IGNORED = -100
 """The label that torch's losses leave out."""
 
 
-def _labels(loss: Loss, output: Any, y: Inputs) -> Labels | None:
-    """The labels that a loss takes, found on made-up outputs: all below the number of outputs where it fails on that number.
+def _taken(loss: Loss, output: Any, y: Inputs, place: int) -> Labels | None:
+    """The labels that a loss takes at a place of y, found on made-up outputs: all below a number of outputs on which it fails.
 
     On the CPU: on a GPU a label that is out of range ends the whole process. One label an example that honestdp's own
-    cross-entropy does not count has no part in its formula either, so it is not taken there.
+    cross-entropy does not count has no part in its formula either, so it is not taken there. Of several tensors of labels each
+    may count the classes of any of the outputs.
     """
-    if not isinstance(y, Tensor) or y.is_floating_point() or (scores := main(output)).dim() != y.dim() + 1:
-        return None
-    own, output, labels = on_cpu(loss), each_tensor(lambda part: part.cpu(), output), y.cpu()
+    labels = [part.cpu() for part in inputs.leaves(y)]
+    own, output, one = on_cpu(loss), each_tensor(lambda part: part.cpu(), output), labels[place]
+    scores = [main(output)] if isinstance(y, Tensor) else tensors_in(output)[0]
+    counts = {part.shape[1] for part in scores if part.dim() == one.dim() + 1}
 
     def takes(label: int) -> bool:
+        others = [*labels[:place], torch.full_like(one, label), *labels[place + 1 :]]
         try:
-            own(output, torch.full_like(labels, label))
+            own(output, inputs.like(y, others))
         except (RuntimeError, IndexError, ValueError, AssertionError, KeyError):
             return False
         return True
 
-    classes = scores.shape[1]
-    if takes(classes) or not takes(classes - 1):
+    classes = next((count for count in sorted(counts) if takes(count - 1) and not takes(count)), None)
+    if classes is None or one.is_floating_point():
         return None
-    by_formula = base_of(loss) is cross_entropy and labels.dim() == 1
+    by_formula = base_of(loss) is cross_entropy and one.dim() == 1
     return Labels(classes, () if by_formula else tuple(label for label in (IGNORED, -1) if takes(label)))
 
 

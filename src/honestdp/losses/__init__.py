@@ -26,6 +26,9 @@ class Labels(NamedTuple):
         return torch.where(right, y, 0), right
 
 
+Taken = tuple[Labels | None, ...]
+"""For each tensor of labels those that the loss takes; None for any."""
+
 Loss = Callable[[Any, Any], Tensor]
 """loss(output, labels) -> one number an example: the model's whole output, and labels in the layout of the data."""
 
