@@ -191,7 +191,8 @@ def accepted(loss: Loss, output: object, probe: Probe, y: Inputs, *, whole: bool
         else:
             return labels
     shapes = [tuple(value.shape) for value in pytree.tree_leaves(output) if isinstance(value, Tensor)]
-    tried = f"tried with output of shape {shapes} and {inputs.in_words(tries[0], 'labels y')}"
+    labelled = " and ".join(f"shape {tuple(part.shape)}, {part.dtype}" for part in inputs.leaves(tries[0]))
+    tried = f"tried with output of shape {shapes} and y of {labelled}"
     wanted = f"a function of (output, y) that gives one number an example; {tried}"
     raise InvalidArgument("loss", f"{type(trouble).__name__}: {trouble}", wanted) from trouble
 
