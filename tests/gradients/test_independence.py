@@ -195,6 +195,97 @@ MIXING: list[type[Own]] = [
 AT_TEST_TIME: list[type[Own]] = [AtTestTime, AtTestTimeInWideLots, FirstBatchAtTestTime]
 
 
+class Lowest(Own):
+    """Zeroes the lowest tenth of the lot, by a score of each example."""
+
+    score = staticmethod(lambda x: x.sum(1))
+
+    def mixed(self, x: Tensor) -> Tensor:
+        kept = self.score(x).topk(int(0.9 * len(x))).indices
+        return torch.zeros_like(x).index_copy(0, kept, x[kept])
+
+
+class LowestByNorm(Lowest):
+    score = staticmethod(lambda x: x.norm(dim=1))
+
+
+class LowestByConfidence(Lowest):
+    score = staticmethod(lambda x: x.softmax(1).amax(1))
+
+
+class BelowQuantile(Own):
+    """Zeroes what is below a quantile of the lot, and reads no number for it."""
+
+    def mixed(self, x: Tensor) -> Tensor:
+        scores = x.sum(1)
+        return torch.where((scores > scores.quantile(0.1))[:, None], x, 0)
+
+
+class AboveMedianOfUnits(Own):
+    def mixed(self, x: Tensor) -> Tensor:
+        return torch.where(x > x.median(0).values, x, 0)
+
+
+@pytest.mark.parametrize("lot", [7, 16, 21, 30, 37, 64])
+@pytest.mark.parametrize("kind", [Lowest, LowestByNorm, LowestByConfidence, BelowQuantile, AboveMedianOfUnits])
+def test_a_model_that_compares_examples_is_refused_at_every_width(kind: type[Own], lot: int) -> None:
+    """One example that is moved may stay on its side of what is compared; half a lot does not."""
+    with pytest.raises(RefusedModel, match="mix examples"):
+        ask(kind(), lot=lot)
+
+
+@pytest.mark.parametrize("lot", [7, 16, 21, 30, 37, 64])
+def test_a_loss_that_leaves_out_the_lowest_is_refused_at_every_width(lot: int) -> None:
+    def trimmed(output: Tensor, y: Tensor) -> Tensor:
+        losses = squared(output, y)
+        return torch.where(losses > losses.detach().quantile(0.1), losses, 0)
+
+    with pytest.raises(InvalidArgument, match="mixes examples"):
+        ask(Own(), trimmed, lot=lot)
+
+
+@pytest.mark.parametrize("source", [0, -1])
+def test_one_example_that_all_others_read_is_found(source: int) -> None:
+    class Leader(Own):
+        def mixed(self, x: Tensor) -> Tensor:
+            return x + x[source]
+
+    class Follower(Own):
+        """The last example alone reads the first."""
+
+        def mixed(self, x: Tensor) -> Tensor:
+            return torch.cat([x[:-1], x[-1:] + x[:1]]) if len(x) > 8 else x
+
+    for kind in (Leader, Follower):
+        with pytest.raises(RefusedModel, match="mix examples"):
+            ask(kind())
+
+
+def test_eval_mode_is_tried_where_something_reads_the_mode_and_only_there() -> None:
+    seen: list[tuple[bool, int]] = []
+
+    class Watched(Own):
+        def mixed(self, x: Tensor) -> Tensor:
+            seen.append((vars(self)["training"], len(x)))
+            return x
+
+    class Asks(Watched):
+        def mixed(self, x: Tensor) -> Tensor:
+            return super().mixed(x) + (0 if self.training else 1)
+
+    ask(Watched())  # of these wide passes one is for the loss, and one is the lot itself
+    assert {mode for mode, _ in seen} == {True}
+    assert sum(width >= WIDTH for _, width in seen) == 6, "wide passes"
+    seen.clear()
+    ask(Asks())
+    assert {mode for mode, _ in seen} == {True, False}
+    assert sum(width >= WIDTH for _, width in seen) == 8, "wide passes"
+    assert {width for _, width in seen if width >= WIDTH} == {WIDTH, WIDTH + 1, WIDTH + 3}, "several widths"
+    seen.clear()
+    ask(nn.Sequential(Watched(), nn.Dropout(0.5), nn.Linear(3, 2)).train())
+    assert {mode for mode, _ in seen} == {True}, "dropout is torch's own"
+
+
 @pytest.mark.parametrize("kind", MIXING + AT_TEST_TIME)
 def test_a_model_that_mixes_examples_of_a_wide_lot_is_refused(kind: type[Own]) -> None:
     with pytest.raises(RefusedModel, match=r"mix examples|keep a record") as refused:

@@ -1,15 +1,19 @@
-"""Whether a model's examples influence each other: tried on made-up inputs, before any record reaches the model.
+"""Tries on made-up inputs whether a model's examples influence each other, before any record reaches the model.
 
-The lots that are tried are as wide as those of the training, because a model may begin to mix examples at a certain width: an
-expert that is full, statistics in groups of 32, a loss that keeps the 16 hardest. Every answer is given by a fresh copy of the
-model, at its first call, in the mode that the model was given in and in eval() mode. For a lot of n examples
-- one of them is moved: to another usual one, a huge one, zeros; no other output may change;
-- another lot goes before it through the same copy; no output may change, or the model keeps what it saw;
-- one example comes in before the others, all are alike, or an example is alone: its output has to be the same.
-The last three compare lots of different sizes, whose numbers are rounded otherwise, so half of the digits have to agree, and
-they are left out in a mode in which the model draws random numbers outside dropout layers, which are switched off here.
+The lots of the trial are as wide as those of the training, because a model may begin to mix examples at a certain width: an
+expert that is full, statistics in groups of 32, a loss that keeps the 16 hardest. In a lot of n examples
+- one half of the examples is moved, each to another usual one, to a huge one in either direction, or to zeros; the outputs of the
+  other half may not change. A rank, a threshold, a quantile of the lot then changes whatever it is taken of, for the examples
+  that are moved cross the whole range of it;
+- then the other half is moved, in a second call of the same copy of the model; the outputs of the first half have to be those of
+  a fresh copy, or the model mixes examples or keeps what it saw;
+- an example comes in before the others and one half becomes alike, or an example is alone: the outputs have to be the same.
+The last compares lots of different sizes, whose numbers are rounded otherwise, so half of the digits have to agree; it is
+left out where the model draws random numbers outside dropout layers, which are switched off here.
 
-A trial proves nothing: what it cannot see is said in docs/training.md, and `strict` needs no trial.
+A model in train() mode is tried in eval() mode too where anything in it reads `training`.
+
+A trial proves nothing: docs/training.md says what it cannot see, and `strict` needs no trial.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.probe import LOT, Probe, flat, without_dropout
+from honestdp.gradients.probe import LOT, Probe, flat, reads_mode, without_dropout
 from honestdp.gradients.unusual import unusual_pools
 from honestdp.gradients.vetting import RefusedModel, described
 from honestdp.gradients.write_guard import WAY_OUT, TensorSnapshot, versions_of
@@ -38,6 +42,7 @@ _OTHERWISE = (
     "again. What draws by numpy, by Python's random or by a generator of its own, or keeps something outside of the module, is "
     "not taken: draw by honestdp.GaussianDraw, or by torch.randn"
 )
+Places = slice | Tensor
 _ALL = slice(None)
 _SIZE = "which is not the output it has in another lot. strict=True gives every example to the model by itself"
 
@@ -61,24 +66,22 @@ class Asked:
     def extras(self) -> range:
         return range(self.usual, len(inputs.first(self.pool)))
 
-    def __call__(self, rows: Tensor, *, after: Tensor | None = None, seed: int = 0) -> Tensor:
-        """The outputs `[examples, size]` for these rows of the pool; after: a lot that goes before them."""
+    def __call__(self, *lots: Tensor, seed: int = 0) -> list[Tensor]:
+        """The outputs `[examples, size]` for lots of these rows of the pool, one after another by one fresh copy of the model."""
         fresh = self.probe.fresh(training=self.training)
         versions = versions_of(fresh.tensors)
         with without_dropout(fresh.model):
-            if after is not None:
-                fresh.output(inputs.rows(self.pool, after))
-            outputs = flat(fresh.output(inputs.rows(self.pool, rows), seed=seed))
+            found = [with_rows(flat(fresh.output(inputs.rows(self.pool, lot), seed=seed)), len(lot)) for lot in lots]
         _refuse_written(fresh, self.probe.before, versions)
-        return with_rows(outputs, len(rows))
+        return found
 
     def refusal(
         self,
         why: str,
         rows: Tensor,
         others: Tensor,
-        at: slice = _ALL,
-        others_at: slice = _ALL,
+        at: Places = _ALL,
+        others_at: Places = _ALL,
         after: Tensor | None = None,
     ) -> RefusedModel:
         """It names the innermost module whose outputs for the same examples differ between two lots while its inputs do not."""
@@ -145,20 +148,16 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
 
 
 def _try_mixing(probe: Probe, examples: int) -> None:
-    few = probe.runs * LOT
-    trains = any(module.training for module in probe.model.modules())
-    _refuse_unusual(Asked(probe, probe.pool(few), few, True))
-    wide = max(few, examples)
-    pool = probe.pool(wide)
-    _refuse_mixing(Asked(probe, pool, wide, True))
-    if trains:
-        try:
-            _refuse_unusual(Asked(probe, probe.pool(few), few, False))
-            _refuse_mixing(Asked(probe, pool, wide, False))
-        except (RefusedModel, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception:  # a training does not run the model in eval() mode; where it fails, nothing leaves
-            return
+    _try_at_width(probe, examples, training=True)
+    if not any(module.training for module in probe.model.modules()) or not reads_mode(probe):
+        return
+    try:
+        _refuse_unusual(_few(probe, training=False))
+        _refuse_mixing_once(_wide(probe, examples, training=False))
+    except (RefusedModel, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception:  # a training does not run the model in eval() mode; where it fails, nothing leaves
+        return
 
 
 def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
@@ -167,68 +166,131 @@ def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
 
 
 def _try_mixing_in_eval(probe: Probe, examples: int) -> None:
-    few = 2 * LOT
-    _refuse_unusual(Asked(probe, probe.pool(few), few, False))
-    wide = max(few, examples)
-    _refuse_mixing(Asked(probe, probe.pool(wide), wide, False))
+    _try_at_width(probe, examples, training=False)
+
+
+def _try_at_width(probe: Probe, examples: int, *, training: bool) -> None:
+    _refuse_unusual(_few(probe, training=training))
+    _refuse_mixing(_wide(probe, examples, training=training))
+
+
+_FEW = 2 * LOT
+
+
+def _few(probe: Probe, *, training: bool) -> Asked:
+    return Asked(probe, probe.pool(_FEW), _FEW, training)
+
+
+def _wide(probe: Probe, examples: int, *, training: bool) -> Asked:
+    """Usual examples, then for each of them the one that it becomes, then one more."""
+    n = max(_FEW, examples)
+    return Asked(probe, probe.moving_pool(n), n, training)
+
+
+def halves(n: int) -> tuple[Tensor, Tensor]:
+    """The places of a lot in two halves, drawn alike for every lot of this size; the first place is in one, the last in the
+    other.
+    """
+    between = torch.randperm(n - 2, generator=torch.Generator().manual_seed(n)) + 1
+    half = len(between) // 2
+    one, other = torch.cat([torch.tensor([0]), between[:half]]), torch.cat([between[half:], torch.tensor([n - 1])])
+    return one.sort().values, other.sort().values
 
 
 def _refuse_mixing(ask: Asked) -> None:
     n, everyone = ask.usual, ask.everyone
-    base = ask(everyone)
-    for extra in ask.extras:
-        _refuse_moving(ask, base, everyone, extra)
-    _refuse_moving(ask, base, everyone, n + 1, first=False)
-    moved = _with(everyone, 0, n)
-    if not same(base, ask(everyone, after=moved)):
+    one, other = (half.to(everyone.device) for half in halves(n))
+    (base,) = ask(everyone)
+    first, second = _moved(everyone, one), _moved(everyone, other)
+    outputs, after = ask(first, second)
+    if not same(base[other], outputs[other]):
+        raise _mixed(ask, base, first, other)
+    if not same(base[one], after[one]):
+        if not same(base[one], ask(second)[0][one]):
+            raise _mixed(ask, base, second, one)
         why = "the output for a lot changed because another lot was seen before it; keep nothing from call to call"
-        raise ask.refusal(why, everyone, everyone, after=moved)
-    if not same(ask(everyone[:LOT]), ask(everyone[:LOT], seed=1)):
+        raise ask.refusal(why, everyone, second, one, one, after=first)
+    (drawn,), (again,) = ask(everyone[:LOT]), ask(everyone[:LOT], seed=1)
+    if not same(drawn, again):
         return  # it draws random numbers, which are others in a lot of another size
-    one_more = torch.cat([moved[:1], everyone])
-    _refuse_size(ask, base, everyone, one_more, _ALL, slice(1, None))
+    alike = everyone.clone()
+    alike[other] = everyone[one[-1]]
+    _refuse_size(ask, base, torch.cat([first[:1], alike]), one, one + 1)
     for place in sorted({0, n // 2, n - 1}):
-        _refuse_size(ask, base, everyone, everyone[place, None], slice(place, place + 1), _ALL)
-    _refuse_size(ask, base, everyone, everyone[-1:].expand(n), slice(n - 1, None), _ALL)
+        _refuse_size(ask, base, everyone[place, None], slice(place, place + 1), _ALL)
+    _refuse_size(ask, base, everyone[-1:].expand(_FEW), slice(n - 1, None), _ALL)
 
 
-def _with(rows: Tensor, place: int, other: int) -> Tensor:
+def _refuse_mixing_once(ask: Asked) -> None:
+    """With two wide lots: one half moved, by a fresh copy; then a few examples by the same copy, which may keep nothing."""
+    everyone = ask.everyone
+    one, other = (half.to(everyone.device) for half in halves(ask.usual))
+    few, at = everyone[other[:LOT]], other[:LOT]
+    (base,), moved = ask(everyone), _moved(everyone, one)
+    outputs, again = ask(moved, few)
+    if not same(base[other], outputs[other]):
+        raise _mixed(ask, base, moved, other)
+    (alone,) = ask(few)
+    if not same(alone, again, scale=base):
+        why = "the output for a lot changed because another lot was seen before it; keep nothing from call to call"
+        raise ask.refusal(why, everyone, few, at, _ALL, after=moved)
+
+
+def _moved(rows: Tensor, places: Tensor) -> Tensor:
+    """The lot with the examples at these places moved; the pool of a wide trial has them behind its usual examples."""
     moved = rows.clone()
-    moved[place] = other
+    moved[places] += len(rows)
     return moved
 
 
-def _refuse_moving(ask: Asked, base: Tensor, rows: Tensor, other: int, *, first: bool = True) -> None:
-    """Refuse the model if outputs of the others change where the first or the last example becomes `other`, a row of the pool."""
-    moved, rest = _with(rows, 0 if first else -1, other), slice(1, None) if first else slice(None, -1)
-    if not same(base[rest], ask(moved)[rest]):
-        if not same(base, ask(rows)):
-            raise RefusedModel(described("", ask.probe.model), _OTHERWISE)
-        why = f"the output for one example changed when another example did. {_FIRST_DIMENSION}"
-        raise ask.refusal(why, rows, moved, rest, rest)
+def _mixed(ask: Asked, base: Tensor, lot: Tensor, stay: Tensor) -> RefusedModel:
+    """The refusal of a model whose outputs at `stay` are others in a lot where the rest is moved."""
+    (again,) = ask(ask.everyone)
+    if not same(base, again):
+        return RefusedModel(described("", ask.probe.model), _OTHERWISE)
+    why = f"the output for one example changed when another example did. {_FIRST_DIMENSION}"
+    return ask.refusal(why, ask.everyone, lot, stay, stay)
 
 
-def _refuse_size(ask: Asked, base: Tensor, rows: Tensor, others: Tensor, at: slice, others_at: slice) -> None:
-    """Refuse the model if outputs of `rows` at `at` are not those of another lot at `others_at`."""
-    if not same(base[at], ask(others)[others_at], scale=base, digits=0.5):
-        why = f"in a lot of {len(rows)} an example has an output {_SIZE}. {_FIRST_DIMENSION}"
-        raise ask.refusal(why, rows, others, at, others_at)
+def _refuse_size(ask: Asked, base: Tensor, others: Tensor, at: Places, others_at: Places) -> None:
+    """Refuse the model if outputs of everyone at `at` are not those of another lot at `others_at`."""
+    (found,) = ask(others)
+    if not same(base[at], found[others_at], scale=base, digits=0.5):
+        why = f"in a lot of {ask.usual} an example has an output {_SIZE}. {_FIRST_DIMENSION}"
+        raise ask.refusal(why, ask.everyone, others, at, others_at)
 
 
 def _refuse_unusual(ask: Asked) -> None:
     """Refuse a model that looks at the others only where something is unusual: numbers that are missing, infinite or huge,
     examples that are longer than the others, or masked as a whole.
     """
+    one, other = (half.to(ask.everyone.device) for half in halves(ask.usual))
     for pool in unusual_pools(ask.probe.model, ask.pool, ask.usual):
         unusual = replace(ask, pool=pool)
         try:
-            base = unusual(ask.everyone)
-            for extra in unusual.extras:
-                _refuse_moving(unusual, base, ask.everyone, extra)
+            (base,) = unusual(ask.everyone)
         except RefusedModel:
             raise
         except Exception:
             continue  # a model may well fail on NaN
+        for extras in torch.split(torch.tensor(unusual.extras, device=one.device), len(one)):
+            _refuse_becoming(unusual, base, one, other, extras)
+
+
+def _refuse_becoming(ask: Asked, base: Tensor, places: Tensor, stay: Tensor, extras: Tensor) -> None:
+    """Refuse the model if its outputs at `stay` change where the examples at `places` become these rows of the pool."""
+    lot = ask.everyone.clone()
+    lot[places] = extras.repeat(len(places))[: len(places)]
+    try:
+        (found,) = ask(lot)
+    except RefusedModel:
+        raise
+    except Exception:
+        for extra in torch.split(extras, 1) if len(extras) > 1 else ():  # it may fail on one of them alone
+            _refuse_becoming(ask, base, places, stay, extra)
+        return
+    if not same(base[stay], found[stay]):
+        raise _mixed(ask, base, lot, stay)
 
 
 def same(first: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.branching import Reads
-from honestdp.gradients.independence import same, with_rows
+from honestdp.gradients.independence import halves, same, with_rows
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.outputs import IGNORED, main, on_cpu, own_loss
 from honestdp.gradients.probe import LOT, Probe, drew, flat, seed_draws, without_dropout
@@ -23,6 +23,8 @@ from honestdp.losses import Loss, one_each
 
 _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
+_SPREAD = 30
+"""How many times larger than the others every second example of the trial is."""
 _LARGE = 1e8
 """How many times the usual gradient the largest one of a lot is in the trial."""
 
@@ -52,11 +54,12 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Inputs, *, examples: int) ->
 
 def _try_mixing_loss(probe: Probe, loss: Loss, y: Inputs, examples: int) -> Manner:
     n, choosing, drawing = max(examples, probe.runs * LOT), False, False
-    for scale, whole in ((1, False), (30, True)):
-        x, fresh = probe.pool(n, huge=30), probe.fresh()
-        with without_dropout(fresh.model):
-            output = fresh.output(inputs.each(partial(_scaled, by=scale), x))
-        with_rows(flat(output), len(inputs.first(x)))
+    x, fresh = probe.pool(n, huge=_SPREAD), probe.fresh()
+    with without_dropout(fresh.model):
+        output = fresh.output(inputs.each(partial(_spread, usual=n), x))
+    with_rows(flat(output), len(inputs.first(x)))
+    counted = any(part.is_floating_point() for part in inputs.leaves(y))
+    for whole in (False, True) if counted else (True,):
         labels = accepted(loss, output, probe, y, whole=whole)
         draws = _draws(loss, output, labels)
         pairs = itertools.chain(_pairs(loss, output, labels, n, draws), _unusual_pairs(loss, output, labels, n))
@@ -85,8 +88,11 @@ def _draws(loss: Loss, output: object, labels: Inputs) -> bool:
     return drew(one.device, 0)
 
 
-def _scaled(x: Tensor, *, by: int) -> Tensor:
-    return x * by if x.is_floating_point() else x
+def _spread(x: Tensor, *, usual: int) -> Tensor:
+    """Every second usual example is larger, so that losses of very different size are in one lot."""
+    if x.is_floating_point():
+        x[1:usual:2] *= _SPREAD
+    return x
 
 
 def _pairs(
@@ -101,6 +107,10 @@ def _pairs(
         asked = own_loss(loss)
         yield _at(base, everyone[1:]), _at(_answer(asked, output, labels, moved), everyone[1:])
         yield base, _answer(asked, output, labels, everyone)  # again, after another lot
+    one, other = (half.to(everyone.device) for half in halves(n))
+    half = everyone.clone()
+    half[one] = torch.arange(n, len(inputs.first(labels)), device=everyone.device).repeat(n)[: len(one)]
+    yield _at(base, other), _at(_answer(own_loss(loss), output, labels, half), other)
     for place in (0, n - 1):  # a backward pass of the loss's own may hold all gradients to the largest, or to the last
         others = everyone[everyone != place]
         yield _at(base, others), _at(_answer(own_loss(loss), output, labels, everyone, large=place), others)

@@ -24,6 +24,8 @@ from honestdp.gradients.write_guard import TensorSnapshot, tensors_of
 
 LOT = 3
 _SEED = 20240917
+_HUGE = 1e4
+"""How many times a usual example a huge one is."""
 
 
 def made_up_inputs(model: nn.Module, like: Inputs, size: tuple[int, ...], generator: torch.Generator) -> Inputs:
@@ -61,14 +63,14 @@ class _Draw:
         drawn = torch.randint(lowest, lowest + self.count, shape, generator=generator).to(like)
         return self._not_empty(drawn, len(size))
 
-    def others(self, values: Tensor) -> Tensor:
-        """For every number of one example another one, where there is another."""
+    def others(self, values: Tensor, dimensions: int = 0) -> Tensor:
+        """For every number another one, where there is another. The first dimensions are examples."""
         if values.is_floating_point():
             return values + 1
         if self.role == inputs.LENGTH:
             return values % self.count + 1
         moved = (values.long() + 1) % self.count
-        return self._not_empty(moved.to(values.dtype), 0)
+        return self._not_empty(moved.to(values.dtype), dimensions)
 
     def _not_empty(self, values: Tensor, dimensions: int) -> Tensor:
         """A mask of several places has a 1 in its first one, if it has none elsewhere. The first dimensions are examples."""
@@ -176,7 +178,7 @@ class Probe:
             other.model.eval()
         return other
 
-    def pool(self, examples: int, *, huge: float = 1e4) -> Inputs:
+    def pool(self, examples: int, *, huge: float = _HUGE) -> Inputs:
         """`[examples + 3 or more, ...]`: so many usual examples, then another one, a huge one and a blank one.
 
         Each of the first two of these differs from the first and the last usual one in every input of whole numbers. Of several
@@ -193,6 +195,35 @@ class Probe:
         if not inputs.several(pool):
             return pool
         return inputs.joined([pool, *self._moved_in_one(pool, examples)])
+
+    def moving_pool(self, examples: int) -> Inputs:
+        """`[2 * examples + 3, ...]`: so many usual examples, then for each of them the one that it becomes, then one more, a huge
+        one and a blank one.
+
+        In turn examples become another usual one, a huge one, a huge one in the other direction and a blank one; of several
+        inputs also one that differs in one input alone. Whole numbers that change are others at every place.
+        """
+        one = inputs.each(lambda leaf: leaf[0], self._x)
+        several = len(inputs.leaves(one)) if inputs.several(one) else 0
+        order = torch.randperm(examples, generator=self._generator)
+        parts = []
+        for place, (leaf, (_, draw)) in enumerate(
+            zip(inputs.leaves(self.pool(examples)), _draws(self.model, one, 1), strict=True)
+        ):
+            usual, rest = leaf[:examples], leaf[examples : examples + 3]
+            kind = (order % (4 + several)).view(-1, *[1] * (leaf.dim() - 1)).to(leaf.device)
+            if leaf.is_floating_point():
+                other = draw(leaf, (examples,), self._generator)
+                other = torch.where(kind == 1, other * _HUGE, torch.where(kind == 2, other * -_HUGE, other))
+                blank = torch.zeros_like(usual)
+            else:
+                other = draw.others(usual, 1)
+                blank = torch.full_like(usual, 0 if draw.role == inputs.NUMBER else 1)
+            moved = torch.where(kind == 3, blank, other)
+            stays = (kind >= 4) & (kind != 4 + place)
+            parts.append(torch.cat([usual, torch.where(stays, usual, moved), rest]))
+        made: Inputs = inputs.like(one, parts)
+        return made
 
     def _moved_in_one(self, pool: Inputs, other: int) -> Iterator[Inputs]:
         """The first example of the pool, with one of its inputs at a time that of another example."""
@@ -288,6 +319,29 @@ def project(output: object, cotangents: Tensor) -> Tensor:
     return (flat(output) * cotangents).sum(1)
 
 
+def reads_mode(probe: Probe) -> bool:
+    """Whether anything but torch's own dropout reads `training` where it is True: only then is eval() another model."""
+    fresh, read = probe.fresh(), set[int]()
+
+    def training(module: nn.Module) -> bool:
+        read.add(id(module))
+        mode: bool = vars(module)["training"]
+        return mode
+
+    def switch(module: nn.Module, mode: bool) -> None:
+        vars(module)["training"] = mode
+
+    own = any("training" in vars(kind) for module in fresh.model.modules() for kind in type(module).__mro__)
+    with without_dropout(fresh.model):
+        marked = {id(module) for module in fresh.model.modules() if vars(module)["training"] and not _drops(module)}
+        nn.Module.training = property(training, switch)  # type: ignore[assignment]
+        try:
+            fresh.output(fresh.examples)
+        finally:
+            del nn.Module.training
+    return own or bool(read & marked)
+
+
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Dropout off, in layers of its own and within attention and recurrent layers, and `GaussianDraw` too: two ways to the same
@@ -301,6 +355,12 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module, name, value in before:
             setattr(module, name, value)
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether it is a layer of torch's that reads its mode for dropout alone."""
+    kinds = nn.modules.dropout._DropoutNd | nn.RNNBase
+    return type(module).__module__.startswith("torch.nn.") and isinstance(module, kinds)
 
 
 def _dropouts(module: nn.Module) -> list[tuple[str, bool | float]]:
