@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,7 +116,7 @@ def lost_scripts(text: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_script_of_the_benchmarks_that_a_page_names_is_there(page: Path) -> None:
     assert lost_scripts(page.read_text(encoding="utf-8")) == set()
 
@@ -124,6 +125,17 @@ def test_a_script_that_is_gone_is_found() -> None:
     gone = "by `python benchmarks/gone.py` and benchmarks/engine.py"
     assert lost_scripts(gone) == {"benchmarks/gone.py"}
     assert lost_scripts(f"{gone}, of commit 698a7b2") == set()
+
+
+def test_the_changelog_is_short_and_every_advisory_names_a_commit_that_has_its_fix() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 40
+    text = (ROOT / "docs" / "advisories.md").read_text(encoding="utf-8")
+    commits = set(re.findall(r"\b(?=\w*\d)[0-9a-f]{7}\b", text))
+    assert len(commits) > 30
+    for commit in commits if shutil.which("git") else ():
+        known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True)
+        asked = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]  # a copy without its history knows none of them
+        assert known.returncode or subprocess.run(asked, cwd=ROOT, capture_output=True).returncode == 0, commit
 
 
 # ---- The site
