@@ -29,8 +29,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/counted.py", "boundary/exact.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py",
     ),
     "Tables: what a row becomes, and what is learnt of columns": (
-        "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/values.py",
-        "data/tables/files.py", "data/tables/dialect.py",
+        "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/cells.py",
+        "data/tables/reading.py", "data/tables/dialect.py",
         "data/tables/column.py", "data/tables/quantities.py", "data/tables/categories.py",
     ),
     "Secrecy of a search": (

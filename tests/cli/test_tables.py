@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import honestdp
+from honestdp.cli.spaces import by_class
 from tests.command_line import called
 
 SCHEMA = """
@@ -373,7 +374,7 @@ def test_bad_input_is_one_line_and_costs_nothing(tmp_path: Path, name: str) -> N
         ((*TUNE, "--records", "5"), "--records must be 10 at least, as many rows as the file has"),
         ((*TUNE, "--person", "patient"), "person"),
         ((*TUNE, "--person", "nobody", "--rows-per-person", "2"), "--person must be a column of the data"),
-        (("tune", "none.csv", *TUNE[2:]), "[FILE|DATASET] must be a file that exists; got none.csv"),
+        (("tune", "none.csv", *TUNE[2:]), "FILE must be a file that exists; got none.csv"),
         (("plan", "none.csv", *TUNE[2:]), "[FILE] must be a file that exists; got none.csv"),
         (
             ("plan", *TUNE[1:], "--person", "nobody", "--rows-per-person", "2", "--records", "99"),
@@ -412,3 +413,37 @@ def test_a_folder_that_was_tampered_with_is_used_by_no_command(folder: Path, com
     assert (code, said, len(err.splitlines())) == (2, "", 1)
     assert "statement.json" in err
     assert len(honestdp.Ledger(folder / "ledger.db").charges("patients")) == 1
+
+
+def test_prevalence_may_be_said_by_class(folder: Path) -> None:
+    how = ("evaluate", "model", "patients.csv", "--epsilon", "5", "--metric", "balanced accuracy", "--prevalence")
+    code, _, err = called(folder, *how, "yes=0.2,no=0.8")
+    assert code == 0, err
+    for wrong in ("yes=0.2,maybe=0.8", "yes=0.2", "yes=0.2,0.8", "yes=x,no=y"):
+        code, _, err = called(folder, *how, wrong)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert f"--prevalence must be a number for each class, such as no=0.5,yes=0.5; got {wrong}" in err
+
+
+def test_parts_by_class_come_in_the_order_of_the_classes() -> None:
+    assert by_class("prevalence", "yes=0.05,no=0.95", ("no", "yes")) == [0.95, 0.05]
+    assert by_class("prevalence", "0.95,0.05", ("no", "yes")) == [0.95, 0.05]
+    assert by_class("class_weights", "1=9,0=1", range(2)) == [1.0, 9.0]
+    assert by_class("class_weights", "balanced", ("no", "yes")) == "balanced"
+
+
+def test_columns_that_the_schema_does_not_name_are_passed_over_by_evaluate_as_by_predict(folder: Path) -> None:
+    write(folder / "more.csv", [[*row, "7"] for row in rows()], "patient,age,sex,readmitted,extra")
+    for words in (("predict", "model", "more.csv"), ("evaluate", "model", "more.csv", "--epsilon", "0.5")):
+        code, _, err = called(folder, *words)
+        assert code == 0, err
+    write(folder / "less.csv", [row[1:3] for row in rows()], "age,gender")
+    code, _, err = called(folder, "evaluate", "model", "less.csv", "--epsilon", "0.5")
+    assert code == 2
+    assert "no column 'sex'" in err
+
+
+def test_an_option_that_is_forgotten_is_named_as_an_option(folder: Path) -> None:
+    code, _, err = called(folder, *TUNE, "--person", "patient")
+    assert code == 2
+    assert "--rows-per-person must be given with the person 'patient'" in err

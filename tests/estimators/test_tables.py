@@ -110,3 +110,11 @@ def test_where_the_table_says_whose_rows_they_are_the_number_is_a_persons() -> N
     fitted = of_table(table=table).fit(rows.drop(columns="ill"), rows["ill"])
     assert "one person, with all of their rows" in fitted.statement_.protects
     assert fitted.result_.run.records == 40
+
+
+def test_what_others_call_otherwise_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="class_weight must be spelled class_weights"):
+        honestdp.PrivateClassifier(epsilon=1, class_weight="balanced")  # type: ignore[call-arg]
+    for name in ("coef_", "intercept_"):
+        with pytest.raises(AttributeError, match=r"model_\.weight"):
+            getattr(honestdp.PrivateRegressor(epsilon=1), name)

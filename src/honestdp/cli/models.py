@@ -17,7 +17,7 @@ from typer import Argument, Option
 from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
-from honestdp.cli.spaces import numbers_of
+from honestdp.cli.spaces import by_class
 from honestdp.cli.terminal import balance_line
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
     """The columns that are needed, some rows at a time, at first none. A column that is missing is found at once."""
     import pyarrow as pa
 
-    from honestdp.data.tables.files import TableFile, other_delimiter
+    from honestdp.data.tables.dialect import other_delimiter
+    from honestdp.data.tables.reading import TableFile
 
     table = saved.columns
     source = TableFile(file, table.dialect)
@@ -198,7 +199,7 @@ def evaluate(
         file,
         epsilon=epsilon,
         metric=metric,
-        prevalence=numbers_of("prevalence", prevalence),  # type: ignore[arg-type]
+        prevalence=by_class("prevalence", prevalence, saved.columns.classes or ()),  # type: ignore[arg-type]
         records=records,
         ledger=ledger,
         dataset=None if ledger is None else dataset or label_of(file),

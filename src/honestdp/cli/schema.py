@@ -36,7 +36,8 @@ def schema(
     Of a CSV the first line alone is parsed, which must be a header: a first row of words cannot be told from names. What is read
     off private rows would not be private. What nobody can declare can be learnt privately, out of the budget: bounds = "private".
     """
-    from honestdp.data.tables.files import TableFile, other_delimiter
+    from honestdp.data.tables.dialect import other_delimiter
+    from honestdp.data.tables.reading import TableFile
     from honestdp.data.tables.schema import template
 
     out = out or Path(f"{label_of(file)}.toml")

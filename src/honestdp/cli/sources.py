@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,6 +64,11 @@ class Source:
         from honestdp.budget import default_delta
 
         return DELTA if self.table is None else default_delta(self.counted)
+
+    @property
+    def classes(self) -> Sequence[object]:
+        """Labels in the order of the model's outputs."""
+        return range(self.outputs) if self.table is None or self.table.classes is None else self.table.classes
 
     @property
     def metric(self) -> Metric | None:
@@ -229,7 +234,8 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
 
 def _counted(table: Table, file: Path, schema: Path) -> int:
     """How many records the file is said to have, or has, without a look at a value of one; its header fits the schema."""
-    from honestdp.data.tables.files import TableFile, other_delimiter
+    from honestdp.data.tables.dialect import other_delimiter
+    from honestdp.data.tables.reading import TableFile
     from honestdp.data.tables.source import check_header
 
     source = TableFile(file, table.dialect)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from honestdp import checks
@@ -53,11 +54,19 @@ def _value(text: str) -> Any:
     return int(number) if number == int(number) and "." not in text and "e" not in text.lower() else number
 
 
-def numbers_of(argument: str, text: str | None) -> list[float] | str | None:
-    """A list 0.9,0.1; or one word, which is looked at where it is used."""
+def by_class(argument: str, text: str | None, classes: Sequence[object]) -> list[float] | str | None:
+    """A number for each class, as no=0.9,yes=0.1 or in the order of the classes; or the word balanced."""
     if text is None or text == "balanced":
         return text
+    named = [part.rpartition("=") for part in text.split(",")]
+    labels = [str(label) for label in classes]
+    wanted = f"a number for each class, such as {','.join(f'{label}=0.5' for label in labels[:3])}"
     try:
-        return [float(part) for part in text.split(",")]
+        numbers = {name.strip() or place: float(number) for place, (name, _, number) in enumerate(named)}
     except ValueError as trouble:
-        raise checks.InvalidArgument(argument, text, "numbers with commas between them, such as 0.9,0.1") from trouble
+        raise checks.InvalidArgument(argument, text, wanted) from trouble
+    if set(numbers) <= set(range(len(named))):
+        return list(numbers.values())
+    if len(named) != len(labels) or set(numbers) != set(labels):
+        raise checks.InvalidArgument(argument, text, wanted)
+    return [numbers[label] for label in labels]

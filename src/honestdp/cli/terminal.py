@@ -59,7 +59,9 @@ class Command(typer.core.TyperCommand):
             name = next((other for other in _FILES.get(name, ()) if other in present), name)
         for parameter in self.params:
             if parameter.name == name:
-                return parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or name.upper()
+                if parameter.param_type_name == "option":
+                    return parameter.opts[0]
+                return (parameter.metavar or name.upper()).strip("[]").split("|")[0]  # [FILE|DATASET] is FILE
         return error.argument
 
 

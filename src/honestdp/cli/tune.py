@@ -14,7 +14,7 @@ from typer import Option
 from honestdp import checks
 from honestdp.cli import learning, sources
 from honestdp.cli import options as option
-from honestdp.cli.spaces import DEFAULT, numbers_of, spaces_of
+from honestdp.cli.spaces import DEFAULT, by_class, spaces_of
 from honestdp.cli.terminal import as_options, balance_line
 
 if TYPE_CHECKING:
@@ -273,8 +273,7 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
         out=resumed or options["out"],
         resume=resumed is not None,
         **{name: options[name] for name in _HANDED_ON},
-        prevalence=numbers_of("prevalence", options["prevalence"]),
-        class_weights=numbers_of("class_weights", options["class_weights"]),
+        **{name: by_class(name, options[name], source.classes) for name in ("prevalence", "class_weights")},
         compute=Compute(device=options["device"], progress=True, cluster=options["cluster"]),
         reproduce=_command(context),
     )

@@ -69,6 +69,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     model_: nn.Module
     statement_: Statement
 
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        if "class_weight" in given:
+            wanted = 'spelled class_weights: numbers by label, or "balanced" with prevalence='
+            raise InvalidArgument("class_weight", given["class_weight"], wanted)
+        made: Self = super().__new__(cls)
+        return made
+
+    @property
+    def coef_(self) -> Any:
+        """Not there: what a model has learnt is in `model_`."""
+        words = "what was learnt is in model_, of a linear model as model_.weight and model_.bias"
+        raise AttributeError(f"{type(self).__name__} has no coef_ and no intercept_: {words}")
+
+    intercept_ = coef_
+
     def _keep(self, arguments: Mapping[str, Any]) -> None:
         """The arguments of a constructor, each as an attribute of its name, unchanged and unchecked as scikit-learn asks."""
         for name in type(self)._get_param_names():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.rows import named
+from honestdp.data.tables.reading import named
 from honestdp.data.tables.table import Table
 from honestdp.estimators.inputs import Array
 
@@ -34,7 +34,7 @@ def rows_of(table: Table, X: Any, y: Any) -> Any:
             "y", type(y).__name__, f"left out for a file, whose column {table.target!r} has the labels"
         )
     used = [name for name in table.columns if name not in (table.target, table.person)]
-    columns = dict(named(X, [list(table.inputs), used]).columns)
+    columns = dict(named(X, [list(table.inputs), used]).header)
     if table.target in columns:
         raise InvalidArgument("y", type(y).__name__, f"left out where X has the column {table.target!r}, the target")
     labels = y if hasattr(y, "__len__") else np.asarray(y)

@@ -8,6 +8,7 @@ next resume. When all that leaves is on the disk the key is ended.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from honestdp.ledger.address import Place, place_of
 from honestdp.ledger.balance import dear_by_delta
 from honestdp.ledger.names import check_text
 from honestdp.ledger.spending import Spending
+from honestdp.plain_words import rounded_down
 
 _REFUSED = (
     errors.BudgetExceeded,
@@ -35,6 +37,7 @@ _REFUSED = (
     errors.OtherUnit,
 )
 """Refusals by the ledger's rules, which are read before anything is written."""
+_MOST_NOISE = 64
 RESTORE = "If the ledger was lost, restore it from a copy: the same call then goes on, and nothing more is charged"
 
 
@@ -92,7 +95,7 @@ class Account:
         if read and not self._is_known():
             wanted = f"the one that this was charged to when it was begun: in this one the charge is missing. {RESTORE}"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
-        with self._delta_named(delta):
+        with self._explained(spending, delta):
             balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
         return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
 
@@ -101,19 +104,47 @@ class Account:
         the records' file. In this order: over budget nothing is opened. delta: as in `charge`.
         """
         if not self._is_known():
-            with self._delta_named(delta):
+            with self._explained(spending, delta):
                 self.ledger.check(self.dataset, [spending])
             scan()
 
     @contextmanager
-    def _delta_named(self, delta: float | None) -> Iterator[None]:
-        """A refusal within says if the charge is dear because the ledger has another delta than it was made for."""
+    def _explained(self, spending: Spending, delta: float | None) -> Iterator[None]:
+        """A refusal within names the greatest epsilon that fits, and says if the charge is dear because the ledger has another
+        delta than it was made for.
+        """
+        words = None
         try:
             yield
         except errors.BudgetExceeded as refusal:
-            if dear := dear_by_delta(delta, self.ledger.balance(self.dataset).budget):
-                raise errors.BudgetExceeded(f"{refusal}. {dear.capitalize()}") from None
-            raise
+            words = str(refusal)
+        if words is not None:
+            budget = self.ledger.balance(self.dataset).budget
+            fits = self._greatest(spending, delta or budget.delta)
+            words += "" if fits is None else f". The greatest epsilon that fits here is {rounded_down(fits, 3)}"
+            dear = dear_by_delta(delta, budget)
+            raise errors.BudgetExceeded(f"{words}. {dear.capitalize()}" if dear else words)
+
+    def _greatest(self, spending: Spending, delta: float) -> float | None:
+        """The epsilon at this delta of such a charge with just enough noise for the ledger to have room; None where 64 times the
+        noise is too little.
+        """
+        few, enough = 1.0, 2.0
+        while not self._fits(spending.with_noise(enough)):
+            few, enough = enough, 2 * enough
+            if enough > _MOST_NOISE:
+                return None
+        while enough > 1.03 * few:
+            half = math.sqrt(few * enough)
+            few, enough = (few, half) if self._fits(spending.with_noise(half)) else (half, enough)
+        return spending.with_noise(enough).epsilon(delta=delta)
+
+    def _fits(self, spending: Spending) -> bool:
+        try:
+            self.ledger.check(self.dataset, [spending])
+        except errors.BudgetExceeded:
+            return False
+        return True
 
     def surely_unpaid(self, refusal: LedgerError) -> bool:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read

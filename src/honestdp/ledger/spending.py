@@ -134,6 +134,13 @@ class Spending:
         """What this charge spends by itself."""
         return total_epsilon([self], delta=delta)
 
+    def with_noise(self, times: float) -> Spending:
+        """The same charge with so many times the noise."""
+        runs = tuple((replace(run, noise=run.noise * times), count) for run, count in self.runs)
+        score = None if self.score is None else self.score * times
+        choice = None if self.choice is None else self.choice / times
+        return replace(self, runs=runs, score=score, choice=choice)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON, exactly: `from_dict` gives an equal spending back."""
         return {

@@ -97,7 +97,7 @@ class SavedModel(Shown):
     ) -> Evaluation:
         """A noisy score on held-out rows, charged before a row of them is read. An exact one is not for publishing.
 
-        rows: as the table takes them, with the target, or the path of a CSV or Parquet file.
+        rows: as the table takes them, with the target, or the path of a CSV or Parquet file. Other columns are passed over.
         epsilon: what this one question costs the people in these rows, with no delta. Each call costs it again.
         metric, prevalence: as in `tune`; for a quantity the squared error, cut at half of its range or two scales.
         records: N, declared; left out it is that of the rows, and public.
@@ -105,6 +105,7 @@ class SavedModel(Shown):
 
         Returns an Evaluation. Raises InvalidArgument before the charge for what cannot be scored.
         """
+        from honestdp.data.tables.source import TableRows
         from honestdp.models.evaluation import evaluate
 
         of_these = replace(
@@ -112,7 +113,7 @@ class SavedModel(Shown):
         )  # what was declared or learnt of others' number and bounds
         how: dict[str, Any] = {"metric": metric or table_metric(of_these), "prevalence": prevalence}
         kept: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
-        return evaluate(self, of_these.data(rows), epsilon=epsilon, **how, **kept)
+        return evaluate(self, TableRows(of_these, rows, extra=True), epsilon=epsilon, **how, **kept)
 
     def outputs(self, rows: Any) -> Array:
         """float64 `[rows, outputs]`: the model's own numbers, before the table makes labels or numbers of them."""

@@ -20,8 +20,8 @@ from honestdp import Categories, Date, Flag, Number, Range, Table
 from honestdp.data.tables import cells
 from honestdp.data.tables.cells import Cells
 from honestdp.data.tables.column import Column
-from honestdp.data.tables.files import TableFile
 from honestdp.data.tables.ids import Ids
+from honestdp.data.tables.reading import TableFile
 from honestdp.errors import InvalidArgument
 
 EAST, SUMMER = (dt.timezone(dt.timedelta(hours=hours)) for hours in (1, 2))

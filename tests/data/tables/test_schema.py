@@ -53,7 +53,9 @@ SCHEMAS = {
     "a setting of another kind": ("target = 'a'\n[columns.a]\nkind = 'flag'\nlow = 0", "columns.a.low"),
     "bounds the wrong way round": ("target = 'a'\n[columns.a]\nlow = 9\nhigh = 1", "columns.a.high"),
     "half a number": ("target = 'a'\n[columns.a]\ncentre = 9", "columns.a"),
-    "a person without a cap": ("target = 'a'\nperson = 'p'\n[columns.a]\nkind='flag'", "person and rows_per_person"),
+    "a person without a cap": ("target = 'a'\nperson = 'p'\n[columns.a]\nkind='flag'", "rows_per_person"),
+    "a cap without a person": ("target = 'a'\nrows_per_person = 3\n[columns.a]\nkind='flag'", "person"),
+    "a number in quotes": ("target = 'a'\n[columns.a]\nlow = '12'\nhigh = 40", "columns.a.low"),
     "a column that is a word": ("target = 'a'\ncolumns = {a = 'flag'}", "columns.a"),
 }
 
@@ -65,6 +67,14 @@ def test_a_schema_that_contradicts_itself_is_refused_by_name(name: str, tmp_path
     with pytest.raises(InvalidArgument) as caught:
         read_schema(tmp_path / "schema.toml")
     assert caught.value.argument == argument
+
+
+def test_a_number_in_quotes_is_called_a_text(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text("target = 'a'\n[columns.a]\nlow = '12'\nhigh = 40")
+    with pytest.raises(
+        InvalidArgument, match=r"columns.a.low must be a number: leave out the quotes, got .*the text '12'"
+    ):
+        read_schema(tmp_path / "schema.toml")
 
 
 def test_a_schema_that_is_not_there_or_not_in_utf_8_is_refused(tmp_path: Path) -> None:

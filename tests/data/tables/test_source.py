@@ -18,8 +18,8 @@ import honestdp
 from honestdp import Budget, Categories, Compute, Ledger, Range, Run, Table
 from honestdp.boundary.data import PrivateData, coins
 from honestdp.boundary.unread import in_two
-from honestdp.data.tables import files, source
-from honestdp.data.tables.files import TableFile
+from honestdp.data.tables import reading, source
+from honestdp.data.tables.reading import TableFile
 from honestdp.errors import BudgetExceeded, InvalidArgument
 from tests.data.tables.patients import TABLE, rows, write_csv
 
@@ -34,8 +34,8 @@ def small(count: int = 60) -> dict[str, list[Any]]:
 
 def test_a_file_gives_what_its_rows_give_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches far smaller than the file, with values that are no values, compressed or not."""
-    monkeypatch.setattr(files, "_BLOCK", 2048)
-    monkeypatch.setattr(files, "BATCH", 16)
+    monkeypatch.setattr(reading, "_BLOCK", 2048)
+    monkeypatch.setattr(reading, "BATCH", 16)
     monkeypatch.setattr(source, "_FIRST", 8)
     columns = rows(200)
     plain = write_csv(tmp_path / "a.csv", columns)
@@ -52,7 +52,7 @@ def test_a_file_gives_what_its_rows_give_in_memory(tmp_path: Path, monkeypatch: 
 
 def test_types_are_declared_and_never_guessed_from_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes that look like numbers stay codes, and a text far below makes no text of the numbers above it."""
-    monkeypatch.setattr(files, "_BLOCK", 64)
+    monkeypatch.setattr(reading, "_BLOCK", 64)
     table = Table({"ward": Categories("01", "02"), "a": Range(0, 2), "ill": Categories("no", "yes")}, "ill")
     path = tmp_path / "a.csv"
     path.write_text("ward,a,ill\n" + "01,2,yes\n" * 50 + "02,x,no\n")
@@ -97,6 +97,12 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing at all": (spoilt(lambda b: b""), "empty"),
     "no file": (lambda folder: folder / "none.csv", "exists"),
     "a folder": (lambda folder: folder, "can be read"),
+    "a row with more values, by its line": (spoilt(lambda b: b.replace(b",m,", b",m,x,", 1)), r"line \d+ has 4 values"),
+    "a row with fewer values, by its line": (spoilt(lambda b: b + b"20\n21,m,yes\n"), r"line 62 has 1 values.* more or fewer"),
+    "a quote that is not closed, by its line": (spoilt(lambda b: b + b'22,"m,yes\n23,m,no\n'), r"from line 62 on, or a quote is"),
+    "a workbook": (spoilt(lambda b: b"PK\x03\x04" + b), "an Excel workbook or another zip archive: save its sheet as CSV"),
+    "an old workbook": (spoilt(lambda b: b"\xd0\xcf\x11\xe0" + b), "an Excel workbook: save"),
+    "a name spelled otherwise": (spoilt(lambda b: b.replace(b"sex", b"sexes")), "'sex' is declared and not there: is it"),
     "a picture": (spoilt(lambda b: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "must be"),
     "a column that the schema does not know": (spoilt(lambda b: b.replace(b"sex", b"sex,iq")), "'iq'"),
     "no target": (spoilt(lambda b: b.replace(b"ill", b"well")), "'well'"),
@@ -123,7 +129,7 @@ def test_no_row_is_read_before_the_charge(tmp_path: Path, monkeypatch: pytest.Mo
     """A ledger with too little left keeps the file of a declared N closed: it is not even scanned for what is wrong with it."""
     reads: list[str] = []
     whole = TableFile._texts
-    monkeypatch.setattr(TableFile, "_texts", lambda self, names: reads.append("rows") or whole(self, names))
+    monkeypatch.setattr(TableFile, "_texts", lambda *how: reads.append("rows") or whole(*how))
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.set_budget("h", Budget(0.5, 1e-3))
     data = SMALL.data(write_csv(tmp_path / "a.csv", small()), records=60)
@@ -177,8 +183,9 @@ def test_a_search_that_was_charged_goes_on_under_its_charge_when_its_file_is_men
     with monkeypatch.context() as patch:
         read = source.TableRows.read
         patch.setattr(source.TableRows, "read", lambda rows: path.write_bytes(STRAY["cut"](whole)) and read(rows))
-        with pytest.raises(InvalidArgument, match="cut"):
+        with pytest.raises(InvalidArgument, match="cut") as caught:
             honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)
+        assert "line" not in str(caught.value)  # after a charge no row is pointed at
     assert len(ledger.charges("h")) == 1
     path.write_bytes(whole)
     honestdp.tune(torch.nn.Linear(3, 2), SMALL.data(path, records=60), **how)

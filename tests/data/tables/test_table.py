@@ -200,6 +200,13 @@ def test_widths_names_and_words_agree() -> None:
     assert "name" not in TABLE.inputs
 
 
+def test_one_category_and_any_other_are_two() -> None:
+    table = Table({"c": Categories("here", other=True), "t": Flag()}, "t")
+    assert table.encode({"c": ["here", "there", None]}).tolist() == [[1, 0], [0, 1], [0, 0]]
+    with pytest.raises(InvalidArgument, match="or one with other=True"):
+        Categories("here")
+
+
 CONTRADICTIONS: dict[str, tuple[Any, str]] = {
     "no columns": (lambda: Table({}, "a"), "columns"),
     "a target that is not declared": (lambda: Table({"a": Flag()}, "b"), "target"),
@@ -222,7 +229,7 @@ CONTRADICTIONS: dict[str, tuple[Any, str]] = {
     ),
     "a list of categories": (lambda: Categories(["a", "b"]), "values"),  # type: ignore[arg-type]
     "a million categories": (lambda: Categories(*range(1_000_000)), "values"),
-    "a person without a cap": (lambda: Table({"a": Flag(), "b": Flag()}, "a", person="p"), "person and rows_per_person"),
+    "a person without a cap": (lambda: Table({"a": Flag(), "b": Flag()}, "a", person="p"), "rows_per_person"),
     "a person that is a feature": (
         lambda: Table({"a": Flag(), "b": Flag(), "c": Flag()}, "a", person="b", rows_per_person=2), "columns['b']",
     ),

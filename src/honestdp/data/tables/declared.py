@@ -37,12 +37,12 @@ def check_target(table: Table) -> None:
 
 def check_person(table: Table) -> None:
     """That a person's rows are capped, and that the column is no feature."""
-    if (table.person is None) != (table.rows_per_person is None):
-        wanted = "given together: a person's rows count up to a declared number"
-        raise InvalidArgument("person and rows_per_person", (table.person, table.rows_per_person), wanted)
-    if table.person is None:
+    if table.person is None and table.rows_per_person is None:
         return
-    if not isinstance(table.person, str) or table.person == table.target:
+    if table.rows_per_person is None:
+        wanted = f"given with the person {table.person!r}: the most rows of one person that count, declared"
+        raise InvalidArgument("rows_per_person", None, wanted)
+    if not isinstance(table.person, str) or table.person == table.target:  # also where rows_per_person stands alone
         raise InvalidArgument("person", table.person, "the name of a column that tells whose row it is, not the target")
     checks.whole(least=1, most=10_000, rows_per_person=table.rows_per_person)
     if not isinstance(table.columns.get(table.person, Ignore()), Ignore):

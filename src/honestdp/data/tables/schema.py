@@ -27,12 +27,13 @@ from typing import Any
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.column import Column
-from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect
-from honestdp.data.tables.files import TableFile, other_delimiter
+from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect, other_delimiter
+from honestdp.data.tables.reading import TableFile
 from honestdp.data.tables.table import KINDS, Table
 
 TO_FILL = "?"
 _OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", *DIALECT, "decimal", "spent")
+_NUMBERS = {"range": ("low", "high", "fill"), "number": ("centre", "scale", "within", "fill"), "categories": ("most",)}
 _INFERRED = {
     "low": "range",
     "high": "range",
@@ -111,6 +112,9 @@ def _column(name: str, declared: object) -> Column:
             raise InvalidArgument(
                 f"{place}.{each}", settings[each], f"left out: a {kind} has {', '.join(known) or 'nothing'}"
             )
+        if isinstance(settings[each], str) and each in _NUMBERS.get(kind, ()):
+            wanted = "a number: leave out the quotes"
+            raise InvalidArgument(f"{place}.{each}", f"the text {settings[each]!r}", wanted)
     try:
         if KINDS[kind] is Categories:
             values = settings.pop("values", [])

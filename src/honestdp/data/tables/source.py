@@ -8,7 +8,7 @@ that no row was written to is not held.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,9 @@ from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.cells import Array
-from honestdp.data.tables.files import TableFile, other_delimiter
+from honestdp.data.tables.dialect import other_delimiter
 from honestdp.data.tables.ids import Ids
-from honestdp.data.tables.rows import Named, named
+from honestdp.data.tables.reading import Named, TableFile, named
 from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ _FIRST, _GROWS = 1 << 22, 1.25
 class TableRows(Unread):
     """What `Table.data` returns, for `train` and `tune`: the rows behind a table. Its length is N, declared or counted."""
 
-    def __init__(self, table: Table, source: Any, *, records: int | None = None) -> None:
+    def __init__(self, table: Table, source: Any, *, records: int | None = None, extra: bool = False) -> None:
+        """extra: columns that the table does not know are passed over."""
         if records is not None:
             checks.whole(least=1, most=checks.MOST, records=records)
         self.table, self._source = table, source_of(table, source)
@@ -51,7 +52,7 @@ class TableRows(Unread):
             classes=None if table.classes is None else len(table.classes),
         )
         self.where = Path(source) if isinstance(source, str | Path) else source
-        check_header(table, self._source.header)
+        check_header(table, self._source.header, extra=extra)
 
     def __len__(self) -> int:
         """Of people, where they are the records. Those of whom no row is left count too: N is public, and no less private."""
@@ -112,40 +113,26 @@ class TableRows(Unread):
         )
 
 
-class _InMemory:
-    """Rows in memory, with the names of their columns as a header."""
-
-    def __init__(self, rows: Named) -> None:
-        self._rows = rows
-
-    @property
-    def header(self) -> Mapping[str, Any]:
-        return self._rows.columns
-
-    def count(self) -> int:
-        return self._rows.length
-
-    def batches(self, names: list[str]) -> Iterator[dict[str, Any]]:
-        return self._rows.batches(names)
-
-
-def source_of(table: Table, source: Any) -> _InMemory | TableFile:
+def source_of(table: Table, source: Any) -> Named | TableFile:
     """Rows in memory or a file, read alike."""
     if isinstance(source, str | Path):
         return TableFile(Path(source), table.dialect)
-    return _InMemory(named(source, table.orders))
+    return named(source, table.orders)
 
 
-def check_header(table: Table, header: Mapping[str, Any]) -> None:
-    """Every declared column is there, and no other: which a model sees is declared for each."""
+def check_header(table: Table, header: Mapping[str, Any], *, extra: bool = False) -> None:
+    """Every declared column is there, and no other: which a model sees is declared for each. extra: others are passed over."""
     unknown = [str(name) for name in header if name not in table.columns and name != table.person]
+    absent = [name for name in (*table.inputs, table.target) if name not in header]
     if unknown and (other := other_delimiter(map(str, header))):
         wanted = (
             f"what is between the values of a row: between the names it seems to be {other!r}; declare it in the schema"
         )
         raise InvalidArgument("delimiter", repr(table.delimiter), wanted)
-    if unknown:
+    if unknown and not extra:
         wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
+        if absent:
+            wanted += f"; {absent[0]!r} is declared and not there: is it the same column?"
         raise InvalidArgument("columns", f"a column {unknown[0]!r} that the table does not know", wanted)
     if table.person is not None and table.person not in header:
         wanted = f"a column of the data, which tells whose row it is; there are {', '.join(sorted(map(str, header)))}"

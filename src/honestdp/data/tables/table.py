@@ -24,7 +24,7 @@ from honestdp.data.tables.column import Column, Ignore
 from honestdp.data.tables.declared import check_person, check_target
 from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect
 from honestdp.data.tables.quantities import Date, Flag, Number, Range
-from honestdp.data.tables.rows import BATCH, Named, named
+from honestdp.data.tables.reading import Named, named
 
 if TYPE_CHECKING:
     from honestdp.data.tables.source import TableRows
@@ -174,20 +174,23 @@ class Table:
     # ---- Rows
 
     def encode(self, rows: Any) -> Array:
-        """float32 `[rows, width]`. rows: with all columns that a model sees; others are passed over. See `rows.WANTED`."""
+        """float32 `[rows, width]`. rows: with all columns that a model sees; others are passed over. See `reading.WANTED`."""
         self._check_learnt()
         source = self._named(rows)
         x = np.empty((source.length, self.width), np.float32)
-        self.check_columns(source.columns, tuple(self.inputs))
-        for first, batch in zip(range(0, source.length, BATCH), source.batches(list(self.inputs)), strict=True):
-            self.encode_batch(batch, x[first : first + BATCH])
+        self.check_columns(source.header, tuple(self.inputs))
+        left = x
+        for batch in source.batches(list(self.inputs)):
+            count = len(next(iter(batch.values())))
+            self.encode_batch(batch, left[:count])
+            left = left[count:]
         return x
 
     def encode_target(self, rows: Any) -> Array:
         """int64 `[rows]`, the number of the class, -1 for none of them; float32 for a quantity, scaled, NaN where missing."""
         source = self._named(rows)
-        self.check_columns(source.columns, (self.target,))
-        return self.encode_labels(source.columns[self.target])
+        self.check_columns(source.header, (self.target,))
+        return self.encode_labels(source.header[self.target])
 
     def encode_batch(self, batch: Mapping[str, Any], out: Array) -> None:
         """The features of some rows into `out`."""

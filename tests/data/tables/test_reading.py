@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from honestdp import Categories, Range, Table, template
-from honestdp.data.tables import files
+from honestdp.data.tables import reading
 from honestdp.data.tables.dialect import Dialect
-from honestdp.data.tables.files import TableFile
+from honestdp.data.tables.reading import TableFile
 from honestdp.errors import InvalidArgument
 
 TABLE = Table({"age": Range(0, 100), "note": Categories("a", "b"), "ill": Categories("no", "yes")}, "ill")
@@ -41,11 +41,11 @@ SWALLOWING = {
 def test_a_cell_that_goes_on_in_the_next_line_is_refused_and_not_quoted(
     name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_BLOCK", block)
+    monkeypatch.setattr(reading, "_BLOCK", block)
     path = file(tmp_path, HEADER + "1,a,yes\n" * 20 + SWALLOWING[name])
-    for reading in (lambda: TABLE.data(path, records=60).read(), lambda: len(TABLE.data(path))):
+    for read in (lambda: TABLE.data(path, records=60).read(), lambda: len(TABLE.data(path))):
         with pytest.raises(InvalidArgument, match=r"next line|quote is not closed") as caught:
-            reading()
+            read()
         assert "4711" not in str(caught.value)
 
 
