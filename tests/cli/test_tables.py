@@ -375,7 +375,7 @@ def test_bad_input_is_one_line_and_costs_nothing(tmp_path: Path, name: str) -> N
         ((*TUNE, "--person", "patient"), "person"),
         ((*TUNE, "--person", "nobody", "--rows-per-person", "2"), "--person must be a column of the data"),
         (("tune", "none.csv", *TUNE[2:]), "FILE must be a file that exists; got none.csv"),
-        (("plan", "none.csv", *TUNE[2:]), "[FILE] must be a file that exists; got none.csv"),
+        (("plan", "none.csv", *TUNE[2:]), "FILE must be a file that exists; got none.csv"),
         (
             ("plan", *TUNE[1:], "--person", "nobody", "--rows-per-person", "2", "--records", "99"),
             "--person must be a column",

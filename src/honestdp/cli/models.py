@@ -170,7 +170,9 @@ def evaluate(
     file: Annotated[Path, Argument(metavar="FILE", help="Held-out rows as CSV or Parquet, with the target.")],
     epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
     metric: Annotated[str | None, Option(help=_METRIC)] = None,
-    prevalence: Annotated[str | None, Option(help="For balanced accuracy: the part of each class, declared.")] = None,
+    prevalence: Annotated[
+        str | None, Option(help="For balanced accuracy: the part of each class, declared, as `no=0.9,yes=0.1`.")
+    ] = None,
     records: Annotated[int | None, option.whole("N, declared: how many rows there are; counted if left out.")] = None,
     ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger; FILE's name up to its first point.")] = None,

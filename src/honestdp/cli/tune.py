@@ -57,13 +57,14 @@ _SCHEDULE = (
 )
 _METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
 _PREVALENCE = (
-    "The part of each class, such as `0.9,0.1`: declared from public knowledge, never counted from the records."
+    "The part of each class, such as `no=0.9,yes=0.1`, or without names in the order of the schema: declared from public "
+    "knowledge, never counted from the records."
 )
 _CLUSTER = (
     "Train the runs on the nodes of a Ray cluster: auto (the one that this machine is in), HOST:PORT, or ray://HOST:PORT. The "
     "result is that of one machine, and --resume may leave it out or name another. Its operator sees the records and every run."
 )
-_WEIGHTS = "What the losses of each class are multiplied by, such as `1,9`; or `balanced`, from --prevalence: 1 for the rarest."
+_WEIGHTS = "What the losses of each class are multiplied by, such as `no=1,yes=9`; or `balanced`, from --prevalence: 1 for the rarest."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
     "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
