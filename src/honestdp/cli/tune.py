@@ -64,7 +64,7 @@ _CLUSTER = (
     "Train the runs on the nodes of a Ray cluster: auto (the one that this machine is in), HOST:PORT, or ray://HOST:PORT. The "
     "result is that of one machine, and --resume may leave it out or name another. Its operator sees the records and every run."
 )
-_WEIGHTS = "What the losses of each class are multiplied by, such as `no=1,yes=9`; or `balanced`, from --prevalence: 1 for the rarest."
+_WEIGHTS = "What multiplies the losses of each class, such as `no=1,yes=9`; or `balanced`, from --prevalence: 1 for the rarest."
 _HANDED_ON = (  # options that are arguments of the library's search, as they are
     "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
     "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
