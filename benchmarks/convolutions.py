@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)]
 
 from honestdp import Compute, Run, optimizers  # noqa: E402
+from honestdp.training.spec import TrainSpec  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
 
 RECORDS, NOISE, CLIP, LR = 60000, 4.0, 1.0, 0.1
@@ -108,7 +109,7 @@ def ours(make: Callable[[], nn.Module], x: Tensor, y: Tensor, lot: int, runs: in
     """A block of steps of every run, and how many steps that is."""
     run = Run(records=RECORDS, lot=lot, steps=100_000, noise=NOISE)
     rules = [optimizers.SGD(lr=LR, clip=CLIP)] * runs
-    job = assemble(make, (x, y), run=run, optimizers=rules, compute=Compute(device=x.device))
+    job = assemble(make, (x, y), run=run, optimizers=rules, spec=TrainSpec(compute=Compute(device=x.device)))
     population = job.population(list(range(runs)))
     most = 16 if x.is_cuda else 1
     population.block(most=most)

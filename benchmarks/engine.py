@@ -37,6 +37,7 @@ if (ROOT / "carry").is_dir():
     sys.path.append(str(ROOT / "carry"))
 
 from honestdp import Compute, Run, optimizers  # noqa: E402
+from honestdp.training.spec import TrainSpec  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
 from mnist_models import MODELS  # noqa: E402
 
@@ -60,7 +61,11 @@ def ours(make: Callable[[], nn.Module], data: Data, runs: int, *, strict: bool) 
     run = Run(records=RECORDS, lot=LOT, steps=100_000, noise=NOISE)
     rules = [optimizers.SGD(lr=LR, clip=CLIP)] * runs
     job = assemble(
-        make, (data.x, data.y), run=run, optimizers=rules, compute=Compute(device=data.x.device), strict=strict
+        make,
+        (data.x, data.y),
+        run=run,
+        optimizers=rules,
+        spec=TrainSpec(compute=Compute(device=data.x.device), strict=strict),
     )
     populations = [job.population(chunk) for chunk in job.chunks()]
 

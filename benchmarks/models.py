@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from honestdp import Compute, Run, optimizers  # noqa: E402
+from honestdp.training.spec import TrainSpec  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
 
 RECORDS, LOT, NOISE, CLIP, LR = 4000, 64, 1.0, 1.0, 0.1
@@ -172,7 +173,7 @@ def ours(make: Callable[[], nn.Module], x: Tensor, y: Tensor) -> tuple[Step, int
     """Some steps of one run, and how many."""
     run = Run(records=RECORDS, lot=LOT, steps=100_000, noise=NOISE)
     rules = [optimizers.SGD(lr=LR, clip=CLIP)]
-    job = assemble(make, (x, y), run=run, optimizers=rules, compute=Compute(device=x.device))
+    job = assemble(make, (x, y), run=run, optimizers=rules, spec=TrainSpec(compute=Compute(device=x.device)))
     population = job.population([0])
     population.block(most=2)
 

@@ -35,6 +35,7 @@ from honestdp.gradients import ModelWritten, Untouched
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp.training.population import Population
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import Interrupted, assemble, train, train_population
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
@@ -82,7 +83,9 @@ def population(
     torch.manual_seed(0)
     made = MODELS[model or "logistic regression"]()
     run = Run(records=RECORDS, lot=lot, steps=steps, noise=noise)
-    job = assemble(made, data(), run=run, optimizers=optimizers, compute=Compute(device=CUDA), noise_seed=5)
+    job = assemble(
+        made, data(), run=run, optimizers=optimizers, spec=TrainSpec(compute=Compute(device=CUDA), noise_seed=5)
+    )
     found = job.population(list(range(len(optimizers))))
     found._mechanism._capturable = captured
     return found
@@ -190,7 +193,7 @@ def no_record_exceeds_the_clip_in_short_products() -> str:
         (torch.randint(0, 256, (runs, 784), dtype=torch.uint8), torch.randint(0, 10, (runs,))),
         run=Run(records=runs, lot=1, steps=1, noise=0.0),
         optimizers=[rules.SGD(lr=1.0, clip=clip)] * runs,
-        compute=Compute(device=CUDA),
+        spec=TrainSpec(compute=Compute(device=CUDA)),
     )
     made = job.population(list(range(runs)))
     mechanism = made._mechanism

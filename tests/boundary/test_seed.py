@@ -25,6 +25,7 @@ from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import CpuNoise, SecureNoise, torch_generator
 from honestdp.boundary.query import Query
 from honestdp.boundary.seed import Seed
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble
 from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
 
@@ -113,7 +114,7 @@ def test_two_unseeded_trainings_share_neither_noise_nor_lots() -> None:
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_two_chunks_of_one_training_share_neither_noise_nor_lots(seed: int | None) -> None:
-    job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 4, noise_seed=seed)
+    job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 4, spec=TrainSpec(noise_seed=seed))
     first, second = (job.population(chunk)._mechanism for chunk in ([0, 1], [2, 3]))
     assert differ(noise_of(first), noise_of(second))
     assert members_of(first) != members_of(second)

@@ -15,6 +15,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel, mapped_outputs, per_example, vet_forward
 from honestdp.gradients.materialised import Materialised
 from honestdp.training.compute import Compute
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import toy_data, toy_model
 
@@ -55,7 +56,7 @@ def hardest(output: Tensor, y: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_strict_training_shows_the_model_one_example_at_a_time(runs: int) -> None:
-    job = assemble(Seen(), toy_data(), run=RUN, optimizers=[RULE] * runs, strict=True)
+    job = assemble(Seen(), toy_data(), run=RUN, optimizers=[RULE] * runs, spec=TrainSpec(strict=True))
     population = job.population([*range(runs)])
     Seen.widths.clear()
     population.block()

@@ -21,6 +21,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten, RefusedModel, Untouched
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.training.models import fresh, modules_of
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import toy_data, toy_model
 
@@ -266,7 +267,7 @@ def test_a_model_and_a_loss_are_tried_at_the_width_of_the_lot() -> None:
     with pytest.raises(RefusedModel, match="FromSixteen"):
         assemble(FromSixteen(), toy_data(), run=wide, optimizers=[RULE])
     with pytest.raises(InvalidArgument, match="loss that mixes"):
-        assemble(toy_model(), toy_data(), run=wide, optimizers=[RULE], loss=hardest)
+        assemble(toy_model(), toy_data(), run=wide, optimizers=[RULE], spec=TrainSpec(loss=hardest))
 
 
 def test_a_population_is_tried_at_the_width_of_all_of_its_runs() -> None:

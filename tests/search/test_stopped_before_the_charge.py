@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from honestdp.errors import SearchStopped
 from honestdp.ledger import Ledger
 from honestdp.search import duration
 from honestdp.search.duration import at_a_glance, expected
-from honestdp.search.tune import asked, planned
+from honestdp.search.spec import SearchSpec
+from honestdp.search.tune import planned, requested
 from tests.command_line import called
 from tests.tiny_search import WHOLE, clouds, linear
 
@@ -98,9 +98,7 @@ def test_the_time_of_a_search_follows_from_public_numbers(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(duration, "seconds_per_step", per_step)
     given = {"selection": "compose", "space": {"lr": [0.1, 0.2, 0.3], "clip": 1.0}}
-    bound = inspect.signature(honestdp.tune).bind(linear, clouds(), **{**WHOLE, **given})
-    bound.apply_defaults()
-    what = asked(**bound.arguments)
+    what = requested(linear, clouds(), SearchSpec.of(**{**WHOLE, **given}))
     search, _ = planned(what)
     monkeypatch.setattr(DeviceRecords, "fetch", None)
     steps = search.design.runs[0].steps

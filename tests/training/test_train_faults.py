@@ -25,6 +25,7 @@ from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import Result, assemble, train, train_population
 from tests.toy_training import toy_data, toy_model
 
@@ -262,7 +263,9 @@ def test_no_worker_outlives_its_training(monkeypatch: pytest.MonkeyPatch) -> Non
         return true(self, *given)
 
     monkeypatch.setattr(Mechanism, "_release", release)
-    job = assemble(toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], compute=Compute(workers=2))
+    job = assemble(
+        toy_model(), Pairs(*toy_data()), run=RUN, optimizers=[RULE], spec=TrainSpec(compute=Compute(workers=2))
+    )
     assert set(multiprocessing.active_children()) <= before
     job.work(False)
     assert set(during) == {2}

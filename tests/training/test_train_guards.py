@@ -23,6 +23,7 @@ from honestdp.gradients import Dense, Outer, RefusedModel, per_example
 from honestdp.gradients import rules as layer_rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import CPU, constants_of, toy_data, toy_model
 
@@ -122,9 +123,9 @@ def test_a_checkpoint_of_another_question_is_refused(tmp_path: Path, changed: di
 
 def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
-    given = {"run": RUN, "optimizers": [RULE], "compute": Compute(checkpoint=tmp_path / "kept")}
-    train_population(toy_model(), toy_data(), **given)
-    job = assemble(toy_model(), toy_data(), **given)
+    compute = Compute(checkpoint=tmp_path / "kept")
+    train_population(toy_model(), toy_data(), run=RUN, optimizers=[RULE], compute=compute)
+    job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE], spec=TrainSpec(compute=compute))
     job.initial = SimpleNamespace(device=torch.device("cuda"))
     with pytest.raises(InvalidArgument, match="the file differs in device"):
         job.work(False)
@@ -141,7 +142,7 @@ def test_no_chunk_is_measured_where_a_seed_is_fixed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("honestdp.training.loop.quickest_chunk", quickest)
     monkeypatch.setattr("honestdp.training.loop.largest_chunk", lambda *_: 3)
     for seed in (0, 1):
-        job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 5, noise_seed=seed)
+        job = assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 5, spec=TrainSpec(noise_seed=seed))
         assert [len(chunk) for chunk in job.chunks()] == [2, 3]
     assert measured == []
     assert len(assemble(toy_model(), toy_data(), run=RUN, optimizers=[RULE] * 5).chunks()) == 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
 from pathlib import Path
@@ -18,7 +17,7 @@ from honestdp.cli.spaces import DEFAULT, by_class, spaces_of
 from honestdp.cli.terminal import as_options, balance_line
 
 if TYPE_CHECKING:
-    from honestdp.search.tune import Asked, TuneResult
+    from honestdp.search.tune import Requested, TuneResult
 
 _DATASET = typer.Argument(
     metavar="[FILE|DATASET]",
@@ -218,7 +217,7 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     resumed = folders[0] if folders else None
     folder = resumed or (context.params["out"] and Path(context.params["out"]))
     source = sources.source_of(context.params, folder)
-    what = _asked(context, source, resumed)
+    what = _requested(context, source, resumed)
     folders[:] = [] if what.folder is None else [what.folder]
     first = learning.charged_first(source.to_learn, source.counted, context.params)
     if context.params["dry_run"]:
@@ -238,7 +237,7 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
         source = sources.with_bounds(source, context.params, folder)
         if what.books is not None:
             context.meta[learning.LEARNT_ONCE] = True
-        what = _asked(context, source, resumed)
+        what = _requested(context, source, resumed)
     result = tune.carried_out(what)
     digest = sources.handed_over(source, result)
     if as_json:
@@ -251,10 +250,10 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     _print(result, source.standin, digest)
 
 
-def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
+def _requested(context: Any, source: sources.Source, resumed: Path | None) -> Requested:
     from honestdp.budget import Budget
-    from honestdp.search.tune import asked
-    from honestdp.search.tune import tune as search
+    from honestdp.search.spec import SearchSpec
+    from honestdp.search.tune import requested
     from honestdp.training.compute import Compute
 
     options = context.params
@@ -262,9 +261,7 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
     spaces = spaces_of(options["space"], names)
     if not options["model"].startswith("hidden") and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", options["model"], "hidden, since the space has widths")
-    bound = inspect.signature(search).bind(
-        sources.model_of(options["model"], features=source.features, outputs=source.outputs),
-        source.data,
+    spec = SearchSpec.of(
         records=source.declared,
         budget=Budget(options["epsilon"], source.delta if options["delta"] is None else options["delta"]),
         optimizer=names,
@@ -277,9 +274,10 @@ def _asked(context: Any, source: sources.Source, resumed: Path | None) -> Asked:
         **{name: by_class(name, options[name], source.classes) for name in ("prevalence", "class_weights")},
         compute=Compute(device=options["device"], progress=True, cluster=options["cluster"]),
         reproduce=_command(context),
+        label=source.label,
     )
-    bound.apply_defaults()
-    return asked(**bound.arguments, label=source.label)
+    model = sources.model_of(options["model"], features=source.features, outputs=source.outputs)
+    return requested(model, source.data, spec)
 
 
 def _command(context: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,8 +26,10 @@ from honestdp.search.duration import expected
 from honestdp.search.guarantee import foreseen
 from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import look
-from honestdp.search.tune import Asked, asked, planned, tune
+from honestdp.search.spec import SearchSpec
+from honestdp.search.tune import Requested, planned, requested
 from honestdp.training.models import Model
+from honestdp.training.watching import refuse_watching
 
 _STANDINGS = {
     "begins": "a new search",
@@ -175,12 +176,11 @@ def dry_run(model: Model | Callable[..., torch.nn.Module], data: Any, **argument
     >>> print(honestdp.dry_run(lambda: torch.nn.Linear(64, 10), data, budget=budget, lot=64, steps=5).selection)
     one run
     """
-    bound = inspect.signature(tune).bind(model, data, **arguments)
-    bound.apply_defaults()
-    return looked_ahead(asked(**bound.arguments))
+    refuse_watching(arguments.pop("on_step", None))
+    return looked_ahead(requested(model, data, SearchSpec.of(**arguments)))
 
 
-def looked_ahead(what: Asked, first: Sequence[Spending] = ()) -> DryRun:
+def looked_ahead(what: Requested, first: Sequence[Spending] = ()) -> DryRun:
     """The dry run of a search that was asked for. first: what will be charged before it, such as bounds that are learnt: a
     ledger with room for either, and not for both, is found before the first of them.
     """

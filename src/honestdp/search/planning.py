@@ -67,10 +67,6 @@ def made_up_job(candidate: Candidate, start: int, design: Design, setting: Setti
         blanks,
         run=design.run_of(candidate),
         optimizers=[candidate.rule()],
-        loss=setting.loss,
-        secure=setting.secure,
-        schedule=setting.schedule,
-        compute=Compute(device=setting.device, workers=0),
+        spec=setting.spec(Compute(device=setting.device, workers=0)),
         by_coin=True,
-        strict=setting.strict,
     )

@@ -40,6 +40,7 @@ from honestdp.training.checkpoint import packed, unpacked
 from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
 from honestdp.training.models import Model, fresh
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
@@ -69,6 +70,12 @@ class Setting:
     def kind(self) -> str:
         """Of the device that the runs are trained on."""
         return self.device.type if self.cluster is None else self.cluster.kind
+
+    def spec(self, compute: Compute) -> TrainSpec:
+        """How one population is trained. Its noise, budget and ledger are those of the search."""
+        return TrainSpec(
+            loss=self.loss, schedule=self.schedule, secure=self.secure, strict=self.strict, compute=compute
+        )
 
     def module(self, candidate: Candidate, start: int) -> nn.Module:
         """The module of a run before its first step. start: a seed that depends on no record."""
@@ -261,12 +268,8 @@ class Execution:
             self._sides[0],
             run=[self._design.run_of(candidate) for candidate in candidates],
             optimizers=[candidate.rule() for candidate in candidates],
-            loss=setting.loss,
-            secure=setting.secure,
-            schedule=setting.schedule,
-            compute=compute,
+            spec=setting.spec(compute),
             by_coin=self._by_coin,
-            strict=setting.strict,
             seed=seed,
             keep=None if isinstance(self._store, Unkept) or not name else Kept(self._store, name),
             together=self._together(batch[0]),

@@ -27,7 +27,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss
-from honestdp.losses.class_weights import Weights, with_class_weights
+from honestdp.losses.class_weights import Weights
 from honestdp.optimizers.default import BEFORE, default_note, default_rule
 from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.shapes import training_records
@@ -45,11 +45,13 @@ from honestdp.search.result import TuneResult
 from honestdp.search.runs import Setting
 from honestdp.search.scored_by import metric_of
 from honestdp.search.space import Optimizer, shaped_space
+from honestdp.search.spec import SearchSpec
 from honestdp.selection import Selection
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model
 from honestdp.training.preparation import preparation
 from honestdp.training.progress import spinner
+from honestdp.training.spec import TrainSpec
 from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.watching import refuse_watching
 
@@ -158,12 +160,50 @@ def tune(
     >>> result.epsilon <= 2.0, result.hyperparameters["lr"] in (0.5, 1.0)
     (True, True)
     """
-    return carried_out(asked(**locals()))
+    refuse_watching(on_step)
+    train = TrainSpec(
+        budget=budget,
+        loss=loss,
+        class_weights=class_weights,
+        prevalence=prevalence,
+        schedule=schedule,
+        augment=augment,
+        noise_seed=noise_seed,
+        secure=secure,
+        strict=strict,
+        ledger=ledger,
+        dataset=dataset,
+        note=note,
+        preprocessing=preprocessing,
+        compute=compute,
+    )
+    spec = SearchSpec(
+        train=train,
+        optimizer=optimizer,
+        space=space,
+        selection=selection,
+        coverage=coverage,
+        lot=lot,
+        steps=steps,
+        epochs=epochs,
+        records=records,
+        validation=validation,
+        metric=metric,
+        max_runs=max_runs,
+        published=published,
+        candidates=candidates,
+        space_seed=space_seed,
+        out=out,
+        resume=resume,
+        again=again,
+        reproduce=reproduce,
+    )
+    return carried_out(requested(model, data, spec))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A search that was asked for, not yet planned. folder: where it is, or will be. chosen: words on a default optimizer."""
+class Requested:
+    """A requested search that is not planned yet. folder: where it is, or will be. chosen: words on a default optimizer."""
 
     public: Configuration
     private: PrivateData
@@ -175,75 +215,92 @@ class Asked:
     chosen: tuple[str, ...] = ()
 
 
-def asked(
-    *, model: Any, data: Any, budget: Any, optimizer: Any, space: Any, selection: Any, coverage: Any, lot: Any, steps: Any,
-    epochs: Any, records: Any, validation: Any, metric: Any, prevalence: Any, max_runs: Any, published: Any,
-    candidates: Any, space_seed: Any, ledger: Any, dataset: Any, note: Any, out: Any, resume: Any, again: Any, loss: Any,
-    class_weights: Any, schedule: Any, noise_seed: Any, secure: Any, strict: Any, compute: Any, reproduce: Any,
-    on_step: Any, preprocessing: Any, augment: Any, label: str | None = None,
-) -> Asked:  # fmt: skip
-    """The arguments of `tune`, checked. label: of the folder of a search without a ledger, which then has one."""
-    compute = checked(compute, search=True)
+def requested(model: Model | Callable[..., torch.nn.Module], data: Any, spec: SearchSpec) -> Requested:
+    """Check the spec against model and data, and find the search's folder. No record is read."""
+    train, compute = spec.train, checked(spec.train.compute, search=True)
     refuse_ranks(compute, "a search")
-    refuse_watching(on_step)
     if compute.checkpoint is not None:
         wanted = "left out for a search, which keeps its progress in the folder `out`"
         raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)
-    size = len(private := PrivateData(data).augmented(augment))
-    checks.whole(least=1, records=size if records is None else records)
-    if records is not None and records != size:
+    size = len(private := PrivateData(data).augmented(train.augment))
+    checks.whole(least=1, records=size if spec.records is None else spec.records)
+    if spec.records is not None and spec.records != size:
         wanted = f"{size}, as many {private.unit.plural} as the data has. It sets the rates and is public: pass exactly so many"
-        raise InvalidArgument("records", records, wanted)
-    books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
-    if (out is not None and not isinstance(out, str | Path)) or (resume and out is None and books is None):
-        raise InvalidArgument("out", out, "the folder of the search to resume" if out is None else "a path")
-    if not isinstance(budget, Budget):
-        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    before = preparation(private, preprocessing)
-    budget = before.left(budget)
-    checks.whole(least=0, space_seed=space_seed, **({} if noise_seed is None else {"noise_seed": noise_seed}))
-    if loss is not None and (isinstance(loss, type) or not callable(loss)):
-        raise InvalidArgument("loss", loss, "a function of (output, y), or a loss module that has been made")
-    loss, shapes = with_class_weights(loss, class_weights, prevalence), private.shapes
+        raise InvalidArgument("records", spec.records, wanted)
+    books = books_of(train.ledger, train.dataset, noise_seed=train.noise_seed, note=train.note)
+    if spec.resume and spec.out is None and books is None:
+        raise InvalidArgument("out", spec.out, "the folder of the search to resume")
+    before = preparation(private, train.preprocessing)
+    budget, loss, shapes = before.left(spec.budget), train.weighted_loss, private.shapes
     usual = default_rule(loss, None if shapes is None else shapes.y)
-    rules, chosen = (usual, (default_note(usual),)) if optimizer is None else (optimizer, ())
-    training = training_records(size, fraction := float(validation))
-    shape: dict[str, Any] = {"budget": budget, "records": training, "lot": lot, "steps": steps, "epochs": epochs}
+    rules, chosen = (usual, (default_note(usual),)) if spec.optimizer is None else (spec.optimizer, ())
+    fraction = float(spec.validation)
     try:
-        shaped, how = shaped_space(rules, space, **shape, model=model)
+        space, how = shaped_space(
+            rules,
+            spec.space,
+            budget=budget,
+            records=training_records(size, fraction),
+            lot=spec.lot,
+            steps=spec.steps,
+            epochs=spec.epochs,
+            model=model,
+        )
     except InvalidArgument as trouble:
-        if optimizer is None and trouble.argument == "space":
-            trouble.args = (
-                f"{trouble}; {usual.name} was taken, since no optimizer is named: name one, such as optimizer='sgd'",
-            )
+        if spec.optimizer is None and trouble.argument == "space":
+            taken = f"{usual.name} was taken, since no optimizer is named: name one, such as optimizer='sgd'"
+            trouble.args = (f"{trouble}; {taken}",)
         raise
     request = Request(
         budget=budget,
         records=size,
         fraction=fraction,
-        space=shaped,
+        space=space,
         shaped=how,
         spent=before.spent,
-        selection=selection,
-        coverage=coverage,
-        max_runs=max_runs,
-        published=published,
-        drawn=candidates,
-        space_seed=space_seed,
-        metric=metric_of(metric, shapes, validation=fraction, prevalence=prevalence, unit=private.unit),
+        selection=spec.selection,
+        coverage=spec.coverage,
+        max_runs=spec.max_runs,
+        published=spec.published,
+        drawn=spec.candidates,
+        space_seed=spec.space_seed,
+        metric=metric_of(spec.metric, shapes, validation=fraction, prevalence=train.prevalence, unit=private.unit),
         unit=private.unit,
     )
-    place: dict[str, Any] = {"device": compute.place(), "workers": compute.workers, "cluster": cluster_of(compute)}
-    setting = Setting(model=model, loss=loss, schedule=schedule, secure=secure, strict=strict, **place)
-    named: dict[str, Any] = {"declared": records is not None or before.declared, "dataset": dataset}
-    public = configuration(request, setting, private, seed=noise_seed, reproduce=reproduce, **named)
-    older = BEFORE if optimizer is None else None
-    folder = folders.folder_of(out, public, books=books, label=label, again=again, before=older)
-    of: dict[str, Any] = {"public": public, "private": private, "books": books, "folder": folder}
-    return Asked(**of, resume=resume, compute=compute, preprocessing=before.words, chosen=chosen)
+    setting = Setting(
+        model=model,
+        loss=loss,
+        schedule=train.schedule,
+        secure=train.secure,
+        strict=train.strict,
+        device=compute.place(),
+        workers=compute.workers,
+        cluster=cluster_of(compute),
+    )
+    public = configuration(
+        request,
+        setting,
+        private,
+        seed=train.noise_seed,
+        reproduce=spec.reproduce,
+        declared=spec.records is not None or before.declared,
+        dataset=train.dataset,
+    )
+    older = BEFORE if spec.optimizer is None else None
+    folder = folders.folder_of(spec.out, public, books=books, label=spec.label, again=spec.again, before=older)
+    return Requested(
+        public=public,
+        private=private,
+        books=books,
+        folder=folder,
+        resume=spec.resume,
+        compute=compute,
+        preprocessing=before.words,
+        chosen=chosen,
+    )
 
 
-def carried_out(what: Asked) -> TuneResult:
+def carried_out(what: Requested) -> TuneResult:
     """The result of the search, begun, gone on with or read."""
     with guarded():
         over = None if what.folder is None else look(what.folder, what.public, resume=what.resume)
@@ -264,7 +321,7 @@ def carried_out(what: Asked) -> TuneResult:
             return noted(search, what.private, what.folder, books=what.books, **how)
 
 
-def planned(what: Asked) -> tuple[Search, Rehearsed]:
+def planned(what: Requested) -> tuple[Search, Rehearsed]:
     """The search with everything fixed that is public: its design, its statement, what its report will compare; rehearsed."""
     public, data, folder = what.public, what.private, what.folder
     balance = folders.check_before_planning(folder, what.books)

@@ -8,26 +8,18 @@ from typing import Any
 
 import torch
 
-from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import Rule
 from honestdp.optimizers.decay import check_decay
-from honestdp.optimizers.schedules import WANTED, Schedule
+from honestdp.optimizers.schedules import Schedule
 from honestdp.run import Run
 
 
-def check_kinds(run: Any, *, loss: Any, budget: Any, schedule: Any) -> None:
-    """An error where an argument is of a kind that nothing can be made of."""
+def check_run(run: Any) -> None:
+    """Refuse anything but a Run or a list of them."""
     runs = [run] if isinstance(run, Run) else run
     if not isinstance(runs, list | tuple) or not all(isinstance(each, Run) for each in runs):
         raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
-    if loss is not None and (isinstance(loss, type) or not callable(loss)):
-        wanted = "a function of (output, y), or a loss module that has been made, such as nn.MSELoss(reduction='none')"
-        raise InvalidArgument("loss", loss, wanted)
-    if budget is not None and not isinstance(budget, Budget):
-        raise InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
-    if not isinstance(schedule, str) and not callable(schedule):
-        raise InvalidArgument("schedule", schedule, WANTED)
 
 
 def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:

@@ -28,16 +28,16 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.echo import try_once
 from honestdp.gradients.layout import layout_of, stack
-from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind
-from honestdp.optimizers.schedules import Schedule, factors
+from honestdp.optimizers.schedules import factors
 from honestdp.planner.prospects import counting, forewarn, prospects
 from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.checkpoint import File, Progress
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import check_finite
+from honestdp.training.spec import TrainSpec
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import Watch
 
@@ -52,20 +52,16 @@ STAYS = "what was charged for it stays charged"
 class Charging:
     """What is to be charged to which books. watch: who looks at a run of so many steps, if anybody does.
 
-    ranks: who train together; the first of them pays, once all have tried what can be tried. delta: of the budget, if any.
+    ranks: who train together; the first of them pays, once all have tried what can be tried.
     balance: the dataset's, once it is charged. charge: what the checkpoint keeps of it.
     """
 
     books: Books
     place: File | None
     rules: Sequence[Rule]
-    loss: Loss | None
-    schedule: str | Schedule
-    secure: bool
-    strict: bool
+    spec: TrainSpec
     watch: Callable[[int], Watch | None]
     ranks: Ranks = ALONE
-    delta: float | None = None
     balance: Balance | None = field(init=False, default=None)
     charge: dict[str, str] = field(init=False, default_factory=dict)
 
@@ -85,6 +81,10 @@ class Charging:
         look = kept is None and self.ranks.is_first
         self.ranks.together(lambda: self._try(data, modules, runs, device, look=look, made_up=made_up), words=True)
         self.charge, self.balance = self.ranks.first(lambda: self._paid(kept, data, runs))
+
+    @property
+    def _delta(self) -> float | None:
+        return None if self.spec.budget is None else self.spec.budget.delta
 
     def _known(self) -> dict[str, str] | None:
         """What the checkpoint knows of its charge; an error where it is another's."""
@@ -110,7 +110,7 @@ class Charging:
         spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs), unit=data.unit.person)
         self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
         if kept is None and data.known is not None:  # a file that cannot be read is found before it is paid for
-            self._account().check_first(spending, data.scan, delta=self.delta)
+            self._account().check_first(spending, data.scan, delta=self._delta)
         if kept is None and self.place is not None:
             self._account().ledger.balance(self.books.dataset)  # no file for a dataset that has no budget
             checkpoints.begin(self.place, self.charge)
@@ -123,7 +123,7 @@ class Charging:
 
         account = self._account()
         try:
-            return account.charge(spending, what=what, read=bool(self.charge["token"]), delta=self.delta)
+            return account.charge(spending, what=what, read=bool(self.charge["token"]), delta=self._delta)
         except LedgerError as refusal:
             if new and self.place is not None and account.surely_unpaid(refusal):
                 self.place.path.unlink(missing_ok=True)
@@ -173,10 +173,10 @@ class Charging:
             )
             raise InvalidArgument("records", first.records, wanted)
         check_finite(modules)
-        noise_source(device, Seed.fresh(), secure=self.secure)
+        noise_source(device, Seed.fresh(), secure=self.spec.secure)
         layout, watch = layout_of(module, device), self.watch(first.steps)
         if data.shapes is None:
-            factors(self.schedule, first)
+            factors(self.spec.schedule, first)
             for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
                 try_rule(rule, run, layout, runs=min(2, len(runs)))
         else:
@@ -191,17 +191,17 @@ class Charging:
             watch.begin(module, layout, stack([module], layout, device)[0])
 
 
-def charging_of(ledger: Any, dataset: Any, note: Any, *, noise_seed: int | None, place: File | None) -> Books | None:
-    """The books that the arguments name; None where nothing is to be charged, and then nothing may have been charged before."""
+def charging_of(spec: TrainSpec, *, place: File | None) -> Books | None:
+    """The books that a spec names; None where nothing is to be charged, and then nothing may have been charged before."""
     books = None
-    if ledger is not None or dataset is not None or note:
+    if spec.ledger is not None or spec.dataset is not None or spec.note:
         from honestdp.ledger.paying import books_of  # here: the engine alone needs torch and numpy only
 
-        books = books_of(ledger, dataset, noise_seed=noise_seed, note=note)
+        books = books_of(spec.ledger, spec.dataset, noise_seed=spec.noise_seed, note=spec.note)
     kept = None if place is None or books is not None else checkpoints.charge_of(place)
     if kept:
         wanted = f"given with dataset={kept['dataset']!r}: the training in this checkpoint was charged to it"
-        raise InvalidArgument("ledger", ledger, wanted)
+        raise InvalidArgument("ledger", spec.ledger, wanted)
     return books
 
 

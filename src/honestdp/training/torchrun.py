@@ -31,6 +31,7 @@ from honestdp.optimizers import Rule
 from honestdp.run import Run
 from honestdp.training.checkpoint import File, rules_code
 from honestdp.training.compute import Compute
+from honestdp.training.spec import TrainSpec
 
 _log = logger(__name__)
 _JOINING = timedelta(minutes=10)  # until all ranks have come
@@ -157,16 +158,18 @@ def compare(
     modules: Sequence[nn.Module],
     runs: Sequence[Run],
     rules: Sequence[Rule],
-    **said: Any,
+    *,
+    spec: TrainSpec,
+    factors: Sequence[float],
+    device: str,
 ) -> None:
-    """An error on all ranks, before anything is charged or read, where they were not called alike. said: arguments, by name."""
+    """Refuse on all ranks, before anything is charged or read, calls that differ. factors: of the step size in each step."""
     if ranks.size == 1:
         return
     if runs[0].records < ranks.size:
         raise InvalidArgument("ranks", ranks.size, f"at most {runs[0].records}, the number of records")
     shapes = data.shapes
     saved = [value for module in modules for value in module.state_dict(keep_vars=True).values()]
-    loss, factors = said.pop("loss"), said.pop("factors")
     ranks.agree(
         {
             "the version of honestdp": __version__,
@@ -178,9 +181,12 @@ def compare(
             "schedule": hashlib.sha256(repr(factors).encode()).hexdigest()[:16],
             "augment": data.augment,
             "the model's code": identity(modules[0], values=True, besides=saved).digest,
-            "the loss's code": identity(loss, values=True).digest,
+            "the loss's code": identity(spec.weighted_loss, values=True).digest,
             "the optimizers' code": rules_code(rules),
-            **said,
+            "noise_seed": spec.noise_seed,
+            "secure": spec.secure,
+            "strict": spec.strict,
+            "device": device,
         }
     )
 

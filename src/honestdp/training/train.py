@@ -25,14 +25,14 @@ from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import stack
 from honestdp.losses import Loss
-from honestdp.losses.class_weights import Weights, with_class_weights
+from honestdp.losses.class_weights import Weights
 from honestdp.optimizers import Rule
 from honestdp.optimizers.default import default_note, default_rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
 from honestdp.planner.prospects import counting, forewarn, prospects
 from honestdp.run import Run
-from honestdp.training.arguments import check_kinds, check_rules
+from honestdp.training.arguments import check_rules, check_run
 from honestdp.training.charging import Charging, charging_of, said_to_stay
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
@@ -43,6 +43,7 @@ from honestdp.training.models import Model, check_alike, check_finite, modules_o
 from honestdp.training.preparation import preparation
 from honestdp.training.result import Result
 from honestdp.training.shape import runs_of, shaped
+from honestdp.training.spec import TrainSpec
 from honestdp.training.torchrun import OfFirst, begin_alike, compare, joined, note_of
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
@@ -101,19 +102,30 @@ def train(
     >>> round(result.epsilon, 2), result.hyperparameters["optimizer"]
     (0.45, 'echo')
     """
-    said: tuple[str, ...] = ()
+    spec = TrainSpec(
+        budget=budget,
+        loss=loss,
+        class_weights=class_weights,
+        prevalence=prevalence,
+        schedule=schedule,
+        augment=augment,
+        noise_seed=noise_seed,
+        secure=secure,
+        strict=strict,
+        ledger=ledger,
+        dataset=dataset,
+        note=note,
+        preprocessing=preprocessing,
+        compute=compute,
+    )
+    notes: tuple[str, ...] = ()
     if optimizer is None:
         shapes = PrivateData(data).shapes
-        known = with_class_weights(loss, class_weights, prevalence)
-        optimizer = default_rule(known, None if shapes is None else shapes.y)
-        said = (default_note(optimizer),)
-    results = train_population(
-        model, data, run=run, optimizers=[rule_of(optimizer)], delta=delta, loss=loss, class_weights=class_weights,
-        prevalence=prevalence, noise_seed=noise_seed, secure=secure,
-        schedule=schedule, augment=augment, budget=budget, strict=strict, ledger=ledger, dataset=dataset, note=note,
-        preprocessing=preprocessing, on_step=on_step, every=every, compute=compute,
-    )  # fmt: skip
-    return replace(results[0], notes=(*results[0].notes, *said))
+        optimizer = default_rule(spec.weighted_loss, None if shapes is None else shapes.y)
+        notes = (default_note(optimizer),)
+    rules = [rule_of(optimizer)]
+    results = _trained(model, data, spec, run=run, rules=rules, delta=delta, on_step=on_step, every=every)
+    return replace(results[0], notes=(*results[0].notes, *notes))
 
 
 @checks.hinted
@@ -184,31 +196,57 @@ def train_population(
     >>> round(first.epsilon, 2), round(first.epsilon_alone, 2)
     (0.62, 0.45)
     """
-    if delta is not None:
-        checks.probability(delta=delta)
     if not isinstance(optimizers, list | tuple):
         raise InvalidArgument("optimizers", optimizers, "a list of optimizers, one for each run")
+    spec = TrainSpec(
+        budget=budget,
+        loss=loss,
+        class_weights=class_weights,
+        prevalence=prevalence,
+        schedule=schedule,
+        augment=augment,
+        noise_seed=noise_seed,
+        secure=secure,
+        strict=strict,
+        ledger=ledger,
+        dataset=dataset,
+        note=note,
+        preprocessing=preprocessing,
+        compute=compute,
+    )
     rules = [rule_of(optimizer, argument="optimizers") for optimizer in optimizers]
-    if isinstance(budget, Budget) and delta not in (None, budget.delta):
-        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {budget.delta}")
-    loss = with_class_weights(loss, class_weights, prevalence)
-    with joined(checked(compute)) as (ranks, compute):
-        done = preparation(private := PrivateData(data).augmented(augment), preprocessing)
-        budget = done.left(budget)
-        run, chosen = shaped(run, private, declared=done.declared, budget=budget, runs=len(rules))
+    return _trained(model, data, spec, run=run, rules=rules, delta=delta, on_step=on_step, every=every)
+
+
+def _trained(
+    model: Model | Sequence[Model],
+    data: Any,
+    spec: TrainSpec,
+    *,
+    run: Run | Sequence[Run] | None,
+    rules: Sequence[Rule],
+    delta: float | None,
+    on_step: OnStep | None,
+    every: int | None,
+) -> list[Result]:
+    """Train one run for each rule: charge, train, state."""
+    if delta is not None:
+        checks.probability(delta=delta)
+    if spec.budget is not None and delta not in (None, spec.budget.delta):
+        raise InvalidArgument("delta", delta, f"left out, or the budget's own, {spec.budget.delta}")
+    with joined(checked(spec.compute)) as (ranks, compute):
+        done = preparation(private := PrivateData(data).augmented(spec.augment), spec.preprocessing)
+        spec = replace(spec, budget=done.left(spec.budget), compute=compute)
+        run, chosen = shaped(run, private, declared=done.declared, budget=spec.budget, runs=len(rules))
         place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
         resumed = ranks.first(lambda: place is not None and place.path.exists())
-        known = place if ranks.is_first else None
-        books = ranks.together(
-            partial(charging_of, ledger, dataset, note, noise_seed=noise_seed, place=known), words=True
-        )
+        books = ranks.together(partial(charging_of, spec, place=place if ranks.is_first else None), words=True)
         watch = partial(watch_of, on_step, every, len(rules))
-        how: dict[str, Any] = {"loss": loss, "schedule": schedule, "secure": secure, "strict": strict, "ranks": ranks}
-        paid: dict[str, Any] = {"books": books, "place": place, "delta": getattr(budget, "delta", None)}
-        charging = None if books is None else Charging(rules=rules, watch=watch, **paid, **how)
+        charging = None
+        if books is not None:
+            charging = Charging(books=books, place=place, rules=rules, spec=spec, watch=watch, ranks=ranks)
         with said_to_stay(charging):
-            how |= {"noise_seed": noise_seed, "budget": budget, "compute": compute, "charging": charging}
-            job = assemble(model, private, run=run, optimizers=rules, **how)
+            job = assemble(model, private, run=run, optimizers=rules, spec=spec, charging=charging, ranks=ranks)
             job.watch = watch(job.runs[0].steps)
             if charging is None:  # who pays has warned and looked before that
                 check_finite(job.modules)
@@ -219,10 +257,15 @@ def train_population(
             weights = job.work(compute.progress)
     if charging is not None:
         charging.end()
-    delta = budget.delta if budget is not None else delta
-    words: dict[str, Any] = {"charging": charging, "past": past, "preparation": done}
     return results_of(
-        job, weights, delta=delta, seeded=noise_seed is not None, notes=(*chosen, *note_of(ranks)), **words
+        job,
+        weights,
+        delta=delta if spec.budget is None else spec.budget.delta,
+        seeded=spec.noise_seed is not None,
+        charging=charging,
+        past=past,
+        preparation=done,
+        notes=(*chosen, *note_of(ranks)),
     )
 
 
@@ -232,13 +275,7 @@ def assemble(
     *,
     run: Run | Sequence[Run],
     optimizers: Sequence[Rule],
-    loss: Loss | None = None,
-    noise_seed: int | None = None,
-    secure: bool = False,
-    schedule: str | Schedule = "constant",
-    budget: Budget | None = None,
-    strict: bool = False,
-    compute: Compute | None = None,
+    spec: TrainSpec | None = None,
     by_coin: bool = False,
     seed: Seed | None = None,
     keep: Place | None = None,
@@ -247,38 +284,34 @@ def assemble(
     charging: Charging | None = None,
     ranks: Ranks = ALONE,
 ) -> Job:
-    """Check everything and make the job that `train_population` does. Nothing is released yet.
+    """Check everything and make the job of a population. Nothing is released yet.
 
-    by_coin: see `take_in`. seed: in the place of noise_seed. keep: in the place of a checkpoint, for a caller who compares the
-    data by itself. together, memory: see `Job`. charging: pays before a record is read. ranks: with whom.
+    Args:
+        by_coin: see `take_in`.
+        seed: replaces the spec's noise_seed.
+        keep: replaces the checkpoint, for a caller that compares the data itself.
+        together, memory: see `Job`.
+        charging: pays before a record is read.
     """
-    compute = checked(compute)
-    check_kinds(run, loss=loss, budget=budget, schedule=schedule)
-    runs = runs_of(run, len(optimizers), budget)
-    check_rules(optimizers, runs, schedule)
+    spec = TrainSpec() if spec is None else spec
+    compute, loss = checked(spec.compute), spec.weighted_loss
+    check_run(run)
+    runs = runs_of(run, len(optimizers), spec.budget)
+    check_rules(optimizers, runs, spec.schedule)
     device = compute.place()
     modules = modules_of(model, len(runs))
     if not isinstance(model, torch.nn.Module):
         check_alike(modules)
     begin_alike(ranks, modules)
     private, place = PrivateData(data), None if compute.checkpoint is None else File(Path(compute.checkpoint))
-    alike: dict[str, Any] = {"loss": loss, "noise_seed": noise_seed, "secure": secure, "strict": strict}
-    compare(
-        ranks,
-        private,
-        modules,
-        runs,
-        optimizers,
-        factors=(pace := factors(schedule, runs[0])),
-        device=device.type,
-        **alike,
-    )
-    drawn = seed or (Seed.fresh() if noise_seed is None else Seed.fixed(checks.seed(noise_seed=noise_seed)))
+    pace = factors(spec.schedule, runs[0])
+    compare(ranks, private, modules, runs, optimizers, spec=spec, factors=pace, device=device.type)
+    drawn = seed or (Seed.fresh() if spec.noise_seed is None else Seed.fixed(checks.seed(noise_seed=spec.noise_seed)))
     secret = ranks.first(lambda: drawn)
     if charging is not None:
-        how: dict[str, Any] = {"loss": loss, "secure": secure, "schedule": schedule, "strict": strict}
-        how |= {"run": runs, "optimizers": optimizers, "compute": Compute(device=device, workers=0), "by_coin": True}
-        charging.pay(private, modules, runs, device, partial(assemble, modules, **how))
+        tried = replace(spec, budget=None, compute=Compute(device=device, workers=0))
+        made_up = partial(assemble, modules, run=runs, optimizers=optimizers, spec=tried, by_coin=True)
+        charging.pay(private, modules, runs, device, made_up)
     intake = ranks.together(
         lambda: take_in(
             modules[0],
@@ -290,7 +323,7 @@ def assemble(
             by_coin=by_coin or not private.exact,
             marked=compute.checkpoint is not None,
             lot=runs[0].lot,
-            strict=strict,
+            strict=spec.strict,
             ranks=ranks,
             secret=secret,
         )
@@ -306,7 +339,7 @@ def assemble(
         initial=stack(modules, intake.layout, device),
         factors=torch.tensor(pace, dtype=intake.dtype, device=device),
         seed=secret,
-        secure=secure,
+        secure=spec.secure,
         place=keep if place is None else OfFirst(place, ranks),
         seconds=compute.checkpoint_seconds,
         together=together,
