@@ -328,7 +328,7 @@ def test_a_model_that_reads_numbers_to_choose_its_way_is_shown_one_record_at_a_t
 
     x, y, model = torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), Choosing()
     forward = rehearse(Accuracy(), model, loss=cross_entropy, x=x, y=y)
-    forward(model, torch.ones(5, 3))
+    forward(model)(torch.ones(5, 3))
     assert model.seen == {1}
 
 

@@ -318,9 +318,12 @@ def test_another_forward_can_take_the_place_of_the_batched_one() -> None:
     x, y = classes(50, 3)
     seen: list[tuple[int, ...]] = []
 
-    def one_by_one(model: nn.Module, x: Tensor) -> Tensor:
-        seen.append(tuple(x.shape))
-        return torch.func.vmap(lambda row: model(row[None])[0])(x)
+    def one_by_one(model: nn.Module) -> Callable[[Any], Tensor]:
+        def outputs(x: Tensor) -> Tensor:
+            seen.append(tuple(x.shape))
+            return torch.func.vmap(lambda row: model(row[None])[0])(x)
+
+        return outputs
 
     door = ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), forward=one_by_one, noise=NONE)
     assert door.score(0, Given()) == ScoreDoor(x, y, loss=cross_entropy, metric=Accuracy(), noise=NONE).score(

@@ -29,9 +29,9 @@ from honestdp.boundary.metrics import (
     of_rows,
 )
 from honestdp.boundary.records import zeros_like
-from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, numbers_of, one_by_one
+from honestdp.boundary.scores import MACHINE, Forward, OneByOne, aligned, mapped, numbers_of, one_by_one
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs, mapped_outputs, predictions, vet_forward
+from honestdp.gradients import inputs, predictions, vet_forward
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.outputs import each_tensor, main, row, tensors_in, with_rows
 from honestdp.gradients.probe import made_up_inputs, made_up_labels
@@ -54,9 +54,9 @@ def rehearse(metric: Metric, module: nn.Module, *, loss: Loss, x: Inputs, y: Inp
         warnings.simplefilter("ignore")
         with _blamed_on(module):
             together = vet_forward(copy.deepcopy(module).eval(), loss, *blanks, examples=BATCH, strict=strict)
-            forward = mapped_outputs if strict else predictions.forward if together > 1 else one_by_one
+            forward = mapped if strict else predictions.forward if together > 1 else one_by_one
             made = made_up_inputs(module, x, (BATCH,), torch.Generator().manual_seed(_SEED))
-            output = with_rows(forward(copy.deepcopy(module).eval(), made), BATCH)
+            output = with_rows(forward(copy.deepcopy(module).eval())(made), BATCH)
         labels = _labels(y, output)
         if isinstance(metric, Accuracy | BalancedAccuracy | LogLoss):
             if not isinstance(labels, Tensor):

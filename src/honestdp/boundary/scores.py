@@ -43,22 +43,32 @@ from honestdp.boundary.metrics import (
 from honestdp.boundary.people import RowsOfPeople
 from honestdp.boundary.records import zeros_like
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs, outputs, predictions
+from honestdp.gradients import inputs, mapped_outputs, outputs, predictions
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
 from honestdp.losses import Loss, cross_entropy, one_number, prediction, squared_error
 
-Forward = Callable[[nn.Module, Inputs], Any]
+Forward = Callable[[nn.Module], Callable[[Inputs], Any]]
+"""A model, prepared once a score -> its outputs of a batch `[width, ...]`."""
 Numbers = Callable[[Any, Any], Tensor]
 """output, of n rows, and y `[n, ...]` -> one number a record, `[n]`."""
 MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
 """What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
 
 
-def one_by_one(model: nn.Module, x: Inputs) -> Any:
+def one_by_one(model: nn.Module) -> Callable[[Inputs], Any]:
     """Each record by itself, for a model that reads numbers to choose its way: it would choose for a whole batch together."""
-    each = (inputs.rows(x, slice(i, i + 1)) for i in range(len(inputs.first(x))))
-    return outputs.joined([outputs.with_rows(inputs.call(model, one), 1) for one in each])
+
+    def outputs_of(x: Inputs) -> Any:
+        each = (inputs.rows(x, slice(i, i + 1)) for i in range(len(inputs.first(x))))
+        return outputs.joined([outputs.with_rows(inputs.call(model, one), 1) for one in each])
+
+    return outputs_of
+
+
+def mapped(model: nn.Module) -> Callable[[Inputs], Any]:
+    """Each record under a map of its own."""
+    return partial(mapped_outputs, model)
 
 
 class ScoreDoor:
@@ -101,7 +111,8 @@ class ScoreDoor:
         model.eval()
         tensors = tensors_of(model)
         before, versions = TensorSnapshot(tensors), versions_of(tensors)
-        numbers = [self._one_each(model, x, y) for x, y in self._batches]
+        forward = self._forward(model)
+        numbers = [self._one_each(forward, x, y) for x, y in self._batches]
         if before.written(tensors_of(model), versions) is not None:
             raise ModelWritten
         if not numbers:
@@ -111,13 +122,13 @@ class ScoreDoor:
             each = self._people.means(self._metric.within(each))  # one number a person, from here on as one a record
         return self._metric.units(each).sum()
 
-    def _one_each(self, model: nn.Module, x: Inputs, y: Inputs) -> Tensor:
+    def _one_each(self, forward: Callable[[Inputs], Any], x: Inputs, y: Inputs) -> Tensor:
         """One number a record, NaN for those that fail. x, y: at most `width` records."""
         count = len(inputs.first(y))
         try:
             # A copy: a model may write into its input, and a record must be the same for every run, and if it is tried again.
             filled = inputs.each(torch.clone, self._filled(x, self._blank))
-            output = outputs.with_rows(self._forward(model, filled), self._width)
+            output = outputs.with_rows(forward(filled), self._width)
             found = self._numbers(output, self._filled(y, zeros_like(y, 1)))
             if found.shape == (self._width,):
                 return found[:count]
@@ -128,7 +139,7 @@ class ScoreDoor:
         if count == 1:
             return torch.full((1,), torch.nan, dtype=torch.float64, device=inputs.first(y).device)
         halves = slice(count // 2), slice(count // 2, None)
-        return torch.cat([self._one_each(model, inputs.rows(x, half), inputs.rows(y, half)) for half in halves])
+        return torch.cat([self._one_each(forward, inputs.rows(x, half), inputs.rows(y, half)) for half in halves])
 
     def _filled(self, x: Inputs, blanks: Inputs) -> Inputs:
         """As many records as the width, blank ones after those that are given."""

@@ -79,11 +79,16 @@ def probabilities(outputs: Array) -> Array:
     return in_blocks(partial(torch.softmax, dim=1), torch.from_numpy(outputs).double()).numpy()
 
 
-def forward(model: nn.Module, x: Inputs) -> Any:
-    """What the model makes of a batch of one public width: by exact sums where it is a chain, else as it does itself."""
-    if isinstance(x, Tensor) and x.is_floating_point() and (chain := exact(model)) is not None:
-        return chain(x).to(x.dtype)
-    return inputs.call(model, x)
+def forward(model: nn.Module) -> Callable[[Inputs], Any]:
+    """What the model makes of batches of one public width: by exact sums where it is a chain, else as it does itself."""
+    chain = exact(model)
+
+    def outputs(x: Inputs) -> Any:
+        if chain is not None and isinstance(x, Tensor) and x.is_floating_point():
+            return chain(x).to(x.dtype)
+        return inputs.call(model, x)
+
+    return outputs
 
 
 def in_blocks(function: Function, x: Tensor, *, width: int = _WIDTH) -> Tensor:
@@ -124,7 +129,11 @@ def _layer(module: nn.Module) -> Function | None:
 
 def _pointwise(function: nn.Module, x: Tensor) -> Tensor:
     # Copies, since an activation in place must not reach the rows themselves.
-    pieces = [function(piece.to(torch.float64, copy=True)) for piece in torch.split(x.reshape(-1), _PIECE)]
+    whole = x.reshape(-1)
+    pieces = [
+        function(piece.to(torch.float64, copy=True))
+        for piece in torch.split(whole, max(1, whole.numel()) if x.is_cuda else _PIECE)
+    ]
     return torch.cat(pieces).reshape(x.shape)
 
 
@@ -149,7 +158,8 @@ class _Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows, units = x.flatten(0, -2), self._units.expand(x.shape[-1])
-        pieces = torch.split(rows, max(1, 2 * _PIECE // len(units)))  # small ones stay in the processor's cache
+        # Small pieces stay in a processor's cache; a GPU would wait for the start of each.
+        pieces = torch.split(rows, max(1, len(rows) if x.is_cuda else 2 * _PIECE // len(units)))
         sums = torch.cat([_rounded(piece * units, _DIGITS) @ self._parts for piece in pieces])
         out, *others = torch.split(sums, self._outputs, dim=1)
         for other in [*others, *([] if self._bias is None else [self._bias])]:
