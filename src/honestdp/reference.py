@@ -10,7 +10,7 @@
 5. The rule moves the weights. It sees g~, and neither records, nor gradients, nor the size of the lot.
 
 Guarantee. Two sets of records are neighbours if one is the other with one record added or removed. Training is (epsilon, delta)-
-differentially private: for neighbours D, D' and any set S of outcomes, P[train(D) in S] <= e^epsilon P[train(D') in S] + delta.
+differentially private: for neighbours D, D' and any set A of outcomes, P[train(D) in A] <= e^epsilon P[train(D') in A] + delta.
 The outcome is all that `train` returns: the releases of all steps and runs, and the final weights. A record is one row, or one
 person with all of their rows (no more than declared); g_i is then the gradient of the mean loss of these rows, clipped once.
 
@@ -29,14 +29,14 @@ Why.
   sqrt(1/nu_g^2 + 1/nu^2) = 1/sigma. Together they are one Gaussian of multiplier sigma, and the step costs what it cost.
 
 What it rests on.
-- First weights, rules, model, loss and all constants are public: chosen without a look at these records.
-- Model and loss are functions of the weights and of one record. Each record gets fresh copies of both, so that nothing they keep
-  (running statistics, a cache) passes from one to the next; what they hide elsewhere (a global variable, a file) would pass.
+- First weights, rules, model, loss, variants and all constants are public: chosen without a look at these records.
+- Model and loss are functions of the weights, one record and fresh random numbers (dropout). Each record gets its own copies, so
+  that nothing they keep (running statistics, a cache) passes to the next; what they hide elsewhere (a global variable) would.
 - The seed is 256 secret bits of the operating system (`Seed.fresh()`), for one training alone. Lots and noise are pseudo-random:
   they stand for true randomness while their generators do (`boundary/seed.py`, `noise.py`, `sampling.py`). With a fixed seed, or
   with sigma = 0, training is NOT PRIVATE.
 - The argument is about real numbers. Sums and noise are float64, and the grid hides their last digits, which could betray the sum
-  (Mironov 2012). Time and errors may tell of records: they are for the operator alone.
+  (Mironov 2012). Running times and error messages may tell of records, and are for whoever holds the records alone.
 
 The engine (`boundary/mechanism.py`) makes these releases fast; tests/reference compares the two with the same seed. A record may
 weigh less there (by 1/64 at most, or nothing where its norm overflows) and never more.
@@ -174,7 +174,7 @@ def train(
 
 
 def lots(present: int, public: Public, runs: int, seed: Seed) -> Iterator[list[list[int]]]:
-    """For each step the lots of all runs, as numbers of records. present: how many records there are, which sets nothing else."""
+    """For each step the lot of each run, the numbers of its records: each of those present joins it by a coin of its own."""
     source = torch_generator(CPU, seed.child("lots"))
     block = block_steps(records=public.records, rate=public.rate, runs=runs)
     for start in range(0, public.steps, block):
@@ -189,7 +189,7 @@ def gradient(model: nn.Module, loss: Loss, weights: Tensor, record: Record) -> T
     model, loss = copy.deepcopy((model, loss))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with torch.no_grad():
-        vector_to_parameters(weights, trained)
+        vector_to_parameters(weights.clone(), trained)  # which a model may write to
     losses = torch.cat([loss(model(x[None]), y[None]) for x, y in record])
     parts = torch.autograd.grad(losses.mean(), trained, allow_unused=True, materialize_grads=True)
     return torch.cat([part.to_dense().flatten() for part in parts])
@@ -229,7 +229,7 @@ def second_part(question: str, record: Record, g: Tensor, clip: float) -> Tensor
         return torch.tensor([0.0 if not math.isfinite(n) else 0.5 if n <= clip else -0.5])
     sizes = [float(x.double().square().sum().sqrt()) if x.is_floating_point() else 0.0 for x, _ in record]
     logs = [min(math.log1p(n * n) / 2, 2 * HALF_RANGE) - HALF_RANGE if math.isfinite(n) else 0.0 for n in sizes]
-    return torch.tensor([round(sum(logs) / len(logs) * 2**16) / 2**16])  # multiples of 2^-16, whose sums are exact
+    return torch.tensor([round(sum(logs) / len(logs) * 2**16) / 2**16])  # a multiple of 2^-16, as S is: sums are exact
 
 
 def noisy(total: Tensor, deviation: float, z: Tensor, divisor: float) -> Tensor:

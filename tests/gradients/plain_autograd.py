@@ -1,12 +1,12 @@
-"""Per-example gradients the slow way: plain autograd, one example of one run at a time."""
+"""Per-example gradients the slow way: those of the reference, one example of one run at a time."""
 
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from honestdp.gradients import PerExample
+from honestdp.reference import gradient
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -24,18 +24,18 @@ def one_at_a_time(
     model: nn.Module, loss: Loss, params: Mapping[str, Tensor], x: Tensor, y: Tensor
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The gradients `[runs, lot, ...]` by name and their norms `[runs, lot]`."""
-    rows: dict[str, list[Tensor]] = {name: [] for name in params}
-    for run in range(len(x)):
-        own = {name: value[run].detach().requires_grad_() for name, value in params.items()}
-        for i in range(x.shape[1]):
-            output = functional_call(model, own, (x[run, i : i + 1],))
-            value = loss(output, y[run, i : i + 1]).sum()
-            found = torch.autograd.grad(value, list(own.values()), allow_unused=True, materialize_grads=True)
-            for name, gradient in zip(own, found, strict=True):
-                rows[name].append(gradient.to_dense())
-    gradients = {name: torch.stack(values).unflatten(0, x.shape[:2]) for name, values in rows.items()}
-    norms = torch.stack([g.reshape(*x.shape[:2], -1).square().sum(-1) for g in gradients.values()]).sum(0).sqrt()
-    return gradients, norms
+    runs = [torch.cat([value[run].flatten() for value in params.values()]) for run in range(len(x))]
+    flat = torch.stack(
+        [
+            torch.stack([gradient(model, loss, own, [record]) for record in zip(x[run], y[run], strict=True)])
+            for run, own in enumerate(runs)
+        ]
+    )
+    parts = flat.split([value[0].numel() for value in params.values()], 2)
+    gradients = {
+        name: part.view(*x.shape[:2], *params[name].shape[1:]) for name, part in zip(params, parts, strict=True)
+    }
+    return gradients, flat.norm(dim=2)
 
 
 def assert_agrees(

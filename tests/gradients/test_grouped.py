@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional as F
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import grouped
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.prepared import Prepared
 from honestdp.losses import cross_entropy
+from honestdp.reference import gradient
 from tests.boundary.crying_records import planted
 
 RECORDS, ROWS = 4, 3
@@ -71,14 +70,12 @@ def check(name: str, *, runs: int, strict: bool = False) -> object:
     expected = {name: torch.zeros_like(value) for name, value in params.items()}
     for run in range(runs):
         for record in range(RECORDS):
-            own = {name: value[run].clone().requires_grad_() for name, value in params.items()}
+            own = torch.cat([value[run].flatten() for value in params.values()])
             rows = slice(record * ROWS, record * ROWS + int((shares[run, record] > 0).sum()))
-            loss = F.cross_entropy(functional_call(model, own, (x[run, rows],)), y[run, rows])
-            gradients = torch.autograd.grad(loss, list(own.values()))
-            norm = torch.stack([each.square().sum() for each in gradients]).sum().sqrt()
-            assert float(found.norms[run, record]) == pytest.approx(float(norm), rel=1e-4)
-            for each, gradient in zip(own, gradients, strict=True):
-                expected[each][run] += weights[run, record] * gradient
+            whole = gradient(model, cross_entropy, own, list(zip(x[run, rows], y[run, rows], strict=True)))
+            assert float(found.norms[run, record]) == pytest.approx(float(whole.norm()), rel=1e-4)
+            for each, part in zip(params, whole.split([value[0].numel() for value in params.values()]), strict=True):
+                expected[each][run] += weights[run, record] * part.view_as(expected[each][run])
     for each, value in expected.items():
         assert torch.allclose(total[each], value, rtol=1e-3, atol=1e-4), each
     return found

@@ -93,6 +93,18 @@ def test_what_a_model_keeps_of_a_record_reaches_no_other() -> None:
     assert keeping.kept == 0.0
 
 
+def test_what_a_model_writes_to_its_weights_is_gone_with_the_record() -> None:
+    class Writing(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            found = super().forward(x)
+            with torch.no_grad():
+                self[0].bias.add_(float(x.abs().sum()))
+            return found
+
+    public = Public(records=60, lot=60.0, steps=2)
+    assert trained(rows(), public, Writing(*toy_model())).equal(trained(rows(), public))
+
+
 def test_what_has_no_guarantee_is_refused() -> None:
     with pytest.raises(ValueError, match="lot"):
         trained(rows(), Public(records=60, lot=61.0, steps=1))

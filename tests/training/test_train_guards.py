@@ -11,7 +11,6 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from honestdp import Budget, Compute, Run
 from honestdp import optimizers as rules
@@ -23,6 +22,7 @@ from honestdp.gradients import Dense, Outer, RefusedModel, per_example
 from honestdp.gradients import rules as layer_rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
+from honestdp.reference import gradient
 from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import CPU, constants_of, toy_data, toy_model
@@ -159,12 +159,8 @@ def stacked(model: nn.Module, runs: int) -> dict[str, Tensor]:
 
 def norms_by_autograd(model: nn.Module, x: Tensor) -> Tensor:
     """`[lot]` for x `[lot, ...]`, one example at a time."""
-    own = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
-    found = []
-    for example in x.split(1):
-        grads = torch.autograd.grad(total(functional_call(model, own, (example,)), example).sum(), list(own.values()))
-        found.append(torch.cat([grad.flatten() for grad in grads]).norm())
-    return torch.stack(found)
+    own = torch.cat([value.detach().flatten() for value in model.parameters()])
+    return torch.stack([gradient(model, total, own, [(example, example)]).norm() for example in x])
 
 
 class Gain(nn.Module):
