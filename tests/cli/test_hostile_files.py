@@ -200,3 +200,39 @@ def test_a_folder_that_is_here_keeps_what_is_learnt_beside_it(folder: Path) -> N
     code, _, err = called(empty, *words)
     assert code == 0, err
     assert (folder / "empty.learnt.toml").exists()
+
+
+# ---- What is there already
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "model", "rows.csv", "--out"),
+        ("report", "model", "--out"),
+        ("schema", "rows.csv", "--force", "--out"),
+    ],
+    ids=["predict", "report", "schema"],
+)
+@pytest.mark.parametrize("place", ["ledger.db", "model/model.safetensors"])
+def test_no_command_writes_over_a_ledger_or_a_model(folder: Path, words: tuple[str, ...], place: str) -> None:
+    before = (folder / place).read_bytes()
+    force = () if "--force" in words else ("--force",)
+    err = refused(folder, *words, place, *force)
+    assert "--out must be a new file: this one is never written over" in err
+    assert (folder / place).read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("predict", "model", "rows.csv"), ("report", "model")], ids=["predict", "report"])
+def test_another_file_needs_force(folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "thesis.txt").write_text("mine")
+    assert "force" in refused(folder, *words, "--out", "thesis.txt")
+    assert (folder / "thesis.txt").read_text() == "mine"
+    assert called(folder, *words, "--out", "thesis.txt", "--force")[0] == 0
+    assert (folder / "thesis.txt").read_text() != "mine"
+    assert "never" in refused(folder, *words, "--out", "rows.toml", "--force")
+
+
+def test_a_report_is_made_again_over_a_report(folder: Path) -> None:
+    for _ in range(2):
+        assert called(folder, "report", "model", "--out", "page.html")[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import sys
@@ -19,6 +20,7 @@ from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
 from honestdp.cli.spaces import by_class
 from honestdp.cli.terminal import balance_line
+from honestdp.files import PAGE, check_place, written
 
 if TYPE_CHECKING:
     from honestdp.models.saved import SavedModel
@@ -45,6 +47,7 @@ def predict(
     folder: Folder,
     file: Annotated[Path, Argument(metavar="FILE", help="Rows as CSV or Parquet, with the schema's columns.")],
     out: Annotated[Path | None, Option(help="Write to this CSV file; standard output if left out.")] = None,
+    force: option.Force = False,
     probabilities: Annotated[bool, Option("--probabilities", help="A column for each class's probability.")] = False,
     keep: Annotated[list[str] | None, Option(help=_KEEP)] = None,
     digest: Digest = None,
@@ -65,12 +68,14 @@ def predict(
         raise checks.InvalidArgument("out", str(out), "left out with --json, which prints")
     if out is not None and out.exists() and file.exists() and out.samefile(file):
         raise checks.InvalidArgument("out", str(out), "another file than FILE, which would be written over")
+    if out is not None:
+        check_place(out, argument="out", force=force)
     saved = load(folder, digest=digest)
     if probabilities and saved.table is not None and saved.table.classes is None:
         raise checks.InvalidArgument("probabilities", None, "left out for a model of numbers, which have none")
     _check_kept(keep or [], saved, probabilities)
     blocks = _predicted(saved, _batches(saved, file, keep or []), keep or [], with_probabilities=probabilities)
-    with _opened(out) as to:
+    with _opened(out, force=force) as to:
         if as_json:
             _write_json(to, blocks)
         else:
@@ -144,25 +149,16 @@ def _write_json(to: TextIO, blocks: Iterable[dict[str, list[Any]]]) -> None:
     to.write("\n]\n")
 
 
-def _check_place(out: Path) -> None:
-    if not out.absolute().parent.is_dir() or out.is_dir():
-        raise checks.InvalidArgument("out", str(out), "a file in a folder that exists")
-
-
 @contextmanager
-def _opened(out: Path | None) -> Iterator[TextIO]:
+def _opened(out: Path | None, *, force: bool) -> Iterator[TextIO]:
     """Standard output, or a file that appears under its name when it is whole."""
     if out is None:
         yield sys.stdout
         return
-    _check_place(out)
-    beside = out.with_name(f".{out.name}.new")
-    try:
-        with beside.open("w", newline="", encoding="utf-8") as file:
-            yield file
-        beside.replace(out)
-    finally:
-        beside.unlink(missing_ok=True)
+    with written(out, argument="out", force=force) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        yield text
+        text.detach()  # flushed, and still open
 
 
 def evaluate(
@@ -217,6 +213,7 @@ def evaluate(
 def report(
     folder: Folder,
     out: Annotated[Path | None, Option(help="Also write the page (HTML, one file) here.")] = None,
+    force: option.Force = False,
     card: Annotated[bool, Option("--card", help="Print the model card (Markdown) in its place.")] = False,
     digest: Digest = None,
     as_json: option.Json = False,
@@ -232,10 +229,8 @@ def report(
 
     saved = load(folder, digest=digest)
     if out is not None:
-        _check_place(out)
-        from honestdp.files import replace_file
-
-        replace_file(out, saved.page.encode(), mode=0o644)
+        with written(out, argument="out", force=force, own=PAGE) as to:
+            to.write(saved.page.encode())
     if as_json:
         typer.echo(json.dumps(saved.as_dict() | {"page": None if out is None else str(out)}, indent=2))
         return

@@ -78,4 +78,5 @@ Identical = Annotated[bool, Option("--identical", help="For winner: one setting 
 Accountant = Annotated[str | None, Option(help="pld (tight), rdp or moments; each selection has its own default.")]
 Coverage = Annotated[float, Option(help="The chance that a given candidate is run at all.")]
 MaxRuns = Annotated[float | None, Option(help="The most runs, on average, that you can afford.")]
+Force = Annotated[bool, Option("--force", help="Write over a file that is there; a ledger, a model or a schema stays.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]

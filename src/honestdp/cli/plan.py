@@ -53,6 +53,7 @@ def plan(
     table: Annotated[bool, Option("--table", "--all", help="Show every method, and the crossovers.")] = False,
     chart: Annotated[Path | None, Option(help=_CHART)] = None,
     plot: Annotated[Path | None, Option(help="Draw epsilon against candidates into this PNG or SVG file.")] = None,
+    force: option.Force = False,
     as_json: option.Json = False,
 ) -> None:
     """How to search within a budget: one recommendation, with the command that carries it out.
@@ -80,7 +81,7 @@ def plan(
         raise checks.HonestdpError(f"one of --epsilon and --noise must be given: {wanted}; got {got}")
     for argument, file in (("plot", plot), ("chart", chart)):
         if file is not None:
-            charts.check(file, argument)
+            charts.check(file, argument, force=force)
     if chart is not None and epsilon is None:
         raise checks.InvalidArgument("chart", str(chart), "left out with --noise: it shows what an --epsilon buys")
     if epsilon is not None and source.spent:
@@ -114,11 +115,13 @@ def plan(
         statement = _with_learning(statement, source.spent)
     with progress("drawing") as tick:
         if plot is not None:
-            charts.draw(run, delta=delta, candidates=candidates, coverage=coverage, file=plot, progress=tick)
+            charts.draw(
+                run, delta=delta, candidates=candidates, coverage=coverage, file=plot, force=force, progress=tick
+            )
         if chart is not None:
             from honestdp.report import choices
 
-            choices.draw(made, file=chart, progress=tick)
+            choices.draw(made, file=chart, force=force, progress=tick)
     command = _command(made, max_runs, published, context, source.spent)
     if as_json:
         drawn = {"plot": None if plot is None else str(plot), "chart": None if chart is None else str(chart)}

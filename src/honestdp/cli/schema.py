@@ -14,6 +14,7 @@ from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
 from honestdp.data.tables.dialect import QUOTE, Dialect
+from honestdp.files import SCHEMA, check_place, written
 
 
 def schema(
@@ -43,13 +44,15 @@ def schema(
     out = out or Path(f"{label_of(file)}.toml")
     if out.exists() and not force:
         raise checks.InvalidArgument("out", str(out), "a file that is not there yet, or given with --force")
+    check_place(out, argument="out", force=force, own=SCHEMA)
     between = (delimiter or ",").encode().decode("unicode_escape")
     if len(between) != 1 or delimiter == "":
         raise checks.InvalidArgument("delimiter", delimiter, "one character")
     if delimiter is None:
         between = other_delimiter(TableFile(file, Dialect(encoding, quote=quote)).header) or between
     text = template(file, encoding=encoding, delimiter=between, quote=quote)
-    out.write_text(text, encoding="utf-8")
+    with written(out, argument="out", force=force, own=SCHEMA) as to:
+        to.write(text.encode())
     columns = list(TableFile(file, Dialect(encoding, between, quote)).header)
     if as_json:
         typer.echo(json.dumps({"schema": str(out), "columns": columns}, indent=2))

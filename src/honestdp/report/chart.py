@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from honestdp import checks
+from honestdp.files import check_place, written
 from honestdp.plain_words import shown_delta
 from honestdp.run import Run
 from honestdp.selection import Series, catalogue
@@ -17,12 +18,11 @@ FORMATS = (".png", ".svg")
 ONE_RUN = Series("one run", "one run, no search", lambda candidates: catalogue.one_run(), "#000000", ":", undercuts=())
 
 
-def check(file: Path, argument: str = "plot") -> None:
-    """That a chart can be written to this file, asked before long work. argument: the name that it was given by."""
+def check(file: Path, argument: str = "plot", *, force: bool = False) -> None:
+    """Refuse a file that no chart can be written to, before long work. argument: the name that it was given by."""
     if file.suffix.lower() not in FORMATS:
         raise checks.InvalidArgument(argument, str(file), "a file name ending in .png or .svg")
-    if not file.absolute().parent.is_dir():
-        raise checks.InvalidArgument(argument, str(file), "in a folder that exists")
+    check_place(file, argument=argument, force=force)
 
 
 def draw(
@@ -32,6 +32,7 @@ def draw(
     candidates: int,
     coverage: float,
     file: Path,
+    force: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Draws every selection's epsilon at the run's noise into a PNG or SVG file, each line named at its end."""
@@ -64,7 +65,15 @@ def draw(
     axes.spines[["top", "right"]].set_visible(False)
     ends = [(series.label, line[-1], series.colour) for series, line in zip(lines, values, strict=True)]
     _name_lines(axes, ks[-1], ends)
-    figure.savefig(file, dpi=150)
+    save(figure, file, "plot", force=force)
+
+
+def save(figure: Any, file: Path, argument: str, *, force: bool) -> None:
+    """Write a figure as its file's name says, and let it go."""
+    import matplotlib.pyplot as plt
+
+    with written(file, argument=argument, force=force) as to:
+        figure.savefig(to, dpi=150, format=file.suffix.lower()[1:])
     plt.close(figure)
 
 

@@ -14,6 +14,7 @@ from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.planner.comparison import Plan
 from honestdp.planner.prospects import most_parameters
 from honestdp.planner.shapes import share
+from honestdp.report.chart import save
 
 STEPS = (100, 300, 1000, 3000, 10_000)
 COLOURS = ("#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08306b")  # of more and more steps
@@ -21,7 +22,9 @@ MARK, OTHER = "#d62728", "#555555"
 POINTS = 13  # noises at which epsilons are computed
 
 
-def draw(plan: Plan, *, file: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+def draw(
+    plan: Plan, *, file: Path, force: bool = False, progress: Callable[[int, int], None] = lambda done, total: None
+) -> None:
     """Two panels into a PNG or SVG file. The plan must be one at a budget.
 
     Left: the part of the signal that lots and steps keep, of what the budget buys at most. Right: the epsilon of the whole
@@ -44,8 +47,7 @@ def draw(plan: Plan, *, file: Path, progress: Callable[[int, int], None] = lambd
         x=0.01,
         ha="left",
     )
-    figure.savefig(file, dpi=150)
-    plt.close(figure)
+    save(figure, file, "chart", force=force)
 
 
 def _lots_and_steps(axes: Any, plan: Plan) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -14,6 +16,7 @@ from torch import nn
 from honestdp import checks
 from honestdp.budget import Accounted, in_short, number
 from honestdp.checks import InvalidArgument
+from honestdp.files import PAGE, WEIGHTS, written
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.plain_words import rounded_up
@@ -60,21 +63,28 @@ class Outcome(Shown):
     def as_dict(self) -> dict[str, Any]:
         """Everything but the model, for JSON."""
 
-    def save(self, path: str | Path) -> None:
-        """Write the model's weights as safetensors (never as a pickle, which could run code when read)."""
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the model's weights as safetensors (never as a pickle, which could run code when read).
+
+        Weights that are there are written over, outside of the folders of models and searches; another file with force alone, and
+        a ledger, a checkpoint or a schema never: InvalidArgument.
+        """
         from safetensors.torch import save_model
 
-        _check_folder(path)
-        save_model(self.model, str(path), {"format": "pt"})
+        with written(Path(path), argument="path", force=force, own=WEIGHTS) as file, TemporaryDirectory() as beside:
+            save_model(self.model, f"{beside}/weights", {"format": "pt"})  # tied weights are once in it
+            with open(f"{beside}/weights", "rb") as weights:
+                shutil.copyfileobj(weights, file)
 
-    def report(self, path: str | Path) -> Path:
-        """Write a page (HTML, one file) for people who answer for the data. Returns where it is."""
-        from honestdp.files import replace_file
+    def report(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write a page (HTML, one file) for people who answer for the data. Returns where it is.
 
-        path = Path(path)
-        _check_folder(path)
-        replace_file(path, self._page().encode(), mode=0o644)
-        return path
+        A report that is there is written over; for other files see `save`.
+        """
+        page = self._page().encode()
+        with written(Path(path), argument="path", force=force, own=PAGE) as file:
+            file.write(page)
+        return Path(path)
 
     @abstractmethod
     def _page(self) -> str:
@@ -284,8 +294,3 @@ def _account(runs: list[Run], delta: float | None) -> Accounted:
 
     event = dp_accounting.ComposedDpEvent([run.event for run in runs])
     return accounted(event, delta=_needed(delta))
-
-
-def _check_folder(path: str | Path) -> None:
-    if not Path(path).absolute().parent.is_dir():
-        raise InvalidArgument("path", str(path), "a file in a folder that exists")

@@ -73,7 +73,7 @@ class JsonLines:
             return 0
         kept = 0
         for line in self.path.read_bytes().splitlines(keepends=True):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and (b'{"step": ').startswith(line[:9]):
                 break
             try:
                 known = json.loads(line)["step"] + 0
