@@ -112,7 +112,7 @@ def test_bounds_that_were_paid_for_checkpoints_and_candidates_stay(folder: Path,
 
 def test_a_file_that_fails_midway_leaves_the_old_one(folder: Path) -> None:
     before = sorted(path.name for path in folder.iterdir())
-    with pytest.raises(ZeroDivisionError), written(folder / "page.html", argument="out", own=PAGE) as file:
+    with pytest.raises(ZeroDivisionError), written(folder / "page.html", argument="out", own=PAGE) as file:  # noqa: PT012
         file.write(b"half")
         raise ZeroDivisionError
     assert (folder / "page.html").read_text().startswith("<meta")
