@@ -21,7 +21,7 @@ LEDGER_VARIABLE = "HONESTDP_LEDGER"
 """Of the environment: the ledger where none is named."""
 ASSUMPTIONS = (
     "the number of records, the lot, the steps and the noise are taken to be public constants, which nothing hides",
-    "preprocessing, and every choice made before the search, used no private record or was charged elsewhere",
+    "preprocessing, and every choice made beforehand, used no private record or was charged elsewhere",
     "lots are Poisson samples and noise is Gaussian in exact arithmetic; floating point only approximates both",
 )
 
@@ -111,6 +111,11 @@ def assumptions(unit: Unit) -> tuple[str, ...]:
     )
 
 
+def uncovered(unit: Unit, *others: str) -> str:
+    """What the guarantee does not protect: the count of records, which is published as it is, and others."""
+    return "; ".join([f"the number of {unit.plural}, which is published as it is", *others])
+
+
 def default_delta(records: int) -> float:
     """The largest power of ten that is well below one over the declared number of records: at most a tenth of it.
 
@@ -134,7 +139,7 @@ class Statement:
     basis: the theorem that the number rests on, and where it is proved.
     published: for a bound of our own, (name, epsilon) of the published bound for the same runs.
     scores: what was asked of validation records, and what it costs.
-    uncovered: what the guarantee does not speak of, and who sees it.
+    uncovered: what the guarantee does not protect, and who sees it.
     protects: whose record it is about. preprocessing: what was done to the data beforehand, as far as it was said. Both None in
         a statement about no data, and of an earlier version.
     not_private: reasons why nothing is guaranteed at all.
@@ -168,6 +173,11 @@ class Statement:
     preprocessing: str | None = None
 
     def __post_init__(self) -> None:
+        stated = {"epsilon": self.epsilon, "published": 0.0 if self.published is None else self.published[1]}
+        for name, value in stated.items():
+            if value != math.inf:
+                checks.non_negative(**{name: value})
+        checks.non_negative(delta=self.delta, runs=self.runs)
         if math.isinf(self.epsilon) and not self.not_private:
             object.__setattr__(self, "not_private", ("no noise is added, so epsilon is infinite",))
 
@@ -227,7 +237,7 @@ class Statement:
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Statement:
-        """The statement that `as_dict` wrote."""
+        """The statement that `as_dict` wrote. Raises InvalidArgument where a number in it is none, such as NaN."""
         published = written["published"]
         return cls(
             epsilon=float(written["epsilon"]),

@@ -142,6 +142,8 @@ def test_the_statement_says_what_a_client_is_promised() -> None:
     assert "against the server, the other clients" in str(stated.protects)
     assert "weights after each of its rounds" in stated.leaves
     assert "the records of the other clients" in stated.uncovered
+    assert "whoever has records at several clients pays all of these numbers" in stated.uncovered
+    assert "search" not in str(stated)
     assert "all steps of its 3 rounds composed, 8 local steps each" in stated.how
     assert any("no ledger" in note for note in stated.notes)
     assert honestdp.Statement.from_dict(stated.as_dict()) == stated

@@ -239,6 +239,23 @@ def test_a_commit_waits_for_the_disk_whatever_the_role_was_given(server: Server,
             assert asked("SHOW transaction_isolation").fetchone() == ("serializable",)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["default_transaction_read_only = on", "search_path = nowhere", "quote_all_identifiers = on", "extra_float_digits = -15",
+     "default_transaction_isolation = 'read uncommitted'", "lock_timeout = 1", "TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'",
+     "client_encoding = 'SQL_ASCII'", "standard_conforming_strings = off", "idle_in_transaction_session_timeout = 1"],
+)  # fmt: skip
+def test_no_setting_of_the_role_locks_the_team_out(server: Server, address: Address, setting: str) -> None:
+    """Which the role may make by itself: it is no right, so no grant takes it away."""
+    ledger = ledger_of(address)
+    server.ask(f"ALTER ROLE {ROLE} SET {setting}", base(address), ROLE)
+    try:
+        assert ledger.charge("a", spending(), key="1").charged
+        assert ledger.verify(recompute=True)
+    finally:
+        server.ask(f"ALTER ROLE {ROLE} RESET ALL", base(address))
+
+
 def test_a_search_path_of_the_role_leads_nowhere_else(server: Server, address: Address) -> None:
     """Tables and functions of the same names, in front of the system's own."""
     ledger = ledger_of(address)

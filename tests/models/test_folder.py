@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import pickle
 import shutil
@@ -304,3 +305,16 @@ def test_the_folder_of_a_search_becomes_one_of_a_model(tmp_path: Path) -> None:
     edit(tmp_path / "run" / "result.json", b'"hyperparameters"', b'"hyperparameterS"')
     with pytest.raises(TamperedFolder, match=r"result\.json"):
         honestdp.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", [math.nan, "NaN", -1.0])
+@pytest.mark.parametrize("place", ["epsilon", "delta", "runs", "published"])
+def test_a_statement_with_a_number_that_is_none_is_refused(folder: Path, place: str, value: Any) -> None:
+    """Also one whose digests fit: NaN compares with nothing, so that every check of an epsilon lets it pass."""
+    written = json.loads((folder / "statement.json").read_text())
+    written[place] = {"bound": "a bound", "epsilon": value} if place == "published" else value
+    with pytest.raises(InvalidArgument, match="must be"):
+        honestdp.Statement.from_dict(written)
+    forged(folder, statement__json=json.dumps(written).encode())
+    with pytest.raises(TamperedFolder, match="states what nothing can"):
+        honestdp.load(folder)

@@ -170,7 +170,7 @@ def test_a_random_search_by_it_draws_its_candidates_publicly(toy: type[Basic]) -
         steps=3,
     )
     assert result.statement.runs == 3
-    assert result.statement.uncovered == ""
+    assert result.statement.uncovered == "the number of records, which is published as it is"
 
 
 def test_outside_the_catalogue_it_is_refused() -> None:

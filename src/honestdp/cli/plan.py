@@ -16,9 +16,9 @@ from honestdp.cli import options as option
 from honestdp.cli import sources
 from honestdp.cli.terminal import progress
 from honestdp.plain_words import rounded_up
+from honestdp.run import ROW
 
 if TYPE_CHECKING:
-    from honestdp.budget import Statement
     from honestdp.planner.comparison import Plan
 
 _FILE = "A CSV or Parquet file with its --schema: rows are counted and no value of one is looked at."
@@ -71,6 +71,7 @@ def plan(
     from honestdp.report import chart as charts
     from honestdp.report import console
     from honestdp.selection.cost import statement as statement_of
+    from honestdp.training.preparation import with_learning
 
     source = sources.planned_on(context.params)
     records, delta = source.counted, source.delta if delta is None else delta
@@ -112,7 +113,7 @@ def plan(
             crossed = comparison.crossovers(run, delta=delta, coverage=coverage)
         chosen = made.recommended.selection
         statement = statement_of(chosen, run, delta=delta, records=records, unit=source.unit)
-        statement = _with_learning(statement, source.spent)
+        statement = with_learning(statement, source.spent, source.unit or ROW)
     with progress("drawing") as tick:
         if plot is not None:
             charts.draw(
@@ -140,19 +141,6 @@ def plan(
     for name, file in (("chart", chart), ("plot", plot)):
         if file is not None:
             typer.echo(f"{name:<13}{file}")
-
-
-def _with_learning(statement: Statement, spent: float) -> Statement:
-    """The statement with what is, or was, learnt of the columns, as a search on them will have it."""
-    from dataclasses import replace
-
-    from honestdp.training.preparation import with_learning
-
-    notes = (*statement.notes, *with_learning(statement.epsilon, spent))
-    published = statement.published and (statement.published[0], statement.published[1] + spent)
-    return (
-        replace(statement, epsilon=statement.epsilon + spent, published=published, notes=notes) if spent else statement
-    )
 
 
 def _exactly(value: float) -> str:

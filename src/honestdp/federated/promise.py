@@ -28,8 +28,8 @@ LEAVES = (
 )
 UNCOVERED = (
     "that this client takes part, when and for how long, and its declared constants (records, lot, steps, noise, clip); the "
-    "records of the other clients, each of which has a number of its own; scores and whatever else is computed from its records "
-    "outside of these rounds"
+    "records of the other clients, each of which has a number of its own: whoever has records at several clients pays all of "
+    "these numbers; scores and whatever else is computed from its records outside of these rounds"
 )
 
 

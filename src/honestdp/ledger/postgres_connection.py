@@ -17,12 +17,15 @@ from honestdp.ledger.address import Address
 OLDEST = 14  # PostgreSQL's major version: the first with all the functions that are asked here
 IDLE = 120  # seconds after which the server ends a session that is lost, and frees its lock
 GRACE = 5.0  # seconds beyond the timeout after which an answer is not waited for any more
+# A role may set all of these for itself (ALTER ROLE ... SET), and would lock out the team that charges by it, or change how the
+# server writes the rules and the numbers that are compared here.
 _SESSION = """SELECT pg_catalog.set_config(name, value, false) FROM (VALUES
-    ('search_path', 'pg_catalog'), ('lock_timeout', %(wait)s), ('statement_timeout', %(longest)s), ('TimeZone', 'UTC'),
+    ('search_path', 'pg_catalog'), ('default_transaction_read_only', 'off'), ('quote_all_identifiers', 'off'),
+    ('extra_float_digits', '1'), ('transaction_timeout', '0'), ('lock_timeout', %(wait)s), ('statement_timeout', %(longest)s), ('TimeZone', 'UTC'),
     ('idle_in_transaction_session_timeout', %(idle)s), ('idle_session_timeout', %(idle)s),
     ('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')
         OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local']) THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END)
-) AS settings (name, value)"""
+) AS settings (name, value) WHERE pg_catalog.current_setting(name, true) IS NOT NULL"""
 
 
 class Connection:

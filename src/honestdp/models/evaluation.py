@@ -24,7 +24,7 @@ from honestdp.boundary.metrics import Metric, Score
 from honestdp.boundary.questions import question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
-from honestdp.budget import Statement, large_epsilon
+from honestdp.budget import Statement, large_epsilon, uncovered
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Account, books_of
@@ -168,6 +168,7 @@ def _statement(epsilon: float, metric: Metric, before: Preparation, records: int
         leaves=f"one noisy {metric.name}, which is not exact",
         scores=metric.absence(unit.plural),
         basis=f"the discrete Laplace mechanism on a sum of one bounded number a {unit.noun}",
+        uncovered=uncovered(unit),
         assumptions=(
             f"the number of {unit.plural}, {records}, is public; {size}",
             "the model, and every choice made before this question, used none of these records, or was charged elsewhere",

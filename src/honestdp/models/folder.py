@@ -126,7 +126,7 @@ def load(
         return SavedModel(
             model=_model(written, contents[WEIGHTS], model),
             table=_table(contents),
-            statement=Statement.from_dict(_read(contents, STATEMENT)),
+            statement=_statement(contents, folder),
             hyperparameters=dict(written["hyperparameters"]),
             run=dict(written["run"]),
             score=None if score is None else Score(**score),
@@ -140,6 +140,13 @@ def load(
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as trouble:
         words = f"the model folder {folder} cannot be read ({type(trouble).__name__}): it was not written by honestdp"
         raise TamperedFolder(words) from trouble
+
+
+def _statement(contents: dict[str, bytes], folder: Path) -> Statement:
+    try:
+        return Statement.from_dict(_read(contents, STATEMENT))
+    except InvalidArgument as trouble:
+        raise TamperedFolder(f"the model folder {folder} states what nothing can: {trouble}") from None
 
 
 def _texts(result: Outcome, described: Any, table: Table | None, title: str) -> dict[str, str]:

@@ -9,7 +9,16 @@ from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import BalancedAccuracy, of_rows
 from honestdp.boundary.scores import asks_user
-from honestdp.budget import DECLARED_CLASSES, Statement, assumptions, independence, large_delta, large_epsilon, prepared
+from honestdp.budget import (
+    DECLARED_CLASSES,
+    Statement,
+    assumptions,
+    independence,
+    large_delta,
+    large_epsilon,
+    prepared,
+    uncovered,
+)
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.optimizers import BY_NAME
@@ -72,15 +81,11 @@ def guarantee(
     notes += expected
     notes += [BY_NAME[name].asks for name, _ in design.space.dimensions if name in BY_NAME and BY_NAME[name].asks]
     seed = ("the seed was fixed, and whoever knows it can subtract the noise",) if seeded else ()
-    notes += with_learning(made.epsilon, design.spent)
-    published = made.published and (made.published[0], made.published[1] + design.spent)
-    return replace(
+    whole = replace(
         made,
-        epsilon=made.epsilon + design.spent,
-        published=published,
         leaves=_leaves(design, made.leaves),
         scores=_scores(design),
-        uncovered="; ".join([CLOCK] * design.selection.secret + [CLUSTER] * cluster),
+        uncovered=uncovered(design.unit, *[CLOCK] * design.selection.secret, *[CLUSTER] * cluster),
         assumptions=_assumptions(design, declared, loss, decoded, strict, cluster),
         notes=tuple(notes),
         not_private=(*made.not_private, *seed),
@@ -88,6 +93,7 @@ def guarantee(
         protects=design.unit.protects,
         preprocessing=prepared(preprocessing),
     )
+    return with_learning(whole, design.spent, design.unit)
 
 
 def seen_by_cluster(made: Statement) -> Statement:
@@ -95,7 +101,7 @@ def seen_by_cluster(made: Statement) -> Statement:
     if CLUSTER in made.uncovered:
         return made
     kept = tuple(text.replace(_NOBODY, _OPERATOR, 1) if text.startswith(_NOBODY) else text for text in made.assumptions)
-    return replace(made, uncovered="; ".join(filter(None, (made.uncovered, CLUSTER))), assumptions=kept)
+    return replace(made, uncovered=f"{made.uncovered}; {CLUSTER}", assumptions=kept)
 
 
 def _leaves(design: Design, leaves: str) -> str:

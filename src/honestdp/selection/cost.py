@@ -9,7 +9,7 @@ from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning, FallBack, calibration, quiet
 from honestdp.accounting.once import epsilon_of
-from honestdp.budget import Budget, Statement, assumptions, large_delta
+from honestdp.budget import Budget, Statement, assumptions, large_delta, uncovered
 from honestdp.checks import InvalidArgument
 from honestdp.run import ROW, Run, Unit
 from honestdp.selection import Selection, named
@@ -124,6 +124,7 @@ def statement(
         basis=other.basis if other is not None and by_other else selection.basis,
         published=published,
         notes=(*notes, *selection.notes(event, delta=delta), *large_delta(delta, records)),
+        uncovered=uncovered(unit or ROW),
         assumptions=assumptions(unit or ROW),
         relation=(unit or ROW).relation,
         protects=None if unit is None else unit.protects,

@@ -8,13 +8,14 @@ statement says the sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from honestdp.boundary.data import PrivateData
-from honestdp.budget import Budget, prepared
+from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import InvalidArgument
 from honestdp.plain_words import rounded_up
+from honestdp.run import Unit
 
 _ROUNDING = 1e-12  # the sum of what is left and what is spent is not above the whole, whatever is rounded
 
@@ -47,9 +48,20 @@ def preparation(data: PrivateData, preprocessing: object) -> Preparation:
     return Preparation(prepared(both, data.augment), known.spent, known.declared)
 
 
-def with_learning(epsilon: float, spent: float) -> tuple[str, ...]:
-    """The note of a statement whose epsilon includes what was learnt before."""
+def with_learning(made: Statement, spent: float, unit: Unit) -> Statement:
+    """The statement of everything, from that of the runs alone. spent: epsilon of the bounds and categories that were learnt."""
     if not spent:
-        return ()
-    rest = f"epsilon {rounded_up(epsilon)} for everything after, added to it; a ledger has it if it was learnt with that ledger"
-    return (f"epsilon {rounded_up(spent)} was spent to learn bounds or categories of columns privately, and {rest}",)
+        return made
+    cost = f"epsilon {rounded_up(spent)} was spent to learn bounds or categories of columns privately"
+    rest = f"epsilon {rounded_up(made.epsilon)} for everything after, added to it"
+    one_more = (
+        f"{made.protects}. To learn bounds one row of a person was used, chosen by another coin: it may be one more"
+    )
+    return replace(
+        made,
+        epsilon=made.epsilon + spent,
+        published=made.published and (made.published[0], made.published[1] + spent),
+        leaves=f"{made.leaves}; and the bounds or categories that were learnt",
+        protects=one_more if unit.person and made.protects else made.protects,
+        notes=(*made.notes, f"{cost}, and {rest}; a ledger has it if it was learnt with that ledger"),
+    )

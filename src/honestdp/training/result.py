@@ -164,7 +164,15 @@ class Result(Outcome):
     @cached_property
     def statement(self) -> Statement:
         """What is guaranteed, in words and numbers."""
-        from honestdp.budget import DECLARED_CLASSES, Statement, assumptions, independence, large_delta, prepared
+        from honestdp.budget import (
+            DECLARED_CLASSES,
+            Statement,
+            assumptions,
+            independence,
+            large_delta,
+            prepared,
+            uncovered,
+        )
 
         count = len(self.siblings) + 1
         reasons = []
@@ -176,12 +184,11 @@ class Result(Outcome):
         if self.siblings:
             alone = rounded_up(self.epsilon_alone)
             notes.append(f"this run alone, had it not been compared with the others: epsilon {alone}")
-        notes += with_learning(self.epsilon - self.spent, self.spent)
         notes += filter(None, [self.optimizer.asks])
         if self.stopped is not None:
             notes.append(f"stopped at step {self.stopped}; all {self.run.steps} steps that were planned are in epsilon")
-        return Statement(
-            epsilon=self.epsilon,
+        made = Statement(
+            epsilon=self._accounted.epsilon,
             delta=_needed(self.delta) if 0 < self.epsilon < math.inf else self.delta or 0.0,
             accountant=self._accounted.accountant,
             selection="compose",
@@ -197,9 +204,11 @@ class Result(Outcome):
             notes=(*notes, *large_delta(self.delta or 0.0, self.run.records), *self.notes),
             relation=self.unit.relation,
             protects=self.unit.protects,
+            uncovered=uncovered(self.unit),
             preprocessing=prepared(self.preprocessing),
             not_private=tuple(reasons),
         )
+        return with_learning(made, self.spent, self.unit)
 
     def _how(self) -> str:
         """That nothing was tuned is said where a ledger knows of nothing else, and of it alone; not where this process does."""

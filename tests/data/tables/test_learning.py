@@ -130,6 +130,8 @@ def test_a_budget_is_for_everything_and_the_statement_says_the_sum() -> None:
         own = honestdp.epsilon(result.run, delta=1e-5)
         assert result.epsilon == pytest.approx(own + 0.4, abs=1e-2)
         assert any("epsilon 0.4 was spent to learn" in note for note in result.statement.notes)
+        assert result.statement.leaves.endswith("; and the bounds or categories that were learnt")
+        assert ",," not in str(result.statement)
     run = Run(records=4000, lot=50, steps=3, noise=2.0)
     alone = honestdp.train(model, data, run=run, optimizer="horizon", delta=1e-5, compute=QUIET)
     assert alone.epsilon == pytest.approx(honestdp.epsilon(run, delta=1e-5) + 0.4)
@@ -139,6 +141,26 @@ def test_a_budget_that_the_learning_has_used_up_is_refused() -> None:
     table = Table({**PRIVATE.columns, "income": Range(0, 1, bounds="learnt")}, "ill", spent=1.0)
     with pytest.raises(InvalidArgument, match="spent to learn"):
         honestdp.tune(torch.nn.Linear(1, 2), table.data(incomes()), budget=Budget(1.0, 1e-5), compute=QUIET)
+
+
+def test_a_statement_by_person_counts_the_row_that_bounds_were_learnt_from() -> None:
+    """It is chosen among all rows of a person, so it may be none of those that the training kept."""
+    columns = {"income": Range(1000, 10000, bounds="learnt"), "ill": Categories("no", "yes")}
+    rows = {**incomes(), "who": [f"p{i // 2}" for i in range(4000)]}
+    run = Run(records=2000, lot=50, steps=3, noise=2.0)
+    for spent in (0.0, 0.4):
+        table = Table(columns, "ill", person="who", rows_per_person=1, spent=spent)
+        how: dict[str, Any] = {"run": run, "optimizer": "horizon", "delta": 1e-5, "compute": QUIET}
+        stated = honestdp.train(torch.nn.Linear(1, 2), table.data(rows), **how).statement
+        assert "At most 1 row of a person were used" in str(stated.protects)
+        assert ("To learn bounds one row of a person was used" in str(stated.protects)) == bool(spent)
+
+
+def test_learnt_categories_are_described_without_a_slip() -> None:
+    for other in (False, True):
+        words = Categories(3, 7, other=other, bounds="learnt").describe()
+        assert "by a public hash" in words
+        assert ",," not in words
 
 
 def test_of_a_person_one_row_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ class Categories(Column):
         what = f"{len(self.values)} categories"
         if self.bounds != DECLARED:
             what = f"up to {self.most} frequent categories, "
-            what += "learnt privately, by a public hash," if self.learnt else "to be learnt privately"
+            what += "learnt privately, by a public hash" if self.learnt else "to be learnt privately"
         return f"{what}{more}{of_missing(self, fill)}"
 
 
