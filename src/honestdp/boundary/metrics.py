@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, get_args
 
 import numpy as np
@@ -244,7 +244,10 @@ def default_metric(label_dtype: torch.dtype | None) -> Metric:
 
 @dataclass(frozen=True)
 class Score:
-    """A noisy score: its value, and the interval that holds the score of all records with 95 % confidence."""
+    """A noisy score: its value, and the interval that holds the score of all records with 95 % confidence.
+
+    unlabelled: the value of records none of which has a declared label; None where an earlier version did not say.
+    """
 
     name: str
     value: float
@@ -252,13 +255,34 @@ class Score:
     high: float
     noise: float
     """The standard deviation that the noise alone gives the value."""
+    unlabelled: float | None = None
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
-    def as_dict(self) -> dict[str, float | str]:
+    def as_dict(self) -> dict[str, float | str | None]:
         interval = {"low": self.low, "high": self.high, "confidence": CONFIDENCE}
-        return {"name": self.name, "value": self.value, **interval, "noise": self.noise}
+        return {"name": self.name, "value": self.value, **interval, "noise": self.noise, "unlabelled": self.unlabelled}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Score:
+        """The score that `as_dict` wrote."""
+        return cls(**{each.name: written[each.name] for each in fields(cls) if each.name in written})
+
+    @property
+    def caution(self) -> str:
+        """A warning where the score may be that of no answer; empty elsewhere. It follows from public numbers alone."""
+        if self.unlabelled is None or not self.low <= self.unlabelled <= self.high:
+            return ""
+        return (
+            f"the interval holds {self.unlabelled:.4g}, also the score where no record has a declared label: compare how "
+            "labels are spelled in the data with what was declared (for a file: honestdp check)"
+        )
+
+    def in_words(self, *, of_a_winner: bool = False) -> str:
+        """The score as results show it. of_a_winner: it was the highest of several."""
+        flatters = ["a winner's score flatters it"] if of_a_winner else []
+        return "; ".join([f"{self}, noisy, 95 % interval", *flatters, *filter(None, [self.caution])])
 
 
 def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, fraction: float) -> Score:
@@ -267,7 +291,9 @@ def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, f
     noise = multiplier * abs(metric.best - metric.worst) / (2 * records)  # where no value is cut to its limits
     reach = DEVIATIONS * math.sqrt(noise**2 + metric.sampling_variance(value, records=records, fraction=fraction))
     low, high = metric.limits
-    return Score(metric.name, value, max(value - reach, low), min(value + reach, high), noise)
+    return Score(
+        metric.name, value, max(value - reach, low), min(value + reach, high), noise, metric.value(0, records=records)
+    )
 
 
 def score_noise(count: int, *, multiplier: float, sensitivity: int, generator: np.random.Generator | None) -> list[int]:

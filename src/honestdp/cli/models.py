@@ -206,7 +206,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(done.as_dict(), indent=2))
         return
-    typer.echo(f"{done}\n\n{done.statement}\n\n{balance_line(done.balance)}")
+    typer.echo(f"{done.score.in_words()}\n\n{done.statement}\n\n{balance_line(done.balance)}")
     typer.echo(f"{'note':<12}{NOT_FOR_PUBLISHING}")
 
 
@@ -239,7 +239,7 @@ def report(
         return
     typer.echo(f"{saved.statement}\n")
     if saved.score is not None:
-        typer.echo(f"{'score':<12}{saved.score}, noisy, 95 % interval")
+        typer.echo(f"{'score':<12}{saved.score.in_words()}")
     rows = [("digest", saved.digest), ("card", str(folder / CARD)), ("report", str(out or folder / REPORT))]
     for label, text in rows:
         typer.echo(f"{label:<12}{text}")

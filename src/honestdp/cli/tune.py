@@ -298,8 +298,7 @@ def _command(context: Any) -> str:
 def _print(result: TuneResult, standin: str | None, digest: str | None) -> None:
     rows = [("winner", ", ".join(f"{name} {value}" for name, value in result.hyperparameters.items()))]
     if result.score is not None:
-        flatters = "" if result.statement.runs == 1 else "; a winner's score flatters it"
-        rows.append(("score", f"{result.score}, noisy, 95 % interval{flatters}"))
+        rows.append(("score", result.score.in_words(of_a_winner=result.statement.runs != 1)))
     if standin:
         rows.append(("data", standin))
     for label, text in rows:

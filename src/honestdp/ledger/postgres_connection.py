@@ -21,7 +21,8 @@ GRACE = 5.0  # seconds beyond the timeout after which an answer is not waited fo
 # server writes the rules and the numbers that are compared here.
 _SESSION = """SELECT pg_catalog.set_config(name, value, false) FROM (VALUES
     ('search_path', 'pg_catalog'), ('default_transaction_read_only', 'off'), ('quote_all_identifiers', 'off'),
-    ('extra_float_digits', '1'), ('transaction_timeout', '0'), ('lock_timeout', %(wait)s), ('statement_timeout', %(longest)s), ('TimeZone', 'UTC'),
+    ('extra_float_digits', '1'), ('transaction_timeout', '0'), ('TimeZone', 'UTC'),
+    ('lock_timeout', %(wait)s), ('statement_timeout', %(longest)s),
     ('idle_in_transaction_session_timeout', %(idle)s), ('idle_session_timeout', %(idle)s),
     ('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit')
         OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local']) THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END)

@@ -71,7 +71,7 @@ class Evaluation(Shown):
         cost = f"{rounded_up(self.statement.epsilon)} at delta 0 for this one question, {self.statement.relation}"
         absent = "one that is missing or has no label counts as the middle of the range"
         size = f"{self.records} by which the sum is divided; {absent}"
-        return [("score", f"{self.score}, noisy, 95 % interval"), ("epsilon", cost), ("records", size)]
+        return [("score", self.score.in_words()), ("epsilon", cost), ("records", size)]
 
     def _whole(self) -> tuple[str, str] | None:
         return "the whole statement", str(self.statement)
@@ -137,7 +137,9 @@ def score_of(metric: Metric, noisy: int, *, epsilon: float, records: int) -> Sco
     drawn = NORMAL**2 * metric.sampling_variance(value, records=records, fraction=1.0)
     reach = math.sqrt((LAPLACE * noise) ** 2 + drawn)
     low, high = metric.limits
-    return Score(metric.name, value, max(value - reach, low), min(value + reach, high), noise)
+    return Score(
+        metric.name, value, max(value - reach, low), min(value + reach, high), noise, metric.value(0, records=records)
+    )
 
 
 def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss | None, epsilon: float) -> int:

@@ -129,7 +129,7 @@ def load(
             statement=_statement(contents, folder),
             hyperparameters=dict(written["hyperparameters"]),
             run=dict(written["run"]),
-            score=None if score is None else Score(**score),
+            score=None if score is None else Score.from_dict(score),
             card=contents[CARD].decode(),
             page=contents[REPORT].decode(),
             digest=whole,
@@ -154,7 +154,6 @@ def _texts(result: Outcome, described: Any, table: Table | None, title: str) -> 
     known = result.as_dict()
     statement = Statement.from_dict(known["statement"])
     score = known.get("score")
-    numbers = None if score is None else {name: score[name] for name in ("name", "value", "low", "high", "noise")}
     name = type(result.model).__name__
     written = {
         "format": FORMAT,
@@ -163,7 +162,7 @@ def _texts(result: Outcome, described: Any, table: Table | None, title: str) -> 
         "architecture": described,
         "hyperparameters": known["hyperparameters"],
         "run": known["run"],
-        "score": numbers,
+        "score": score,
     }
     card = Card(
         title=title or "A private model",
@@ -171,7 +170,7 @@ def _texts(result: Outcome, described: Any, table: Table | None, title: str) -> 
         statement=statement,
         hyperparameters=known["hyperparameters"],
         run=known["run"],
-        score=None if numbers is None else f"{Score(**numbers)}, noisy, 95 % interval",
+        score=None if score is None else Score.from_dict(score).in_words(),
         data=() if table is None else tuple(table.describe()),
         target=None if table is None else table.target,
         version=__version__,

@@ -146,7 +146,7 @@ class SavedModel(Shown):
 
     def _rows(self) -> Rows:
         rows = [*in_short(self.statement), ("digest", self.digest)]
-        return rows if self.score is None else [*rows, ("score", f"{self.score}, noisy, 95 % interval")]
+        return rows if self.score is None else [*rows, ("score", self.score.in_words())]
 
     def _whole(self) -> tuple[str, str] | None:
         return "the whole statement", str(self.statement)

@@ -26,6 +26,7 @@ class ScoreView:
     noise: the standard deviation of the noise, in units of the score.
     fraction: the declared share of the records that validate; records: their declared number.
     limits: the ends of the axis, (0, 1) for an accuracy; without them the axis fits the interval.
+    caution: a warning where the score may be that of no answer.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ScoreView:
     records: int
     confidence: float = 0.95
     limits: tuple[float, float] | None = None
+    caution: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,8 +89,7 @@ class TuneResult(Outcome):
     def _rows(self) -> Rows:
         rows = super()._rows()
         if self.score is not None:
-            flatters = "" if self.statement.runs == 1 else "; a winner's score flatters it"
-            rows.append(("score", f"{self.score}, noisy, 95 % interval{flatters}"))
+            rows.append(("score", self.score.in_words(of_a_winner=self.statement.runs != 1)))
         if self.folder is not None:
             rows.append(("report", str(self.folder / REPORT)))
         return rows
@@ -236,7 +235,7 @@ def read_from(content: Callable[[str], bytes], model: Any, space: Space) -> Tune
     written = json.loads(content(RESULT))
     score, ledger = written["score"], written["ledger"]
     if score is not None:
-        score = Score(**{name: score[name] for name in ("name", "value", "low", "high", "noise")})
+        score = Score.from_dict(score)
     if ledger is not None:
         names = ("dataset", "before", "spent", "charges", "charged", "head")
         numbers = {name: ledger[name] for name in names}

@@ -363,7 +363,8 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
     if result.score is not None:
         limits = (0.0, 1.0) if result.score.name in ("accuracy", "balanced accuracy") else None
         numbers = {name: getattr(result.score, name) for name in ("name", "value", "low", "high", "noise")}
-        score = ScoreView(**numbers, fraction=made.fraction, records=round(made.validation_records), limits=limits)
+        how: dict[str, Any] = {"fraction": made.fraction, "records": round(made.validation_records), "limits": limits}
+        score = ScoreView(**numbers, **how, caution=result.score.caution)
     return page(
         FinishedSearch(
             statement=result.statement,
