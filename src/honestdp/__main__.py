@@ -10,6 +10,7 @@ def main() -> None:
     try:
         from honestdp.cli.main import main as run
     except KeyboardInterrupt:
+        print("honestdp: stopped before the command began; nothing was charged", file=sys.stderr)
         sys.exit(130)
     run()
 

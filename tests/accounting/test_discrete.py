@@ -21,7 +21,7 @@ from honestdp.accounting.discrete import (
     step_of,
 )
 from honestdp.accounting.pld import dominating_pair
-from honestdp.accounting.steps import GaussianStep
+from honestdp.accounting.steps import GaussianStep, TooFine
 from honestdp.selection import named
 
 
@@ -166,3 +166,11 @@ def test_no_noise_is_an_infinite_epsilon_and_sampling_is_refused() -> None:
     with pytest.raises(UnknownEvent, match="Poisson sampling"):
         accounting.epsilon(PoissonSampledDpEvent(0.1, DiscreteGaussianDpEvent(1.0)), delta=1e-6)
     assert discrete_gaussian(2.0) is discrete_gaussian(2.0)
+
+
+def test_losses_that_no_float_holds_are_infinite_and_not_nan() -> None:
+    """All of P at losses beyond floats: no grid has it, so there is no pair, and nothing is divided by 0."""
+    step = AtomStep(np.array([-1000.0, 1000.0]), np.array([0.0, 0.0]), p_inf=1.0, r_inf=1.0)
+    with pytest.raises(TooFine):
+        step.discretised(grid=1.0, tail=1e-10)
+    assert dominating_pair((step,), delta=1e-6) is None

@@ -16,7 +16,7 @@ from scipy import stats
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLikelihood, LogLoss
 from honestdp.boundary import bounds
 from honestdp.boundary import metrics as scores
-from honestdp.boundary.metrics import best_of, check_metric, choice_noise, default_metric, score_noise, score_of
+from honestdp.boundary.metrics import Score, best_of, check_metric, choice_noise, default_metric, score_noise, score_of
 from honestdp.boundary.questions import question_noise
 from honestdp.checks import InvalidArgument
 
@@ -267,3 +267,15 @@ def test_exact_noise_is_drawn_without_what_opendp_imports_for_others(monkeypatch
     assert min(choice_noise(3, epsilon=1.0, sensitivity=1, generator=None)) >= 0
     assert isinstance(question_noise(epsilon=1.0, sensitivity=1), int)
     assert bounds._quantile(0.5, 1.0, np.arange(5.0))([2.0] * 50) in range(5)
+
+
+def test_a_score_whose_interval_holds_the_value_of_no_label_says_so() -> None:
+    """By public numbers alone: S = 0 is the sum of no record, whatever the metric."""
+    given: dict[str, Any] = {"multiplier": 2.0, "records": 400, "fraction": 0.2}
+    for metric, middle in ((Accuracy(), "0.5"), (LogLoss(), "2.5"), (BalancedAccuracy([0.9, 0.1]), "0.5")):
+        none, many = (score_of(metric, int(part * metric.sensitivity), **given) for part in (0, 390))
+        assert f"the interval holds {middle}, also the score where no record has a declared label" in none.caution
+        assert none.caution in none.in_words()
+        assert many.caution == ""
+        assert Score.from_dict(none.as_dict()) == none
+    assert Score("accuracy", 0.5, 0.4, 0.6, 0.01).caution == ""  # of an earlier version, which did not say

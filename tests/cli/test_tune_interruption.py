@@ -13,6 +13,7 @@ import pytest
 from honestdp import Budget
 from honestdp.ledger import Ledger
 from tests.command_line import DIGITS, UNHURRIED, run, started, stopped
+from tests.forked_python import Forked
 
 SEARCH = ("tune", *DIGITS, "--selection", "compose", "--steps", "1500")
 
@@ -95,3 +96,23 @@ def test_a_search_stopped_while_it_is_planned_says_one_line_and_leaves_nothing(
     assert err == "honestdp: the search was stopped; nothing was charged\n"
     assert not (tmp_path / "out").exists()
     assert ledger.balance("digits").charges == 0
+
+
+BEFORE_THE_COMMAND = """
+import sys
+class Stopped:
+    def find_spec(self, name, path=None, target=None):
+        if name == "honestdp.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stopped())
+for name in [name for name in sys.modules if name.startswith("honestdp.cli")]:
+    del sys.modules[name]
+from honestdp.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_in_the_first_second_says_that_nothing_was_charged(tmp_path: Path) -> None:
+    process = Forked(tmp_path, BEFORE_THE_COMMAND, "tune", "digits", "--epsilon", "3")
+    assert process.communicate(timeout=120) == ("", "honestdp: stopped before the command began; nothing was charged\n")
+    assert process.returncode == 130

@@ -50,8 +50,10 @@ class AtomStep(Step):
         losses = (first + np.arange(size, dtype=np.float64)) * grid
         r_grid = np.bincount(at, weights=r - right, minlength=size) + np.bincount(at + 1, weights=right, minlength=size)
         p = r_grid * np.exp(np.minimum(losses, 700.0))  # the last of them may lie beyond every atom
-        scale = (1 - self.p_inf) / p.sum()
-        return StepMasses(losses, p * scale, p_inf=self.p_inf, r_inf=self.r_inf, count=self.count)
+        total = p.sum()
+        if not total > 0:  # all of P lies where no float holds R's share of it: an infinite loss on every grid
+            raise TooFine(math.inf)
+        return StepMasses(losses, p * ((1 - self.p_inf) / total), p_inf=self.p_inf, r_inf=self.r_inf, count=self.count)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typer import Option
 
 import honestdp
 from honestdp import checks
+from honestdp.cli import check as check_cli
 from honestdp.cli import ledger as ledger_cli
 from honestdp.cli import models as models_cli
 from honestdp.cli import options as option
@@ -27,8 +28,8 @@ from honestdp.plain_words import rounded_up
 app = typer.Typer(
     help=(
         "Differentially private training whose reported epsilon includes the hyperparameter search.\n\n"
-        "A table in, a private model out: **schema** writes what is to be declared of a file, **tune** trains on it, "
-        "**predict**, **evaluate** and **report** use the model folder.\n\n"
+        "A table in, a private model out: **schema** writes what is to be declared of a file, **check** counts what it can read, "
+        "**tune** trains on it, **predict**, **evaluate** and **report** use the model folder.\n\n"
         "**tune** searches and trains within one budget. **plan** says beforehand how to: selection, noise, lot, steps; "
         "**epsilon** and **noise** answer for one. **ledger** keeps what a dataset may spend and has spent."
     ),
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command(cls=Command)(tune_cli.tune)
 app.command(cls=Command)(plan_cli.plan)
 app.command(cls=Command)(schema_cli.schema)
+app.command(cls=Command)(check_cli.check)
 app.command(cls=Command)(models_cli.predict)
 app.command(cls=Command)(models_cli.evaluate)
 app.command(cls=Command)(models_cli.report)
@@ -138,8 +140,7 @@ def main() -> None:
     except typer.Abort:
         sys.exit(130)
     except KeyboardInterrupt as stop:
-        if str(stop):
-            print(f"honestdp: {stop}", file=sys.stderr)
+        print(f"honestdp: {str(stop) or 'stopped'}", file=sys.stderr)
         sys.exit(130)
     except NoArgsIsHelpError as error:
         print(error.format_message())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Any, get_type_hints
@@ -76,6 +77,11 @@ class _Catalogues(dict[str, str]):
         }[name]
         found = getattr(importlib.import_module(module), what)
         return ", ".join(found() if callable(found) else found)
+
+
+def emit(value: object, *, as_json: bool, text: Callable[[], str]) -> None:
+    """Print a result: as JSON where that is asked for, in words otherwise."""
+    typer.echo(json.dumps(value, indent=2) if as_json else text())
 
 
 def as_options(text: str) -> str:

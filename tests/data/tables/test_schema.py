@@ -113,3 +113,8 @@ def test_a_template_that_was_not_filled_in_is_no_schema(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text(template(write_csv(tmp_path / "a.csv", rows(2))))
     with pytest.raises(InvalidArgument, match="target must be the name of the column to predict"):
         read_schema(tmp_path / "t.toml")
+
+
+def test_a_schema_without_an_end_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="at most 16 MiB"):
+        read_schema("/dev/zero")

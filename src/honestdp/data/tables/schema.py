@@ -32,6 +32,7 @@ from honestdp.data.tables.reading import TableFile
 from honestdp.data.tables.table import KINDS, Table
 
 TO_FILL = "?"
+_MOST_BYTES = 1 << 24  # 10,000 long categories in each of 100 columns; a device or a pipe has no end
 _OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", *DIALECT, "decimal", "spent")
 _NUMBERS = {"range": ("low", "high", "fill"), "number": ("centre", "scale", "within", "fill"), "categories": ("most",)}
 _INFERRED = {
@@ -63,7 +64,11 @@ def read_schema(path: str | Path, *, target: str | None = None) -> Table:
     """
     path = Path(path)
     try:
-        written = tomllib.loads(path.read_bytes().decode("utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise InvalidArgument("schema", str(path), f"a file of at most {_MOST_BYTES >> 20} MiB")
+        written = tomllib.loads(content.decode("utf-8"))
     except OSError as trouble:
         raise InvalidArgument("schema", str(path), f"a file that can be read ({trouble.strerror})") from None
     except UnicodeDecodeError:
