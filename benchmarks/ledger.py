@@ -64,7 +64,7 @@ def show(ledger: Ledger) -> float:
 
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         balance = ledger.balance("a")
-        account.print_account(balance, ledger.charges("a"))
+        print(account.account_text(balance, ledger.charges("a")))
     return balance.spent
 
 

@@ -169,8 +169,8 @@ def test_no_noise_is_an_infinite_epsilon_and_sampling_is_refused() -> None:
 
 
 def test_losses_that_no_float_holds_are_infinite_and_not_nan() -> None:
-    """All of P at losses beyond floats: no grid has it, so there is no pair, and nothing is divided by 0."""
-    step = AtomStep(np.array([-1000.0, 1000.0]), np.array([0.0, 0.0]), p_inf=1.0, r_inf=1.0)
+    """All of P at an infinite loss: no grid has it, so there is no pair, and nothing is divided by 0."""
+    step = AtomStep(np.array([-10.0, 10.0]), np.array([0.0, 0.0]), p_inf=1.0, r_inf=1.0)
     with pytest.raises(TooFine):
         step.discretised(grid=1.0, tail=1e-10)
     assert dominating_pair((step,), delta=1e-6) is None

@@ -53,7 +53,7 @@ def check(
     counted = _Counted(table)
     for batch in source.batches([*counted.columns, *([] if table.person is None else [table.person])]):
         counted.add(batch)
-    emit(counted.as_dict(), as_json=as_json, text=lambda: "\n".join(counted.lines()))
+    emit(counted.as_dict, as_json=as_json, text=lambda: "\n".join(counted.lines()))
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from pathlib import Path
@@ -14,7 +13,7 @@ from typer import Option
 import honestdp
 from honestdp.checks import InvalidArgument
 from honestdp.cli import options as option
-from honestdp.cli.terminal import Command
+from honestdp.cli.terminal import Command, emit
 
 app = typer.Typer(
     help=(
@@ -42,6 +41,7 @@ _SENSITIVITY = (
 )
 Admin = Annotated[Any, Option(parser=option.place, metavar="ADDRESS", help=_ADMIN)]
 Dataset = Annotated[str, Option(metavar="NAME", help="The dataset, by the name that every charge to it uses.")]
+_LONGEST_PASSWORD = 1024  # characters; a device or a pipe has no end
 DEFAULT = Path("ledger.db")
 
 
@@ -61,10 +61,7 @@ def set_budget(
     from honestdp.report import account
 
     balance = Ledger(ledger).set_budget(dataset, honestdp.Budget(epsilon, delta))
-    if as_json:
-        typer.echo(json.dumps(balance.as_dict(), indent=2))
-        return
-    account.print_balance(balance)
+    emit(balance.as_dict, as_json=as_json, text=lambda: account.balance_text(balance))
 
 
 @app.command(cls=Command)
@@ -83,13 +80,12 @@ def show(
     book = Ledger(ledger)
     names = book.datasets() if dataset is None else [dataset]
     shown = [(book.balance(name), book.charges(name)) for name in names]
-    if as_json:
-        typer.echo(json.dumps([account.as_dict(balance, charges) for balance, charges in shown], indent=2))
-        return
-    if not shown:
-        typer.echo(f"{'ledger':<11}{book.path}: no dataset has a budget yet; `honestdp ledger set-budget` gives it one")
-    for balance, charges in shown:
-        account.print_account(balance, charges)
+    none = f"{'ledger':<11}{book.path}: no dataset has a budget yet; `honestdp ledger set-budget` gives it one"
+    emit(
+        lambda: [account.as_dict(balance, charges) for balance, charges in shown],
+        as_json=as_json,
+        text=lambda: "\n".join(account.account_text(balance, charges) for balance, charges in shown) or none,
+    )
 
 
 @app.command(cls=Command)
@@ -136,12 +132,9 @@ def spend(
     balance = book.charge(dataset, spending, key=uuid.uuid4().hex if key is None else key, what=what, note=note)
     if not balance.charged:
         balance = book.balance(dataset)  # as it is now, and not as it was then
-    if as_json:
-        typer.echo(json.dumps(balance.as_dict(), indent=2))
-        return
-    if not balance.charged:
-        typer.echo(f"{'note':<11}the key {key} was charged before, for the same spending: nothing is charged again")
-    account.print_balance(balance)
+    before = f"{'note':<11}the key {key} was charged before, for the same spending: nothing is charged again\n"
+    text = ("" if balance.charged else before) + account.balance_text(balance)
+    emit(balance.as_dict, as_json=as_json, text=lambda: text)
 
 
 @app.command(cls=Command)
@@ -165,13 +158,10 @@ def verify(
     last = book.verify(head=head, recompute=recompute)
     entries = book.entries()
     found = next((entry.number for entry in entries if entry.hash == head), None)
-    if as_json:
-        said = {"intact": True, "entries": len(entries), "head": last}
-        typer.echo(json.dumps(said | ({} if found is None else {"found": found}), indent=2))
-        return
-    typer.echo(f"intact     {len(entries)} entries in {book.path}\nhead       {last}")
-    if found is not None:
-        typer.echo(f"found      the hash that was given is that of entry {found}")
+    said = {"intact": True, "entries": len(entries), "head": last} | ({} if found is None else {"found": found})
+    text = f"intact     {len(entries)} entries in {book.path}\nhead       {last}"
+    text += "" if found is None else f"\nfound      the hash that was given is that of entry {found}"
+    emit(lambda: said, as_json=as_json, text=lambda: text)
 
 
 @app.command(cls=Command)
@@ -186,7 +176,7 @@ def export(
     """
     from honestdp.ledger import Ledger
 
-    typer.echo(json.dumps(Ledger(ledger).export(dataset=dataset), indent=2))
+    emit(lambda: Ledger(ledger).export(dataset=dataset), as_json=True, text=str)
 
 
 @app.command(cls=Command)
@@ -207,17 +197,16 @@ def init(
 
     if not isinstance(admin, Address):
         raise InvalidArgument("admin", str(admin), "the address postgresql://ADMIN@HOST/DATABASE; a file needs no init")
-    password = None if password_file is None else password_file.readline().rstrip("\r\n")
+    password = None if password_file is None else password_file.readline(_LONGEST_PASSWORD).rstrip("\r\n")
     if password == "":
         raise InvalidArgument("password_file", None, "a file with the password in its first line, which is empty")
     done = set_up(admin, role=role, password=password)
-    if as_json:
-        typer.echo(json.dumps(done.as_dict(), indent=2))
-        return
-    for label, texts in (("made", done.done), ("kept", done.kept)):
-        for text in texts:
-            typer.echo(f"{label:<11}{text}")
-    typer.echo(f"{'ledger':<11}{done.address}")
+    steps = [
+        *(("made", text) for text in done.done),
+        *(("kept", text) for text in done.kept),
+        ("ledger", str(done.address)),
+    ]
+    emit(done.as_dict, as_json=as_json, text=lambda: "\n".join(f"{label:<11}{text}" for label, text in steps))
 
 
 @app.command(cls=Command)
@@ -235,11 +224,10 @@ def copy(
     from honestdp.ledger import copying
 
     done = copying.copy(source, target)
-    if as_json:
-        typer.echo(json.dumps(done.as_dict(), indent=2))
-        return
-    for dataset, charges in done.datasets.items():
-        typer.echo(f"{'dataset':<11}{dataset}: {charges} {'charge' if charges == 1 else 'charges'}, the same in both")
-    typer.echo(f"{'intact':<11}{done.entries} entries in {done.target}\n{'head':<11}{done.head}")
     rest = "is read-only now" if done.closed else "still takes charges: take the rights to it away, or drop it"
-    typer.echo(f"{'note':<11}{done.source} {rest}; one dataset, one ledger")
+    lines = [
+        *(f"{'dataset':<11}{name}: {n} charge{'s' * (n != 1)}, the same in both" for name, n in done.datasets.items()),
+        f"{'intact':<11}{done.entries} entries in {done.target}\n{'head':<11}{done.head}",
+        f"{'note':<11}{done.source} {rest}; one dataset, one ledger",
+    ]
+    emit(done.as_dict, as_json=as_json, text=lambda: "\n".join(lines))

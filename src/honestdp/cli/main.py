@@ -3,7 +3,6 @@ progress and notes to standard error, and a bad argument is one line."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import warnings
@@ -22,7 +21,7 @@ from honestdp.cli import options as option
 from honestdp.cli import plan as plan_cli
 from honestdp.cli import schema as schema_cli
 from honestdp.cli import tune as tune_cli
-from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, as_options
+from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, as_options, emit
 from honestdp.plain_words import rounded_up
 
 app = typer.Typer(
@@ -126,11 +125,9 @@ def noise(
 
 
 def _print_statement(result: honestdp.Statement, run: honestdp.Run, *, candidates: int, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({**vars(run), "candidates": candidates, **result.as_dict()}, indent=2))
-        return
-    noise = f"noise {rounded_up(run.noise, 6)}"
-    typer.echo(f"{'run':<11}{noise}, {run.records} records, lot {run.lot:g}, {run.steps} steps\n{result}")
+    constants = f"noise {rounded_up(run.noise, 6)}, {run.records} records, lot {run.lot:g}, {run.steps} steps"
+    value = {**vars(run), "candidates": candidates, **result.as_dict()}
+    emit(lambda: value, as_json=as_json, text=lambda: f"{'run':<11}{constants}\n{result}")
 
 
 def main() -> None:

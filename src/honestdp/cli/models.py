@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-import typer
 from typer import Argument, Option
 
 from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
 from honestdp.cli.spaces import by_class
-from honestdp.cli.terminal import balance_line
+from honestdp.cli.terminal import balance_line, emit
 from honestdp.files import PAGE, check_place, written
 
 if TYPE_CHECKING:
@@ -203,11 +202,8 @@ def evaluate(
         dataset=None if ledger is None else dataset or label_of(file),
         note=note,
     )
-    if as_json:
-        typer.echo(json.dumps(done.as_dict(), indent=2))
-        return
-    typer.echo(f"{done.score.in_words()}\n\n{done.statement}\n\n{balance_line(done.balance)}")
-    typer.echo(f"{'note':<12}{NOT_FOR_PUBLISHING}")
+    rest = f"{done.statement}\n\n{balance_line(done.balance)}\n{'note':<12}{NOT_FOR_PUBLISHING}"
+    emit(done.as_dict, as_json=as_json, text=lambda: f"{done.score.in_words()}\n\n{rest}")
 
 
 def report(
@@ -231,15 +227,8 @@ def report(
     if out is not None:
         with written(out, argument="out", force=force, own=PAGE) as to:
             to.write(saved.page.encode())
-    if as_json:
-        typer.echo(json.dumps(saved.as_dict() | {"page": None if out is None else str(out)}, indent=2))
-        return
-    if card:
-        typer.echo(saved.card)
-        return
-    typer.echo(f"{saved.statement}\n")
-    if saved.score is not None:
-        typer.echo(f"{'score':<12}{saved.score.in_words()}")
-    rows = [("digest", saved.digest), ("card", str(folder / CARD)), ("report", str(out or folder / REPORT))]
-    for label, text in rows:
-        typer.echo(f"{label:<12}{text}")
+    rows = [] if saved.score is None else [("score", saved.score.in_words())]
+    rows += [("digest", saved.digest), ("card", str(folder / CARD)), ("report", str(out or folder / REPORT))]
+    words = "\n".join([f"{saved.statement}\n", *(f"{label:<12}{text}" for label, text in rows)])
+    value = saved.as_dict() | {"page": None if out is None else str(out)}
+    emit(lambda: value, as_json=as_json, text=lambda: saved.card if card else words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import warnings
 from pathlib import Path
@@ -14,7 +13,7 @@ from typer import Option
 from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli import sources
-from honestdp.cli.terminal import progress
+from honestdp.cli.terminal import emit, progress
 from honestdp.plain_words import rounded_up
 from honestdp.run import ROW
 
@@ -124,23 +123,17 @@ def plan(
 
             choices.draw(made, file=chart, force=force, progress=tick)
     command = _command(made, max_runs, published, context, source.spent)
-    if as_json:
-        drawn = {"plot": None if plot is None else str(plot), "chart": None if chart is None else str(chart)}
-        said = (
-            console.plan_as_dict(made, crossed, statement)
-            | {"command": command, "epsilon_of_bounds": source.spent}
-            | drawn
-        )
-        typer.echo(json.dumps(said, indent=2))
-        return
-    if source.spent:
-        typer.echo(
-            f"{'bounds':<13}epsilon {source.spent:g} is for what is learnt of the columns; what follows is the rest"
-        )
-    console.print_plan(made, crossed, statement, command, table=table)
-    for name, file in (("chart", chart), ("plot", plot)):
-        if file is not None:
-            typer.echo(f"{name:<13}{file}")
+    drawn = {name: None if file is None else str(file) for name, file in (("plot", plot), ("chart", chart))}
+    more = {"command": command, "epsilon_of_bounds": source.spent} | drawn
+    bounds = f"{'bounds':<13}epsilon {source.spent:g} is for what is learnt of the columns; what follows is the rest\n"
+    files = [f"\n{name:<13}{drawn[name]}" for name in ("chart", "plot") if drawn[name]]
+    emit(
+        lambda: console.plan_as_dict(made, crossed, statement) | more,
+        as_json=as_json,
+        text=lambda: "".join(
+            [bounds if source.spent else "", console.plan_text(made, crossed, statement, command, table=table), *files]
+        ),
+    )
 
 
 def _exactly(value: float) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
+from honestdp.cli.terminal import emit
 from honestdp.data.tables.dialect import QUOTE, Dialect
 from honestdp.files import SCHEMA, check_place, written
 
@@ -54,10 +53,7 @@ def schema(
     with written(out, argument="out", force=force, own=SCHEMA) as to:
         to.write(text.encode())
     columns = list(TableFile(file, Dialect(encoding, between, quote)).header)
-    if as_json:
-        typer.echo(json.dumps({"schema": str(out), "columns": columns}, indent=2))
-        return
     command = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
     many = f"{len(columns)} column{'s' * (len(columns) != 1)}"
-    typer.echo(f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows")
-    typer.echo(f"{'then':<12}{command}")
+    words = f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows\n{'then':<12}{command}"
+    emit(lambda: {"schema": str(out), "columns": columns}, as_json=as_json, text=lambda: words)

@@ -79,9 +79,9 @@ class _Catalogues(dict[str, str]):
         return ", ".join(found() if callable(found) else found)
 
 
-def emit(value: object, *, as_json: bool, text: Callable[[], str]) -> None:
+def emit(value: Callable[[], object], *, as_json: bool, text: Callable[[], str]) -> None:
     """Print a result: as JSON where that is asked for, in words otherwise."""
-    typer.echo(json.dumps(value, indent=2) if as_json else text())
+    typer.echo(json.dumps(value(), indent=2) if as_json else text())
 
 
 def as_options(text: str) -> str:

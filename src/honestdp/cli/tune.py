@@ -14,7 +14,7 @@ from honestdp import checks
 from honestdp.cli import learning, sources
 from honestdp.cli import options as option
 from honestdp.cli.spaces import DEFAULT, by_class, spaces_of
-from honestdp.cli.terminal import as_options, balance_line
+from honestdp.cli.terminal import as_options, balance_line, emit
 
 if TYPE_CHECKING:
     from honestdp.search.tune import Requested, TuneResult
@@ -223,10 +223,8 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what, first)
         later = sources.files_handed_over(source, what.folder)
-        if as_json:
-            typer.echo(json.dumps(ahead.as_dict() | {"files_of_the_model": later}, indent=2))
-        else:
-            typer.echo(as_options(str(ahead)) + (f"\n{'':<12}and for predict {', '.join(later)}" if later else ""))
+        words = as_options(str(ahead)) + (f"\n{'':<12}and for predict {', '.join(later)}" if later else "")
+        emit(lambda: ahead.as_dict() | {"files_of_the_model": later}, as_json=as_json, text=lambda: words)
         if ahead.refusal:
             raise checks.HonestdpError(ahead.refusal)
         return
@@ -240,14 +238,9 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
         what = _requested(context, source, resumed)
     result = tune.carried_out(what)
     digest = sources.handed_over(source, result)
-    if as_json:
-        words = [each.removeprefix(WARNING) for each in result.statement.notes if each.startswith(WARNING)]
-        more: dict[str, Any] = {"folder": str(what.folder), "warnings": words} | (
-            {} if digest is None else {"digest": digest}
-        )
-        typer.echo(json.dumps(result.as_dict() | more, indent=2))
-        return
-    _print(result, source.standin, digest)
+    warned = [each.removeprefix(WARNING) for each in result.statement.notes if each.startswith(WARNING)]
+    more = {"folder": str(what.folder), "warnings": warned} | ({} if digest is None else {"digest": digest})
+    emit(lambda: result.as_dict() | more, as_json=as_json, text=lambda: _in_words(result, source.standin, digest))
 
 
 def _requested(context: Any, source: sources.Source, resumed: Path | None) -> Requested:
@@ -295,20 +288,18 @@ def _command(context: Any) -> str:
     return shlex.join(words)
 
 
-def _print(result: TuneResult, standin: str | None, digest: str | None) -> None:
+def _in_words(result: TuneResult, standin: str | None, digest: str | None) -> str:
     rows = [("winner", ", ".join(f"{name} {value}" for name, value in result.hyperparameters.items()))]
     if result.score is not None:
         rows.append(("score", result.score.in_words(of_a_winner=result.statement.runs != 1)))
     if standin:
         rows.append(("data", standin))
-    for label, text in rows:
-        typer.echo(f"{label:<12}{text}")
-    typer.echo(f"\n{result.statement}")
-    typer.echo(f"\n{balance_line(result.balance, result.delta)}")
+    lines = [f"{label:<12}{text}" for label, text in rows]
+    lines += [f"\n{result.statement}", f"\n{balance_line(result.balance, result.delta)}"]
     if result.folder is not None:
-        typer.echo(f"{'model':<12}{result.folder / ('model.safetensors' if digest is None else '')}")
-        typer.echo(f"{'report':<12}{result.folder / 'report.html'}")
+        lines.append(f"{'model':<12}{result.folder / ('model.safetensors' if digest is None else '')}")
+        lines.append(f"{'report':<12}{result.folder / 'report.html'}")
     if digest is not None:
-        typer.echo(
-            f"{'digest':<12}{digest}, of the model folder: note it elsewhere, and nobody can change the folder unseen"
-        )
+        noted = "note it elsewhere, and nobody can change the folder unseen"
+        lines.append(f"{'digest':<12}{digest}, of the model folder: {noted}")
+    return "\n".join(lines)

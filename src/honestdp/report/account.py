@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from honestdp.budget import number
 from honestdp.ledger.account import Charge
 from honestdp.ledger.balance import Balance
@@ -18,7 +16,7 @@ HEADINGS = ("entry", "time", "key", "selection", "candidates", "runs", "alone")
 NUMBERS = ("entry", "candidates", "runs", "alone")
 
 
-def print_balance(balance: Balance) -> None:
+def balance_text(balance: Balance) -> str:
     """What a charge, or a budget just set, has left behind."""
     unit = Unit(balance.unit)
     whose = f"{unit.relation} ({unit.person})" if unit.person else unit.relation
@@ -29,8 +27,7 @@ def print_balance(balance: Balance) -> None:
         ("left", rounded_down(balance.left)),
         ("head", balance.head),
     ]
-    lines = "\n".join(f"{label:<11}{text}" for label, text in rows)
-    Console().print(lines, markup=False, highlight=False, soft_wrap=True)
+    return "\n".join(f"{label:<11}{text}" for label, text in rows)
 
 
 def _spent(balance: Balance) -> str:
@@ -39,12 +36,11 @@ def _spent(balance: Balance) -> str:
     return f"{spent}; {rounded_up(balance.before)} before this one" if balance.charged else spent
 
 
-def print_account(balance: Balance, charges: Sequence[Charge]) -> None:
+def account_text(balance: Balance, charges: Sequence[Charge]) -> str:
     """Where a dataset stands, and every charge: what it would cost by itself, and below it what it was for and whose, and its
     hash, which a report has as the head of its day: entries may have followed.
     """
-    print_balance(balance)
-    lines = [""]
+    lines = [balance_text(balance), ""]
     if charges:
         rows = [HEADINGS, *(_row(charge, balance.budget.delta) for charge in charges)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -54,7 +50,7 @@ def print_account(balance: Balance, charges: Sequence[Charge]) -> None:
             lines.append("  ".join(c.rjust(w) if name in NUMBERS else c.ljust(w) for c, w, name in cells).rstrip())
             lines += [" " * (widths[0] + 2) + each for each in text if each]
         lines.append("")
-    Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return "\n".join(lines)
 
 
 def _row(charge: Charge, delta: float) -> tuple[str, ...]:

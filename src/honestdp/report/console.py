@@ -13,20 +13,15 @@ from honestdp.planner.prospects import most_parameters
 FOOTINGS = {"all": "all candidates", "runs": "equal runs", "coverage": "equal coverage"}
 
 
-def print_plan(
+def plan_text(
     plan: Plan, crossovers: list[Crossover], statement: Statement, command: str | None, *, table: bool = False
-) -> None:
+) -> str:
     """The recommendation, the command that carries it out and its statement; the table of all methods where it is asked for.
 
     command: the words of a command line that does what is recommended; None where there is none.
     """
-    console = Console()
-    for label, text in _recommendation(plan, command):
-        console.print(f"{label:<13}{text}", highlight=False, markup=False, soft_wrap=True)
-    if table:
-        console.print()
-        _print_table(console, plan, crossovers)
-    console.print(f"\n{statement}", highlight=False, markup=False, soft_wrap=True)
+    lines = [f"{label:<13}{text}" for label, text in _recommendation(plan, command)]
+    return "\n".join([*lines, *(["", _table(plan, crossovers)] if table else []), "", str(statement)])
 
 
 def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
@@ -69,12 +64,11 @@ def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _print_table(console: Console, plan: Plan, crossovers: list[Crossover]) -> None:
+def _table(plan: Plan, crossovers: list[Crossover]) -> str:
     by_noise = plan.budget is not None
     what = "noise" if by_noise else "epsilon"
     count = "1 candidate" if plan.candidates == 1 else f"{plan.candidates} candidates"
     title = f"{count}; {_setting(plan)}; delta {shown_delta(plan.delta)}; add or remove one record"
-    console.print(f"{title}\n", highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("selection", "by", "shape"):
         table.add_column(heading, no_wrap=True)
@@ -90,15 +84,15 @@ def _print_table(console: Console, plan: Plan, crossovers: list[Crossover]) -> N
         for method in methods:
             best = method is plan.recommended
             table.add_row(*_row(method, plan, method.selection.name), style="bold green" if best else "")
-    console.print(table)
-    console.print()
+    console = Console()
+    with console.capture() as drawn:
+        console.print(table)
+    lines = [title, "", drawn.get()]
     if by_noise and plan.candidates > 1:
-        console.print("noises are compared to within 0.7 %, upwards; the recommended one is the least", highlight=False)
-    for name in plan.unreachable:
-        console.print(f"no noise meets the budget: {name}", highlight=False)
-    for crossing in crossovers:
-        text = f"from {crossing.candidates} candidates on, {crossing.cheaper} costs less than {crossing.dearer}"
-        console.print(text, highlight=False)
+        lines.append("noises are compared to within 0.7 %, upwards; the recommended one is the least")
+    lines += [f"no noise meets the budget: {name}" for name in plan.unreachable]
+    lines += [f"from {one.candidates} candidates on, {one.cheaper} costs less than {one.dearer}" for one in crossovers]
+    return "\n".join(lines)
 
 
 def _row(method: Method, plan: Plan, name: str) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def test_a_budget_that_the_learning_has_used_up_is_refused() -> None:
 
 def test_a_statement_by_person_counts_the_row_that_bounds_were_learnt_from() -> None:
     """It is chosen among all rows of a person, so it may be none of those that the training kept."""
-    columns = {"income": Range(1000, 10000, bounds="learnt"), "ill": Categories("no", "yes")}
+    columns = {"income": Range(1000, 10000, bounds="learnt"), "ill": Flag()}
     rows = {**incomes(), "who": [f"p{i // 2}" for i in range(4000)]}
     run = Run(records=2000, lot=50, steps=3, noise=2.0)
     for spent in (0.0, 0.4):
