@@ -74,13 +74,13 @@ class _Counted:
     def __init__(self, table: Table) -> None:
         from honestdp.data.tables.ids import Ids
 
-        self.table, self.rows, self.without_id, self._people = table, 0, 0, Ids(table.missing)
+        self.table, self.rows, self.without_id, self._people = table, 0, 0, Ids(table.cells)
         self.columns = {**table.inputs, table.target: table.columns[table.target]}
         self.counts = {name: _Count() for name in self.columns}
 
     def add(self, batch: dict[str, Any]) -> None:
         for name, column in self.columns.items():
-            _add(self.counts[name], column, self.table, name, batch[name])
+            _add(self.counts[name], column, self.table, batch[name], is_target=name == self.table.target)
         self.rows += len(batch[self.table.target])
         if self.table.person is not None:
             self.without_id += int((self._people.numbers(batch[self.table.person]) < 0).sum())
@@ -123,43 +123,36 @@ class _Counted:
         return "; ".join(parts)
 
 
-def _add(count: _Count, column: Column, table: Table, name: str, values: Any) -> None:
+def _add(count: _Count, column: Column, table: Table, values: Any, *, is_target: bool) -> None:
     """The values of a column in one batch, each counted by itself, as training will read it."""
     from honestdp.data.tables.categories import Categories
-    from honestdp.data.tables.values import places, text_of
 
-    missing = places(values, {}, (*table.missing, "")) == -2
-    if isinstance(column, Categories) and column.bounds == "declared":
-        found = Categories(*column.values).places(
-            values, table.missing
-        )  # without a fill, which would hide what is missing
-        read, missing = found >= 0, found == -2
-        for place, value in enumerate(column.values):
+    if isinstance(column, Categories):
+        found = column.places(values, table.cells) if column.bounds == "declared" else table.cells.places(values, ())
+        missing, read = found == -2, found >= (0 if column.bounds == "declared" else -1)
+        for place, value in enumerate(column.values if column.bounds == "declared" else ()):
             count.matched[str(value)] += int((found == place).sum())
-    elif isinstance(column, Categories):
-        read = ~missing
     else:
-        raw = column.raw(table.pointed(name, values), table.missing_of(name))
+        raw, (low, high) = column.raw(values, table.cells), _bounds(column, table)
         read = ~np.isnan(raw)
-        low, high = _bounds(column)
+        missing = ~read & (table.cells.places(values, ()) == -2)
         count.outside += int(((raw < low) | (raw > high)).sum())
     strange = ~read & ~missing
     count.read += int(read.sum())
+    count.missing += int(missing.sum())
     count.unreadable += int(strange.sum())
-    count.missing += int((~read & ~strange).sum())
-    if name == table.target:
-        count.strange.update(str(text_of(value)) for value in values.filter(strange).to_pylist())
+    if is_target:
+        count.strange.update(str(table.cells.text_of(value)) for value in values.filter(strange).to_pylist())
 
 
-def _bounds(column: Column) -> tuple[float, float]:
+def _bounds(column: Column, table: Table) -> tuple[float, float]:
     """Beyond which a number, or a day, is clipped."""
     from honestdp.data.tables.quantities import Date, Number, Range
-    from honestdp.data.tables.values import day_of
 
     if isinstance(column, Number):
         return column.centre - column.within * column.scale, column.centre + column.within * column.scale
     if isinstance(column, Date):
-        return day_of(column.first), day_of(column.last)
+        return table.cells.day_of(column.first), table.cells.day_of(column.last)
     if isinstance(column, Range) and column.low is not None and column.high is not None:
         return column.low, column.high
     return -np.inf, np.inf
