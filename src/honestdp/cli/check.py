@@ -43,7 +43,7 @@ def check(
     either, since to tell would be to tell of rows. So check before a budget is spent: how many values of each column can be read,
     which labels match and which do not, and with --person how many people there are.
     """
-    from honestdp.data.tables.files import TableFile
+    from honestdp.data.tables.reading import TableFile
     from honestdp.data.tables.source import check_header
 
     given: dict[str, Any] = {"name": name, "schema": schema, "target": target, "person": person}
