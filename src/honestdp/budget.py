@@ -78,7 +78,9 @@ def prepared(preprocessing: object, augment: object = None) -> str:
     if preprocessing is not None and not isinstance(preprocessing, str):
         raise checks.InvalidArgument("preprocessing", preprocessing, "what was done to the data beforehand, in words")
     words = " ".join((preprocessing or "").split()) or NOT_STATED
-    return words if augment is None else f"{words}; in training each record was varied by itself: {augment!r}"
+    return (
+        words if augment is None else f"{words}; in training each record was varied by itself: {checks.shown(augment)}"
+    )
 
 
 def large_delta(delta: float, records: int) -> tuple[str, ...]:

@@ -25,7 +25,23 @@ class InvalidArgument(HonestdpError):
         self.argument = argument
         self.value = value
         self.wanted = wanted
-        super().__init__(f"{argument} must be {wanted}, got {value!r}")
+        super().__init__(f"{argument} must be {wanted}, got {shown(value)}")
+
+
+_LONGEST = 400
+"""Letters of a value in a message."""
+
+
+def shown(value: object) -> str:
+    """The value as a message has it: by its name or its class where its repr has an address in it, or is a page.
+
+    >>> shown([1, 2]), shown(object()), shown(math.sqrt)
+    ('[1, 2]', 'object', 'sqrt')
+    """
+    text = repr(value)
+    if isinstance(value, str) or not (text.startswith("<") or " at 0x" in text or "\n" in text or len(text) > _LONGEST):
+        return text
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 _IN_A_RUN = "a number of the Run: run=honestdp.Run(records=, lot=, steps= or epochs=, noise=)"

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ from honestdp.boundary.data import PrivateData
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.identity import identity
-from honestdp.optimizers import FixedClip, State
+from honestdp.optimizers import SGD, FixedClip, State
 from honestdp.optimizers.rule import Clip, Number, column
+from honestdp.search.vault import Unkept
 from honestdp.training.train import train_population
 from tests.forked_python import forked
 from tests.search.test_resume import Stopped
@@ -85,7 +87,7 @@ def test_other_code_under_the_same_name_is_refused_by_name(change: str, tmp_path
     what, source, old, new = CHANGES[change]
     assert old in source
     search = Stopped(tmp_path, **{what: written(source)})
-    search.refuses(f"differs in the {what}'s code", **{what: written(source.replace(old, new))})
+    search.refuses(f"differs in .*the {what}'s code", **{what: written(source.replace(old, new))})
     commented = source + "# a comment\n"
     search.resume(**{what: written(commented)})
 
@@ -437,3 +439,50 @@ def test_a_partial_is_the_same_after_it_was_called() -> None:
     loss(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long))
     assert identity(loss, values=True) == before
     assert identity(functools.partial(nn.functional.cross_entropy, reduction="sum"), values=True) != before
+
+
+# ---- Globals: what the code writes is no code, and a switch is named
+
+CALLS, SHAPES, PLACES, SWITCH = 0, Counter[Any](), dict[int, torch.Tensor](), {"scale": 1.0}
+
+
+class Counting(torch.nn.Linear):
+    """It counts its calls, and keeps positions by their number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global CALLS
+        CALLS += 1
+        SHAPES[x.shape] += 1
+        if x.shape[1] not in PLACES:
+            PLACES[x.shape[1]] = torch.arange(x.shape[1])
+        return super().forward(x + 0 * PLACES[x.shape[1]]) * SWITCH["scale"]
+
+
+def test_a_model_that_counts_is_searched_and_a_training_of_it_is_resumed(tmp_path: Path) -> None:
+    x, y = torch.randn(60, 3), torch.randint(0, 2, (60,))
+    how: dict[str, Any] = {"records": 60, "lot": 10, "steps": 3, "budget": honestdp.Budget(3.0, 1e-5)}
+    honestdp.tune(Counting(3, 2), (x, y), optimizer=SGD(lr=0.1, clip=1.0), **how)
+    run, given = honestdp.Run(records=60, lot=10, steps=3, noise=1.0), {"optimizer": SGD(lr=0.1, clip=1.0)}
+    model, place = Counting(3, 2), honestdp.Compute(checkpoint=tmp_path / "kept")
+    first = honestdp.train(model, (x, y), run=run, compute=place, **given)
+    again = honestdp.train(model, (x, y), run=run, compute=place, **given)
+    assert torch.equal(first.model.weight, again.model.weight)
+    assert CALLS > 10
+
+
+def test_a_switch_that_was_changed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.randn(60, 3), torch.randint(0, 2, (60,))
+    run, given = honestdp.Run(records=60, lot=10, steps=3, noise=1.0), {"optimizer": SGD(lr=0.1, clip=1.0)}
+    model, place = Counting(3, 2), honestdp.Compute(checkpoint=tmp_path / "kept")
+    honestdp.train(model, (x, y), run=run, compute=place, **given)
+    monkeypatch.setitem(SWITCH, "scale", 2.0)
+    with pytest.raises(InvalidArgument, match="differs in the global 'SWITCH' of the model's code"):
+        honestdp.train(model, (x, y), run=run, compute=place, **given)
+
+
+def test_no_address_of_an_object_is_in_a_message() -> None:
+    for value in (object(), [object()], lambda: 0, torch.nn.Linear(2, 2), torch.zeros(3, 3), Unkept()):
+        message = str(InvalidArgument("argument", value, "another"))
+        assert " at 0x" not in message
+        assert "\n" not in message
+    assert str(InvalidArgument("lr", [0.1, "a"], "another")) == "lr must be another, got [0.1, 'a']"

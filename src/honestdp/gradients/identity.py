@@ -6,6 +6,10 @@ of a function with its constants, its defaults, what it closes over, and the fun
 that it names; of a module, the classes of all its layers and their attributes. Byte code is at hand in a notebook too, and is
 the same for a changed comment. It differs between versions of Python, which are compared by name.
 
+A global that holds data (a switch, a table) is compared by its name, so that whoever changed it is told which one it was. A
+global that the code itself writes (a count of calls, a cache of positions) is what the code did and not what it is: it changes
+with every call, and has no part in the comparison.
+
 An object of any other kind is its class and its state: attributes, slots, and what pickle would write of it; without such a
 state it is listed as unseen, and so is what is written in another language. A file of the user's that is reached as a module
 counts with all its bytes. Installed packages, known by where their files are, are taken by name and version.
@@ -31,7 +35,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +65,47 @@ class Identity:
 
     digest: str
     unseen: tuple[str, ...] = ()
+    globals: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the data that the code reads as globals, by name, where they are kept apart."""
+
+    @property
+    def whole(self) -> str:
+        """One digest of the code and of its globals."""
+        return hashlib.sha256(repr((self.digest, sorted(self.globals.items()))).encode()).hexdigest()[:32]
+
+    def named(self, whose: str) -> dict[str, str]:
+        """The digests of the code and of each of its globals. whose: in words, such as "the model's code"."""
+        return {whose: self.digest, **{f"the global {name!r} of {whose}": one for name, one in self.globals.items()}}
 
 
-def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor] = ()) -> Identity:
-    """What the given things are. values: with the numbers in arrays and tensors, but for the tensors `besides`."""
-    walk = _Walk(values, list(besides))
+def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor] = (), apart: bool = False) -> Identity:
+    """What the given things are. values: with the numbers in arrays and tensors, but for the tensors `besides`.
+
+    apart: data that functions read as globals are kept by name, without those that the functions write.
+    """
+    walk = _Walk(values, list(besides), apart=_Apart() if apart else None)
     for thing in things:
         walk.see(thing)
-    return Identity(walk.digest.hexdigest()[:32], tuple(sorted(walk.unseen)))
+    found = {} if walk.apart is None else walk.apart.found()
+    return Identity(walk.digest.hexdigest()[:32], tuple(sorted(walk.unseen)), found)
+
+
+@dataclass
+class _Apart:
+    """Globals that hold data, by module and name: their digests, and which of them the code writes."""
+
+    read: dict[tuple[str, str], str] = field(default_factory=dict)
+    written: set[tuple[str, str]] = field(default_factory=set)
+
+    def found(self) -> dict[str, str]:
+        return {name: one for (module, name), one in sorted(self.read.items()) if (module, name) not in self.written}
 
 
 class _Walk:  # goes through everything once, and takes down what it meets in order
-    def __init__(self, values: bool, besides: list[torch.Tensor], outer: _Walk | None = None) -> None:
+    def __init__(
+        self, values: bool, besides: list[torch.Tensor], outer: _Walk | None = None, apart: _Apart | None = None
+    ) -> None:
+        self.apart: _Apart | None = apart if outer is None else outer.apart
         self.digest, self.unseen, self._values, self._besides = hashlib.sha256(), set[str](), values, besides
         # The things themselves too, so that no number is used twice; modules by name, with the names used.
         self._met: dict[int, tuple[int, Any]] = dict(outer._met) if outer else {}
@@ -159,12 +192,25 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         self._code(function.__code__)
         self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)])
         names = frozenset(name for code in codes(function.__code__) for name in code.co_names)
+        module = str(function.__globals__.get("__name__", ""))
+        if self.apart is not None:
+            self.apart.written |= {(module, name) for name in _written(function.__code__)}
         for name in sorted(names & function.__globals__.keys()):
             self._note("global", name)
-            self.see(function.__globals__[name], names)
+            self._global(module, name, function.__globals__[name], names)
         package = function.__globals__.get("__package__")
         for name, taken in sorted({one for code in codes(function.__code__) for one in _imports(code, package)}):
             self._import(name, taken, names)
+
+    def _global(self, module: str, name: str, value: Any, names: frozenset[str]) -> None:
+        if self.apart is None or isinstance(value, types.ModuleType | _SLOT) or callable(value):
+            return self.see(value, names)
+        if (module, name) not in self.apart.read:
+            self.apart.read[module, name] = ""  # a value may lead back to it
+            inner = _Walk(self._values, self._besides, self)
+            inner.see(value)
+            self.unseen |= inner.unseen
+            self.apart.read[module, name] = inner.digest.hexdigest()[:32]
 
     def _import(self, name: str, taken: tuple[str, ...], names: frozenset[str]) -> None:
         """A module that a function imports when it is called. One of the user's own is imported now, as the call would."""
@@ -282,6 +328,52 @@ def _pickled(thing: Any) -> list[Any] | None:
 def codes(code: types.CodeType) -> list[types.CodeType]:
     inner = [codes(one) for one in code.co_consts if isinstance(one, types.CodeType)]
     return [code, *(one for several in inner for one in several)]
+
+
+_CHANGES = {
+    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop", "popitem", "popleft", "remove",
+    "setdefault", "subtract", "update",
+}  # fmt: skip
+"""Methods by which lists, dictionaries, sets and counters are written to."""
+
+
+def _written(code: types.CodeType) -> set[str]:
+    """Globals that the code assigns or writes into: `CALLS += 1`, `CACHE[n] = ...`, `SEEN.add(...)`.
+
+    Whose item is assigned is followed through the stack of the interpreter, as far as there is no jump between.
+    """
+    found: set[str] = set()
+    for one in codes(code):
+        stack: list[str | None] = []
+        for step in dis.get_instructions(one):
+            holder = stack[-1] if stack else None
+            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                found.add(step.argval)
+            elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
+                found.update(name for name in stack[-2:-1] if name is not None)
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and holder is not None and step.argval in _CHANGES:
+                found.add(holder)
+            _follow(stack, step)
+    return found
+
+
+def _follow(stack: list[str | None], step: dis.Instruction) -> None:
+    """The stack after an instruction: names of globals where they lie bare, None for everything else."""
+    if step.opname == "COPY":
+        return stack.append(stack[-step.arg] if step.arg and step.arg <= len(stack) else None)
+    if step.opname == "SWAP" and step.arg and step.arg <= len(stack):
+        stack[-1], stack[-step.arg] = stack[-step.arg], stack[-1]
+        return
+    jumps = None if step.opcode not in dis.hasjrel + dis.hasjabs else False
+    change = dis.stack_effect(step.opcode, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None, jump=jumps)
+    replaced = step.opname.startswith(
+        ("LOAD_ATTR", "LOAD_METHOD", "UNARY", "GET_", "BINARY", "COMPARE", "CALL", "FORMAT")
+    )
+    taken = max(0, -change) + (1 if replaced or (change < 0 and step.opname.startswith("BUILD")) else 0)
+    del stack[max(0, len(stack) - taken) :]
+    stack.extend([None] * (change + taken))
+    if step.opname == "LOAD_GLOBAL" and stack:
+        stack[-1] = step.argval
 
 
 def _imports(code: types.CodeType, package: str | None) -> Iterator[tuple[str, tuple[str, ...]]]:

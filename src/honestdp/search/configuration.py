@@ -113,7 +113,7 @@ class Configuration:
     @property
     def code(self) -> dict[str, str]:
         """Digests of what runs, by whose it is. No array or tensor is read."""
-        return {name: code.digest for name, code in self.identities.items()}
+        return {part: one for name, code in self.identities.items() for part, one in code.named(name).items()}
 
     def values(self) -> str:
         """A digest of the numbers that the code brings with it: weights of a loss, what a factory makes of one seed. After the
@@ -127,8 +127,8 @@ class Configuration:
         if isinstance(setting.model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
             saved = setting.model.state_dict(keep_vars=True).values()
             besides = (value for value in saved if isinstance(value, torch.Tensor))
-            return identity(*fixed, values=True, besides=besides).digest
-        return identity(*fixed, *modules(self.request.space, setting), values=True).digest
+            return identity(*fixed, values=True, besides=besides, apart=True).whole
+        return identity(*fixed, *modules(self.request.space, setting), values=True, apart=True).whole
 
 
 def configuration(
@@ -142,7 +142,7 @@ def configuration(
     reproduce: str,
 ) -> Configuration:
     identities = {
-        "the model's code": identity(setting.model, *modules(request.space, setting)),
+        "the model's code": identity(setting.model, *modules(request.space, setting), apart=True),
         "the loss's code": identity(setting.loss),
         "the metric's code": identity(request.metric if request.fraction else None),
         "the schedule's code": identity(setting.schedule),

@@ -81,6 +81,9 @@ class Kept:
     def write(self, content: bytes) -> None:
         self.store.write(self.name, content)
 
+    def __str__(self) -> str:
+        return f"{self.name} of this search"
+
 
 class Unreadable(HonestdpError):
     """A secret file that was damaged, cut off, or put in the place of another."""

@@ -307,7 +307,7 @@ class Job:
             "secure": self.secure,
             "strict": self.intake.question.strict,
             "code": {
-                "the model's code": identity(model, values=True, besides=saved).digest,
+                **identity(model, values=True, besides=saved, apart=True).named("the model's code"),
                 "the loss's code": identity(loss, values=True).digest,
                 "the optimizers' code": checkpoints.rules_code(self.rules),
                 **varied,

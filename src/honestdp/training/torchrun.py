@@ -180,7 +180,7 @@ def compare(
             "the shapes of data": "" if shapes is None else shapes.words,
             "schedule": hashlib.sha256(repr(factors).encode()).hexdigest()[:16],
             "augment": data.augment,
-            "the model's code": identity(modules[0], values=True, besides=saved).digest,
+            **identity(modules[0], values=True, besides=saved, apart=True).named("the model's code"),
             "the loss's code": identity(spec.weighted_loss, values=True).digest,
             "the optimizers' code": rules_code(rules),
             "noise_seed": spec.noise_seed,
