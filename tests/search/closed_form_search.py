@@ -98,7 +98,7 @@ def asked(selection: Selection) -> Request:
         budget=BUDGET,
         records=RECORDS,
         fraction=FRACTION,
-        space=space_of("sgd", {"lr": RATES[:1] if alone else RATES, "clip": 1.0}, lot=LOT, steps=1),
+        space=space_of("sgd", {"lr": list(RATES[:1] if alone else RATES), "clip": 1.0}, lot=LOT, steps=1),
         selection=selection,
         coverage=0.9,
         max_runs=None,
