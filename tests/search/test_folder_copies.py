@@ -35,6 +35,7 @@ from honestdp.training.checkpoint import packed, unpacked
 from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
 from honestdp.training.population import Population
+from honestdp.training.spec import TrainSpec
 from honestdp.training.train import train_population
 from tests.search import closed_form_search as closed_form
 from tests.search import dying_searches as deaths
@@ -173,7 +174,7 @@ def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_draw
         (x, y),
         run=run,
         optimizers=[honestdp.optimizers.SGD(lr=1.0, clip=1.0)] * 4,
-        compute=Compute(device="cpu"),
+        spec=TrainSpec(compute=Compute(device="cpu")),
     )
     states = [job.population(chunk)._mechanism.random_state() for chunk in ([0, 1, 2, 3], [0, 1], [2, 3], [0])]
     for place in (0, 2):  # of the lots, of the noise
