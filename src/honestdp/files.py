@@ -1,6 +1,6 @@
 """Every file that honestdp writes: whole, durably, without following a link in its place.
 
-`replace_file` writes what honestdp keeps for itself, under names of its own. `written` writes where a user says (`--out`,
+`replace_file` writes what honestdp keeps for itself, under names of its own. `written` writes where a user says (an option,
 `path=`), and over nothing that the same command did not make: another file needs `force`, and a ledger, weights, a
 checkpoint, a schema and the files of a model or search folder are never written over, since nothing else has what is in them.
 """
