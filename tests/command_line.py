@@ -77,6 +77,7 @@ def called(folder: Path, *words: str) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the command line's own libraries
         patch.setattr(sys, "argv", ["honestdp", *words])
+        patch.delenv("HONESTDP_DATA", raising=False)
         patch.chdir(folder)
         main = importlib.import_module("honestdp.cli.main").main
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:

@@ -64,7 +64,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no dictionary": ("space must be a dictionary", {"space": [("lr", 1.0)]}),
     "negative rate": ("lr must be a finite number above 0", {"space": {"lr": [0.1, -1], "clip": [1]}}),
     "steps by chance": ("space must be a list for steps", {"space": RATE | {"steps": LogUniform(1, 9)}}),
-    "optimizer": ("optimizer must be one of .*sgd.*'adamw'", {"optimizer": "adamw"}),
+    "optimizer": ("optimizer must be .*Adam.weight_decay=.*one of .*sgd.*'adamw'", {"optimizer": "adamw"}),
     "no optimizer": ("optimizer must be at least one of", {"optimizer": []}),
     "selection": ("selection must be one of auto.*'best'", {"selection": "best"}),
     "lot": ("lot must be at most 320.*got 321", {"lot": 321}),

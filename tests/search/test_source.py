@@ -11,15 +11,14 @@ import pytest
 from honestdp.search.digests import PACKAGE, UNDECISIVE, deciding_files, source_digest
 
 QUESTIONS_ALONE = (
-    "selection/cost.py",
     "search/dry_run.py",
     "gradients/fixing.py",
     "training/writers.py",
     "boundary/bounds.py",
     "boundary/questions.py",
 )
-"""What no search asks: the two functions of the front door that price a run or a search, what a search would do, what of a model
-is to be replaced before it, curves of a training, a table's bounds, which are learnt before it, and scores of a finished model.
+"""What no search asks: what a search would do, what of a model is to be replaced before it, curves of a training, a table's
+bounds, which are learnt before it, and scores of a finished model.
 """
 
 
