@@ -99,7 +99,7 @@ def test_a_strict_search_maps_each_example_in_training_and_in_validation(monkeyp
 
     def begun(*args: object, **named: object) -> object:
         shown.clear()  # what has been shown so far was made up
-        monkeypatch.setattr("honestdp.boundary.intake.try_out", lambda *given, **settings: None)
+        monkeypatch.setattr("honestdp.boundary.intake.try_out", lambda *given, **settings: (None,))
         monkeypatch.setattr("honestdp.boundary.release.Question.vet", lambda *given, **settings: None)
         return carry_out(*args, **named)
 

@@ -291,7 +291,8 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
     def _named(self, thing: Any) -> None:
         """What is known by name alone: of an installed package with its version, else unseen."""
         kind = thing if hasattr(thing, "__qualname__") else type(thing)
-        module = getattr(kind, "__module__", None) or "builtins"
+        module = getattr(kind, "__module__", None)
+        module = module if module and isinstance(module, str) else "builtins"
         self._note("named", module, kind.__qualname__, self._version(module.split(".")[0]))
         if not installed(module):
             self.unseen.add(f"{module}.{kind.__qualname__}")
@@ -391,13 +392,16 @@ def _distributed(top: str) -> str:
     return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
 
 
-def installed(module: str | None, file: str | None = None) -> bool:
+def installed(module: Any, file: str | None = None) -> bool:
     """Of the standard library, of a package or of this one, whose code is compared by itself. Where the file lies decides, not
     the name: a user's `random.py` is the user's.
     """
-    top = (module or "").split(".")[0]
+    if isinstance(module, types.GetSetDescriptorType):
+        return True  # of a class of C whose instances name a module; since Python 3.12
+    module = module if isinstance(module, str) else ""
+    top = module.split(".")[0]
     if file is None or file.startswith("<"):  # built in, frozen, or compiled from a string
-        loaded = None if top in ("__main__", "__mp_main__") else sys.modules.get(module or "") or sys.modules.get(top)
+        loaded = None if top in ("__main__", "__mp_main__") else sys.modules.get(module) or sys.modules.get(top)
         file = getattr(loaded, "__file__", None)
         if file is None:
             return getattr(getattr(loaded, "__spec__", None), "origin", None) in _BUILT_IN

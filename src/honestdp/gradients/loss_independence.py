@@ -111,6 +111,11 @@ def _pairs(
     half = everyone.clone()
     half[one] = torch.arange(n, len(inputs.first(labels)), device=everyone.device).repeat(n)[: len(one)]
     yield _at(base, other), _at(_answer(own_loss(loss), output, labels, half), other)
+    # Of outputs none of which is spread, so that a limit above all of them is crossed by what moves alone.
+    calm = everyone - everyone % 2
+    moved = torch.where(half == everyone, calm, half)
+    first, second = (_answer(own_loss(loss), output, labels, rows) for rows in (calm, moved))
+    yield _at(first, other), _at(second, other)
     for place in (0, n - 1):  # a backward pass of the loss's own may hold all gradients to the largest, or to the last
         others = everyone[everyone != place]
         yield _at(base, others), _at(_answer(own_loss(loss), output, labels, everyone, large=place), others)

@@ -34,7 +34,9 @@ _MOST = 4096
 _SETTINGS = (bool, int, float, str, type(None), torch.dtype, torch.device)
 _TREES = ("_parameters", "_buffers", "_modules")
 _MODULES = frozenset(
-    kind for kind in vars(nn).values() if isinstance(kind, type) and kind.__module__.startswith("torch.nn.modules.")
+    kind
+    for kind in vars(nn).values()
+    if isinstance(kind, type) and str(kind.__module__).startswith("torch.nn.modules.")
 )
 _LOSSES = frozenset(
     one for one in vars(losses).values() if isinstance(one, FunctionType) and one.__module__.startswith(losses.__name__)
