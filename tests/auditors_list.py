@@ -16,8 +16,8 @@ PACKAGE = Path(honestdp.__file__).parent
 PARTS: dict[str, tuple[str, ...]] = {
     "The reference: a private training on one page": ("reference.py",),
     "The door of training": (
-        "boundary/query.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py", "boundary/clipping.py",
-        "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",
+        "boundary/query.py", "boundary/second.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py",
+        "boundary/clipping.py", "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",
         "boundary/rounds.py", "boundary/ranks.py",
     ),
     "What comes in": (

@@ -27,7 +27,8 @@ from honestdp import optimizers as rules
 from honestdp.boundary.capture import UNROLL
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query
-from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, release
 from honestdp.boundary.rounding import grid
 from honestdp.boundary.sampling import PendingLots
 from honestdp.boundary.seed import Seed

@@ -16,7 +16,9 @@ from honestdp.boundary.intake import Intake, take_in
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
-from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, release
+from honestdp.boundary.second import ANSWERED, SecondQuestion
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule
@@ -24,6 +26,11 @@ from honestdp.optimizers.rule import stack_rules
 from honestdp.training.population import Population
 
 CPU = torch.device("cpu")
+
+
+def second_question(name: str | None, noise: Tensor) -> SecondQuestion | None:
+    """The second question of this name, with this noise; none for None and "none"."""
+    return {one.name: one for one in ANSWERED}[name](noise) if name not in (None, "none") else None
 
 
 def toy_data(records: int = 60, features: int = 5, classes: int = 3, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from honestdp.boundary import release as door
+from honestdp.boundary.second import Direction
 from honestdp.optimizers import OSO
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
 from honestdp_papers.galli2024 import PAPER, burden, cosine, free_steps, frontier, proposition1
@@ -99,7 +100,7 @@ def test_step_sizes_are_computed_from_releases_and_ones_that_peek_or_ask_for_mor
 
     def asking(self: OSO, state: Any, constants: Any) -> Any:
         found = query(self, state, constants)
-        return replace(found, extra_noise=found.extra_noise * (1 - 10 * self.rho_r))
+        return replace(found, second=Direction(found.second.noise * (1 - 10 * self.rho_r)))
 
     monkeypatch.setattr(OSO, "update", peeking)
     assert free_steps.free_step_sizes().verdict == FAILS

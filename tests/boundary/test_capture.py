@@ -17,10 +17,11 @@ from honestdp.boundary import capture, clipping
 from honestdp.boundary import mechanism as module
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable, Step
 from honestdp.boundary.query import Query
-from honestdp.boundary.release import PIECE, Examples, Question, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import PIECE, Question, release
 from honestdp.boundary.sampling import Lots
 from honestdp.gradients.norms import SHORT
-from tests.toy_training import constants_of, intake_of, population_of, toy_data, toy_model
+from tests.toy_training import constants_of, intake_of, population_of, second_question, toy_data, toy_model
 
 STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits
 
@@ -135,7 +136,7 @@ def test_weights_are_smaller_where_products_are_shorter(extra: str | None, autom
     norms = torch.tensor([[0.25, 2.0, 8.0]], dtype=torch.float64)
     lot = Examples(torch.zeros(1, 3, 5), torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.float64))
     one = torch.ones(1, dtype=torch.float64)
-    query = Query(clip=one, automatic=automatic, extra=extra, extra_noise=None if extra is None else 7 * one)
+    query = Query(clip=one, automatic=automatic, second=second_question(extra, 7 * one))
     source = SimpleNamespace(normal=lambda shape: torch.zeros(shape, dtype=torch.float64))
     found = {}
     for kind in (Tensor, OnGpu):

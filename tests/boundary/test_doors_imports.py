@@ -19,7 +19,8 @@ TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
 WORDS = {
     "clipping": {"gradient_multiplier", "within_bounds"},
     "ranks": {"ALONE", "Joined", "RankLost", "Ranks"},
-    "query": {"HALF_RANGE", "LEAST_CLIP", "Constants", "Query", "Release", "State"},
+    "query": {"LEAST_CLIP", "Constants", "Query", "Release", "State"},
+    "second": {"HALF_RANGE", "Direction", "InputNorm", "WithinClip"},
     "seed": {"Seed"},
     "generators": {"lent", "seed_all"},
     "metrics": {

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from honestdp.boundary.query import LEAST_CLIP, Query
+from honestdp.boundary.second import WithinClip
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Dense, Outer, Product, Rows, bookkeeping, outer, per_example, rule
 from honestdp.gradients.choice import ruled_layers
@@ -142,7 +143,7 @@ def test_an_automatic_query_has_noise_for_sensitivity_one_whatever_its_clip() ->
 @pytest.mark.parametrize("shape", [(), (2,), (1, 1)])
 def test_a_query_has_one_number_for_each_run(shape: tuple[int, ...]) -> None:
     x, y = torch.ones(2, 3), torch.zeros(2, 2)
-    for query in (Query(clip=torch.ones(shape)), Query(torch.ones(1), extra="quantile", extra_noise=torch.ones(shape))):
+    for query in (Query(clip=torch.ones(shape)), Query(torch.ones(1), second=WithinClip(torch.ones(shape)))):
         with pytest.raises(InvalidArgument, match="one number for each run"):
             total(nn.Linear(3, 2), squared, x, y, query)
 

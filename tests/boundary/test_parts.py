@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.query import Query
-from honestdp.boundary.release import Examples, Question, _at_a_time, release
-from tests.toy_training import constants_of, intake_of, toy_data, toy_model
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, _at_a_time, release
+from tests.toy_training import constants_of, intake_of, second_question, toy_data, toy_model
 
 from .test_privacy_rules import Silence
 
@@ -34,7 +35,7 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
     norms = torch.linalg.vector_norm(x.flatten(2), dim=2)
     question = Question(intake.question.model, intake.question.loss, rows=rows)
     dtype = next(model.parameters()).dtype
-    query = Query(torch.tensor([0.3], dtype=dtype), extra=extra, extra_noise=torch.tensor([9.0], dtype=dtype))
+    query = Query(torch.tensor([0.3], dtype=dtype), second=second_question(extra, torch.tensor([9.0], dtype=dtype)))
     params = torch.randn(1, constants.layout.width, dtype=dtype, generator=torch.Generator().manual_seed(1))
     whole, *others = (
         release(
@@ -46,12 +47,9 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
     assert whole.gradient.norm() > 1e-3
     for other in others:
         torch.testing.assert_close(other.gradient, whole.gradient)
-        torch.testing.assert_close(other.fraction, whole.fraction)
-        torch.testing.assert_close(other.direction, whole.direction)
-        torch.testing.assert_close(other.norm, whole.norm)
-    given = {"quantile": whole.fraction, "direction": whole.direction, "norm": whole.norm}
-    assert [name for name, value in given.items() if value is not None] == [extra]
-    assert whole.direction is None or whole.direction.norm() > 1e-3
+        torch.testing.assert_close(other.second, whole.second)
+    assert whole.second is not None
+    assert whole.second.norm() > 1e-3
 
 
 def test_parts_follow_from_public_sizes_and_are_nearly_equal() -> None:

@@ -14,22 +14,21 @@ from honestdp import Compute
 from honestdp import optimizers as rules
 from honestdp.boundary import release as releasing
 from honestdp.boundary.clipping import (
-    centred_count,
-    centred_logarithms,
     clipping_weights,
-    direction_weights,
     gradient_multiplier,
 )
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import CpuNoise
-from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
-from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, release
 from honestdp.boundary.sampling import Lots
+from honestdp.boundary.second import HALF_RANGE, Direction, InputNorm, WithinClip, input_norms
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.run import Run
 from honestdp.training.train import train, train_population
-from tests.toy_training import CPU, constants_of, intake_of, population_of, toy_data, toy_model
+from tests.toy_training import CPU, constants_of, intake_of, population_of, second_question, toy_data, toy_model
 
 pytestmark = pytest.mark.usefixtures("fine_grid")
 
@@ -260,14 +259,14 @@ def test_rule_6_two_answers_cost_one_gaussian_of_multiplier_sigma(extra: str, se
     """The noise that is added, read off with a source of ones: 1/sigma^2 = sum of (sensitivity/deviation)^2."""
     x, y = toy_data(60)
     sigma, clip, lot = 2.0, 0.7, 10.0
-    query = Query(clip=torch.tensor([clip], dtype=torch.float64), extra=extra, extra_noise=torch.tensor([9.0]).double())
+    query = Query(
+        clip=torch.tensor([clip], dtype=torch.float64), second=second_question(extra, torch.tensor([9.0]).double())
+    )
     noise = Ones()
     found, _ = one_step(x[:0], y[:0], query, noise=noise, lot=lot, sigma=sigma)
     gradient_deviation = found.gradient[0, 0].item() * lot
-    answers = {"direction": found.direction, "quantile": found.fraction, "norm": found.norm}
     centre = {"direction": 0.0, "quantile": 0.5, "norm": HALF_RANGE}[extra]
-    second = (answers.pop(extra).flatten()[0].item() - centre) * lot
-    assert list(answers.values()) == [None, None]
+    second = (found.second.flatten()[0].item() - centre) * lot
     assert (clip / gradient_deviation) ** 2 + (sensitivity / second) ** 2 == pytest.approx(sigma**-2)
     assert len(noise.asked) == 2
 
@@ -276,7 +275,7 @@ def test_rule_6_two_answers_cost_one_gaussian_of_multiplier_sigma(extra: str, se
 def test_rule_6_holds_for_the_rules_own_queries(rule: rules.Rule) -> None:
     population, mechanism = population_of([toy_model()], toy_data(60), [rule], lot=50.0, steps=2, noise=[1.7])
     query = population._rule.query(population.state, mechanism.constants)
-    own = query.extra_noise / {"direction": 1, "quantile": 0.5, "norm": HALF_RANGE}[query.extra]
+    own = query.second.noise / {"direction": 1, "quantile": 0.5, "norm": HALF_RANGE}[query.second.name]
     nu_g = gradient_multiplier(mechanism.constants.noise, query)
     assert (nu_g**-2 + own**-2).item() == pytest.approx(1.7**-2)
 
@@ -284,33 +283,31 @@ def test_rule_6_holds_for_the_rules_own_queries(rule: rules.Rule) -> None:
 def test_rule_6_one_record_moves_the_second_answer_by_its_sensitivity_at_most() -> None:
     x, y = toy_data(60)
     for extra, bound in (("direction", 1.0), ("quantile", 0.5)):
-        query = Query(clip=double(0.3), extra=extra, extra_noise=double(5.0))
+        query = Query(clip=double(0.3), second=second_question(extra, double(5.0)))
         for i in range(20):
             found, _ = one_step(x[i : i + 1], y[i : i + 1], query, noise=Silence(), lot=1.0)
-            if extra == "direction":
-                assert found.direction.norm().item() <= bound * (1 + 1e-9)
-            else:
-                assert abs(found.fraction.item() - 0.5) <= bound
+            moved = found.second - (0.5 if extra == "quantile" else 0)
+            assert moved.norm().item() <= bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
 def test_rule_6_a_count_is_exact_whatever_precision_a_rule_asks_in(dtype: torch.dtype) -> None:
     """Counts above 2048 are even in float16, and coarser once divided: one record moved an answer by 20, 1/2 was accounted."""
     x, y = toy_data(4096)
-    query = Query(clip=double(1000).to(dtype), extra="quantile", extra_noise=double(9).to(dtype))
+    query = Query(clip=double(1000).to(dtype), second=WithinClip(double(9).to(dtype)))
     for members in (4000, 4001, 4095, 4096):
         found, _ = one_step(x[:members], y[:members], query, noise=Silence(), lot=1.0)
-        assert found.fraction.item() == members / 2 + 0.5
+        assert found.second.item() == members / 2 + 0.5
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 30.0, 1e4, 1e30, 1e200, math.inf, math.nan])
 def test_rule_6_one_record_moves_the_mean_of_the_norms_by_half_its_range_at_most(size: float) -> None:
     x, y = toy_data(60)
-    query = Query(clip=double(0.3), extra="norm", extra_noise=double(90.0))
+    query = Query(clip=double(0.3), second=InputNorm(double(90.0)))
     x[5] = size / math.sqrt(5)
     without, _ = one_step(x[:5], y[:5], query, noise=Silence(), lot=1.0)
     found, _ = one_step(x[:6], y[:6], query, noise=Silence(), lot=1.0)
-    moved = (found.norm - without.norm).item()
+    moved = (found.second - without.second).item()
     assert abs(moved) <= HALF_RANGE
     finite = math.isfinite(size * size)
     known = min(math.log1p(size * size) / 2, 2 * HALF_RANGE) - HALF_RANGE if finite else HALF_RANGE
@@ -321,18 +318,24 @@ def test_rule_6_a_person_moves_the_mean_of_the_norms_no_more_than_a_record() -> 
     norms = torch.tensor([[1e9, 1e9, 1.0, math.nan, 0.0, 0.0]]).double()
     present, shares = torch.tensor([[True, True, False]]), torch.full((1, 3, 2), 0.5).double()
     one = math.log(2) / 2 - HALF_RANGE
-    found = centred_logarithms(norms, present, shares).item()
+    question = InputNorm(double(9.0))
+
+    def total(shares: Tensor) -> float:
+        examples = Examples(torch.zeros(1, 6), torch.zeros(1, 6), present, norms=norms, shares=shares)
+        return question.terms(norms, examples, double(1.0)).sum().item()
+
+    found = total(shares)
     assert found == pytest.approx(HALF_RANGE + one / 2, abs=1e-4)
-    assert centred_logarithms(norms, present, 100 * shares).abs().item() <= 2 * HALF_RANGE
+    assert abs(total(100 * shares)) <= 2 * HALF_RANGE
 
 
 def test_the_norm_of_a_lot_is_that_of_its_inputs_whatever_order_they_come_in() -> None:
     x, y = toy_data(60)
-    query = Query(clip=double(0.3), extra="norm", extra_noise=double(90.0))
+    query = Query(clip=double(0.3), second=InputNorm(double(90.0)))
     found, _ = one_step(x, y, query, noise=Silence(), lot=60.0)
     wanted = torch.log1p(x.square().sum(1)).mean().item() / 2
-    assert found.norm.item() == pytest.approx(wanted, abs=1e-4)
-    assert found.norm.equal(one_step(x.flip(0), y.flip(0), query, noise=Silence(), lot=60.0)[0].norm)
+    assert found.second.item() == pytest.approx(wanted, abs=1e-4)
+    assert found.second.equal(one_step(x.flip(0), y.flip(0), query, noise=Silence(), lot=60.0)[0].second)
 
 
 @pytest.mark.parametrize("extra", ["direction", "quantile", "norm"])
@@ -342,7 +345,7 @@ def test_rule_6_where_the_split_cannot_be_refused_neither_answer_leaves(
     """A captured step cannot look at the noise that is asked for."""
     monkeypatch.setattr(releasing, "gradient_multiplier", lambda sigma, query: sigma * math.nan)
     x, y = toy_data(60)
-    found, _ = one_step(x[:5], y[:5], Query(double(0.3), extra=extra, extra_noise=double(1e-9)), noise=Ones())
+    found, _ = one_step(x[:5], y[:5], Query(double(0.3), second=second_question(extra, double(1e-9))), noise=Ones())
     answers = [value for value in vars(found).values() if value is not None]
     assert len(answers) == 2
     assert all(value.isnan().all() for value in answers)
@@ -352,7 +355,7 @@ def test_the_norm_of_several_inputs_is_that_of_all_numbers_and_tokens_have_none(
     """A square that half precision does not hold too."""
     one, other, tokens = torch.full((1, 2, 3), 2.0), torch.tensor([[[300.0], [2.0]]]).half(), torch.ones(1, 2, 9).long()
     examples = Examples({"a": one, "b": other, "c": tokens}, torch.zeros(1, 2), torch.ones(1, 2))
-    assert releasing._input_norms(examples).tolist() == [[math.sqrt(90012), 4.0]]
+    assert input_norms(examples).tolist() == [[math.sqrt(90012), 4.0]]
 
 
 def test_rule_6_what_has_no_size_has_none_in_the_answer() -> None:
@@ -364,10 +367,10 @@ def test_rule_6_what_has_no_size_has_none_in_the_answer() -> None:
     assert constants.layout.entering == 0
     params, query = (
         torch.zeros(1, intake.layout.width).double(),
-        Query(double(0.3), extra="norm", extra_noise=double(9)),
+        Query(double(0.3), second=InputNorm(double(9))),
     )
     lot, how = [Examples(x, y, torch.ones(1, 6))], {"question": intake.question, "constants": constants}
-    assert release(lot, params, query, noise=Silence(), **how).norm.item() == 0.0
+    assert release(lot, params, query, noise=Silence(), **how).second.item() == 0.0
 
 
 def test_quantile_refuses_noise_that_leaves_nothing_for_the_gradient() -> None:
@@ -382,7 +385,7 @@ def test_quantile_refuses_noise_that_leaves_nothing_for_the_gradient() -> None:
 @pytest.mark.parametrize("extra", [None, "direction", "quantile", "norm"])
 def test_rule_7_a_poisoned_record_moves_a_release_no_more_than_another(poison: float, extra: str | None) -> None:
     x, y = toy_data(60)
-    query = Query(clip=double(0.3), extra=extra, extra_noise=double(9.0))
+    query = Query(clip=double(0.3), second=second_question(extra, double(9.0)))
     clean, _ = one_step(x[:5], y[:5], query, noise=Silence(), lot=1.0)
     poisoned_x, poisoned_y = torch.cat([x[:5], torch.full((1, 5), poison, dtype=torch.float64)]), y[:6]
     found, _ = one_step(poisoned_x, poisoned_y, query, noise=Silence(), lot=1.0)
@@ -391,12 +394,9 @@ def test_rule_7_a_poisoned_record_moves_a_release_no_more_than_another(poison: f
     assert moved <= 0.3 * (1 + 1e-9)
     if not math.isfinite(poison):
         assert moved == 0
-    if extra == "direction":
-        assert (found.direction - clean.direction).norm().item() <= 1 + 1e-9
-    if extra == "quantile":
-        assert abs((found.fraction - clean.fraction).item()) <= 0.5
-    if extra == "norm":
-        assert abs((found.norm - clean.norm).item()) <= HALF_RANGE
+    if extra is not None:
+        sensitivity = {"direction": 1 + 1e-9, "quantile": 0.5, "norm": HALF_RANGE}[extra]
+        assert (found.second - clean.second).norm().item() <= sensitivity
 
 
 def test_rule_7_weights_and_counts_leave_out_what_is_not_finite_and_what_is_padding() -> None:
@@ -404,9 +404,10 @@ def test_rule_7_weights_and_counts_leave_out_what_is_not_finite_and_what_is_padd
     present = torch.tensor([[True, True, True, True, False]])
     query = flat(1.0)
     assert clipping_weights(norms, present, query).tolist() == [[1.0, 0.0, 0.0, 0.25, 0.0]]
-    assert direction_weights(norms, present, query).tolist() == [[0.0, 0.0, 0.0, 0.25, 0.0]]
-    assert centred_count(norms, present, query).tolist() == [0.5 - 0.5]
-    assert centred_count(norms, present, flat(9.0)).tolist() == [1.0]
+    examples = Examples(torch.zeros(1, 5), torch.zeros(1, 5), present)
+    assert Direction(query.clip).terms(norms, examples, query.clip).tolist() == [[0.0, 0.0, 0.0, 0.25, 0.0]]
+    assert WithinClip(query.clip).terms(norms, examples, query.clip).tolist() == [[0.5, 0.0, 0.0, -0.5, 0.0]]
+    assert WithinClip(query.clip).terms(norms, examples, double(9.0)).tolist() == [[0.5, 0.0, 0.0, 0.5, 0.0]]
 
 
 def test_rule_7_holds_in_float32_where_1e30_overflows() -> None:
@@ -496,7 +497,7 @@ def test_the_noise_added_has_the_declared_spread() -> None:
 def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     x, y = toy_data(60)
     found, _ = one_step(x, y, flat(1.0), noise=Silence())
-    assert set(vars(found)) == {"gradient", "direction", "fraction", "norm"}
+    assert set(vars(found)) == {"gradient", "second"}
     assert not found.gradient.requires_grad
     assert isinstance(CpuNoise(CPU, Seed.fresh()).normal((1,)), Tensor)
     assert Question.__dataclass_params__.frozen
@@ -539,9 +540,9 @@ def test_a_sum_is_taken_with_all_digits_whatever_precision_the_user_set(
 def test_the_mechanism_splits_noise_as_the_accounting_says(sigma: float) -> None:
     """Rule 6, from both sides: what the mechanism leaves to the gradient is what the joint cost of one Gaussian leaves."""
     noise, clip = torch.tensor([sigma], dtype=torch.float64), torch.ones(1)
-    direction = Query(clip=clip, extra="direction", extra_noise=7.124 * noise)
+    direction = Query(clip=clip, second=Direction(7.124 * noise))
     assert gradient_multiplier(noise, direction).item() == pytest.approx(
         (sigma**-2 - (7.124 * sigma) ** -2) ** -0.5, rel=1e-12
     )
-    count = Query(clip=clip, extra="quantile", extra_noise=torch.tensor([12.5], dtype=torch.float64))
+    count = Query(clip=clip, second=WithinClip(torch.tensor([12.5], dtype=torch.float64)))
     assert gradient_multiplier(noise, count).item() == pytest.approx((sigma**-2 - 25.0**-2) ** -0.5, rel=1e-12)

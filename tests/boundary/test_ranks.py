@@ -18,10 +18,11 @@ from honestdp.boundary import slices
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.query import Query, Release
 from honestdp.boundary.ranks import ALONE, Ranks
-from honestdp.boundary.release import Examples, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import release
 from honestdp.boundary.seed import Seed
 from honestdp.boundary.slices import bounds, mark_of, share_of
-from tests.toy_training import constants_of, intake_of, toy_data, toy_model
+from tests.toy_training import constants_of, intake_of, second_question, toy_data, toy_model
 
 SIZES = (1, 2, 3, 4, 7)
 SECRET = Seed.fixed(1)
@@ -167,7 +168,7 @@ def test_for_the_same_lot_and_noise_ranks_release_what_one_process_releases(extr
     constants = constants_of(intake, records=12, lot=5.0, steps=1, noise=[2.0])
     params = torch.cat([p.detach().flatten() for p in model.parameters()])[None]
     half = torch.tensor([0.5], dtype=torch.float64)
-    query = Query(clip=half, extra=extra, extra_noise=None if extra is None else 20 * half)
+    query = Query(clip=half, second=second_question(extra, 20 * half))
     maker = torch.Generator().manual_seed(2)
     wide = [params.shape, params.shape if extra == "direction" else (1, 1)]
     noises = [[torch.randn(shape, generator=maker, dtype=torch.float64) for shape in wide] for _ in range(size)]
@@ -183,7 +184,7 @@ def test_for_the_same_lot_and_noise_ranks_release_what_one_process_releases(extr
     parts = [slice(cuts[rank], cuts[rank + 1]) for rank in range(size)]
     every = in_threads(size, lambda ranks: of(parts[ranks.rank], noises[ranks.rank], ranks))
     whole = of(slice(0, 12), together, ALONE)
-    for name in ("gradient", "direction", "fraction", "norm"):
+    for name in ("gradient", "second"):
         wanted = getattr(whole, name)
         for found in every:
             if wanted is None:

@@ -26,6 +26,7 @@ from honestdp.boundary.ranks import Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.training.torchrun import joined
 from tests.many_ranks import on_ranks
+from tests.toy_training import second_question
 
 RECORDS, LOT, NOISE, RUNS, STEPS = 16, 4.0, 0.02, 128, 32
 SECOND = 0.05  # deviation of the noise on a second question
@@ -42,7 +43,7 @@ class Recorder:
 
     def query(self, state: State, constants: Constants) -> Query:
         clip = torch.ones_like(constants.noise)
-        return Query(clip=clip, extra=self.extra, extra_noise=None if self.extra is None else SECOND * clip)
+        return Query(clip=clip, second=second_question(self.extra, SECOND * clip))
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         self.seen.append(release)
@@ -76,11 +77,9 @@ def releases(ranks: Ranks, extra: str | None, *, seed: Seed, steps: int = STEPS)
         made += count
     found = {"gradient": torch.cat([one.gradient[:, :RECORDS] for one in rule.seen]) * LOT}
     if extra == "direction":
-        found["direction"] = (
-            torch.cat([one.direction[:, :RECORDS] for one in rule.seen if one.direction is not None]) * LOT
-        )
+        found["direction"] = torch.cat([one.second[:, :RECORDS] for one in rule.seen if one.second is not None]) * LOT
     if extra == "quantile":
-        found["count"] = torch.cat([(one.fraction - 0.5) for one in rule.seen if one.fraction is not None]) * LOT
+        found["count"] = torch.cat([(one.second - 0.5) for one in rule.seen if one.second is not None]) * LOT
     return {name: value.numpy() for name, value in found.items()}
 
 

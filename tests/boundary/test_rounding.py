@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from honestdp.boundary import release as step
 from honestdp.boundary import rounding
 from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise
-from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
-from honestdp.boundary.release import PIECE, Examples, Question, release
+from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import PIECE, Question, release
 from honestdp.boundary.rounding import grid, noisy
+from honestdp.boundary.second import HALF_RANGE
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
-from tests.toy_training import CPU
+from tests.toy_training import CPU, second_question
 
 SOURCES = [CpuNoise, SecureNoise] if importlib.util.find_spec("randomgen") else [CpuNoise]
 every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
@@ -61,9 +63,7 @@ def released(
 
 def asked(extra: str, dtype: torch.dtype, clip: float = 1.0) -> Query:
     number = torch.tensor([1.0], dtype=dtype)
-    if extra == "none":
-        return Query(clip * number)
-    return Query(clip * number, extra=extra, extra_noise=(14.0 if extra != "quantile" else 3.0) * number)  # type: ignore[arg-type]
+    return Query(clip * number, second=second_question(extra, (14.0 if extra != "quantile" else 3.0) * number))
 
 
 def test_the_grid_is_a_power_of_two_well_below_the_deviation() -> None:
@@ -84,11 +84,10 @@ def test_every_answer_is_a_multiple_of_its_grid(source: type, dtype: torch.dtype
     share = {"none": 1.0, "direction": 14 / (14**2 - 2**2) ** 0.5, "quantile": 6 / (6**2 - 2**2) ** 0.5}
     share |= {"norm": (1 - (2 * HALF_RANGE / 14) ** 2) ** -0.5}
     deviations = {"gradient": 2 * share[extra] * 0.3 / 10}
-    deviations |= {"direction": 14 / 10} if extra == "direction" else {}
-    deviations |= {"fraction": 3 / 10} if extra == "quantile" else {}
-    deviations |= {"norm": 14 / 10} if extra == "norm" else {}
+    deviations |= {} if extra == "none" else {"second": (3 if extra == "quantile" else 14) / 10}
+    centre = {"quantile": 0.5, "norm": HALF_RANGE}
     for name, deviation in deviations.items():
-        values = getattr(found, name).double() - {"fraction": 0.5, "norm": HALF_RANGE}.get(name, 0)
+        values = getattr(found, name).double() - (centre.get(extra, 0) if name == "second" else 0)
         cells = values / grid(torch.tensor([deviation], dtype=torch.float64))
         assert cells.equal(cells.round()), name
         assert cells.ne(0).float().mean() > 0.9
@@ -180,7 +179,7 @@ class Silence:
 def noise_of(x: Tensor, query: Query) -> dict[str, Tensor]:
     """The noise in each answer for a lot, by taking away what is released without any."""
     whole, signal = (released(x.double(), query, source) for source in (CpuNoise(CPU, Seed.fixed(5)), Silence()))
-    names = [name for name in ("gradient", "direction", "fraction") if getattr(whole, name) is not None]
+    names = [name for name in ("gradient", "second") if getattr(whole, name) is not None]
     return {name: getattr(whole, name) - getattr(signal, name) for name in names}
 
 
@@ -205,7 +204,7 @@ def test_the_noise_of_a_step_is_the_same_whatever_the_lot_holds(query: str, name
 
 def moved_by_the_last(x: Tensor, monkeypatch: pytest.MonkeyPatch, extra: str = "none") -> float:
     """By how many clips the last record moves a sum without noise; `extra`: that of the second answer, by how much."""
-    query, answer = asked(extra, torch.float32), "gradient" if extra == "none" else extra
+    query, answer = asked(extra, torch.float32), "gradient" if extra == "none" else "second"
     # The sum itself: what leaves is noisy first, and of as few digits as the model's weights.
     monkeypatch.setattr(step, "noisy", lambda total, deviation, source, dtype, ranks: total.double())
     sent = (released(part, query, Silence(), lot=1.0, sigma=0.0) for part in (x, x[:-1]))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import honestdp
+from honestdp.boundary.second import InputNorm
 from honestdp.boundary.seed import Seed
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.ledger.errors import BudgetExceeded, NotPrivate
@@ -167,12 +168,12 @@ class Sizing(Outlook):
 
     def query(self, state: Any, constants: Any) -> Any:
         asked = super().query(state, constants)
-        return asked if asked.extra is None else dataclasses.replace(asked, extra_noise=asked.extra_noise / 8)
+        return asked if asked.second is None else dataclasses.replace(asked, second=InputNorm(asked.second.noise / 8))
 
 
 def test_a_rule_that_asks_too_much_of_sizes_is_refused_before_a_round_counts() -> None:
     one = client(optimizer=Sizing())
-    with pytest.raises(honestdp.errors.InvalidArgument, match="extra_noise"):
+    with pytest.raises(honestdp.errors.InvalidArgument, match=r"second\.noise"):
         one.fit(start())
     assert one.made == 0
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from honestdp import kernels
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
-from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, release
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import Prepared, bookkeeping, per_example
 from honestdp.gradients.bookkeeping import BookKeeping

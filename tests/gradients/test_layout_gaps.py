@@ -79,7 +79,7 @@ def test_a_release_has_no_noise_in_its_gaps(rule: rules.Rule) -> None:
     population = trained(intake, rule)
     query = population._rule.query(population.state, population._mechanism.constants)
     released = population._mechanism._release([], population.params, query)
-    for sent in (released.gradient, released.direction):
+    for sent in (released.gradient, released.second):
         for gap in intake.layout.gaps:
             assert sent is None or sent[:, gap].eq(0).all()
         assert sent is None or (sent != 0).sum() == 2 * intake.layout.total

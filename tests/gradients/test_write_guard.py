@@ -15,7 +15,8 @@ from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
-from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, release
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten, RefusedModel, Untouched

@@ -15,6 +15,7 @@ from honestdp import optimizers as rules
 from honestdp.boundary import release as door
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
+from honestdp.boundary.second import Direction
 from honestdp.checks import InvalidArgument
 from honestdp.cli.spaces import spaces_of
 from honestdp.optimizers.rule import stack_rules
@@ -116,7 +117,7 @@ def test_automatic_clipping_is_scaled_by_the_clip_and_asks_nothing_more() -> Non
     stacked, constants, _, state = ready(rule)
     query = stacked.query(state, constants)
     assert query.automatic
-    assert query.extra is query.extra_noise is None
+    assert query.second is None
     params, state = after(rule, [(0.0, 0.0), (0.0, 0.0)])
     assert params[0, 0].item() == pytest.approx(-0.5 * 0.2 * 2 * 2)
     params, state = after(rule, [(0.0, 0.0), (0.0, 0.0), (0.0, 0.0)])
@@ -138,7 +139,7 @@ def test_the_step_of_adam_wosm_is_in_units_of_the_noise_and_does_not_grow_with_t
 @pytest.mark.parametrize(("clamped", "swing"), [(True, 0.5), (False, 7.5)])
 def test_a_fraction_that_is_not_clamped_moves_the_clip_by_all_of_its_noise(clamped: bool, swing: float) -> None:
     stacked, constants, params, state = ready(rules.Quantile(lr=0.1, clamped=clamped))
-    sent = Release(torch.zeros_like(params), fraction=torch.tensor([8.0], dtype=torch.float64))
+    sent = Release(torch.zeros_like(params), second=torch.tensor([8.0], dtype=torch.float64))
     _, state = stacked.update(params, state, sent, constants)
     assert state["clip"].item() == pytest.approx(0.1 * math.exp(-0.2 * swing))
 
@@ -193,10 +194,8 @@ def spent(rule: rules.Rule) -> list[float]:
         sent = mechanism._release([], population.params, query)
         clip = 1.0 if query.automatic else query.clip.item()
         parts = [(clip, sent.gradient[0, 0].item())]
-        if sent.direction is not None:
-            parts.append((1.0, sent.direction[0, 0].item()))
-        if sent.fraction is not None:
-            parts.append((0.5, sent.fraction.item() - 0.5))
+        if sent.second is not None:
+            parts.append((query.second.sensitivity, sent.second.flatten()[0].item() - query.second.centre))
         assert len(source.asked) == len(parts)
         found.append(sum((sensitivity / (LOT * deviation)) ** 2 for sensitivity, deviation in parts))
         population.params, population.state = population._rule.update(
@@ -223,10 +222,10 @@ def test_every_run_of_a_population_has_the_split_of_its_own_noise_and_share() ->
     query = population._rule.query(population.state, mechanism.constants)
     mechanism._noise = Ones()
     sent = mechanism._release([], population.params, query)
-    assert sent.direction is not None
+    assert sent.second is not None
     for run, (rule, sigma) in enumerate(zip(mixed, sigmas, strict=True)):
         nu_g = LOT * sent.gradient[run, 0].item() / query.clip[run].item()
-        nu_q = LOT * sent.direction[run, 0].item()
+        nu_q = LOT * sent.second[run, 0].item()
         assert nu_q == pytest.approx(rule.nu_q * sigma)
         assert nu_g**-2 + nu_q**-2 == pytest.approx(sigma**-2)
 
@@ -243,10 +242,10 @@ def test_the_noise_on_the_second_answer_is_not_the_gradients(monkeypatch: pytest
     """The planted fault is line 13 of the printed algorithm: nu_g on both answers spends nearly twice."""
 
     def printed(self: rules.OSO, state: State, constants: Constants) -> Query:
-        asked = Query(clip=state["clip"], extra="direction", extra_noise=7.124 * constants.noise)
+        asked = Query(clip=state["clip"], second=Direction(7.124 * constants.noise))
         nu_g = door.gradient_multiplier(constants.noise, asked)
         monkeypatch.setattr(door, "gradient_multiplier", lambda sigma, query: nu_g)
-        return Query(clip=state["clip"], extra="direction", extra_noise=nu_g)
+        return Query(clip=state["clip"], second=Direction(nu_g))
 
     monkeypatch.setattr(rules.OSO, "query", printed)
     assert min(spent(rules.OSO(lr=0.5))) > 1.9 * SIGMA**-2
@@ -320,12 +319,12 @@ def spread_of_the_answers(rule: rules.Rule) -> list[tuple[Tensor, Tensor]]:
     population, mechanism = population_of([model], (x, x[:, :1]), [rule], lot=LOT, steps=2, noise=[SIGMA])
     query = population._rule.query(population.state, mechanism.constants)
     sent = mechanism._release([], population.params, query)
-    assert sent.direction is not None
-    assert query.extra_noise is not None
+    assert sent.second is not None
+    assert query.second is not None
     nu_g = door.gradient_multiplier(mechanism.constants.noise, query)
     return [
         (sent.gradient[0], (nu_g * query.clip / LOT)[0]),
-        (sent.direction[0], (query.extra_noise / LOT)[0]),
+        (sent.second[0], (query.second.noise / LOT)[0]),
     ]
 
 
@@ -386,7 +385,8 @@ def test_mixed_options_stack_and_every_run_is_bit_equal_to_itself_alone(mixed: l
         b = torch.randn(len(mixed), generator=draw, dtype=dtype)
         for at, (rule, (_, each)) in enumerate(zip(stacked, groups, strict=True)):
             rows = slice(None) if at == 0 else slice(at - 1, at)
-            params[at], states[at] = rule.update(params[at], states[at], Release(g[rows], q[rows], b[rows]), each)
+            second = b if isinstance(mixed[0], rules.Quantile) else q
+            params[at], states[at] = rule.update(params[at], states[at], Release(g[rows], second[rows]), each)
     for run in range(len(mixed)):
         assert params[0][run].equal(params[run + 1][0])
         assert all(states[0][name][run].equal(states[run + 1][name][0]) for name in states[0])

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import honestdp
 from honestdp import optimizers as rules
-from honestdp.boundary.query import HALF_RANGE, Constants
+from honestdp.boundary.query import Constants
+from honestdp.boundary.second import HALF_RANGE
 from honestdp.optimizers.sized import GUESS
 from tests.tiny_search import clouds, linear
 from tests.toy_training import constants_of, intake_of, toy_data, toy_model
@@ -98,7 +99,7 @@ def test_tokens_have_no_norm_and_nothing_is_asked_of_them() -> None:
     assert constants.layout.entering == 0
     rule = rules.Outlook()
     state = rule.init(torch.zeros(1, constants.layout.width), constants)
-    assert rule.query(state, constants).extra is None
+    assert rule.query(state, constants).second is None
     run = honestdp.Run(records=60, lot=20, steps=3, noise=2.0)
     moved = honestdp.train(Words(), data, run=run, optimizer=rule, delta=1e-3).model
     assert all(value.isfinite().all() for value in moved.parameters())

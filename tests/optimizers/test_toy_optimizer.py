@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 import honestdp
-from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
+from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.second import HALF_RANGE, Direction, InputNorm
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.optimizers import BY_NAME, SGD, FixedClip, Rule, State
@@ -184,7 +185,7 @@ class Greedy(Lion, name="toy-greedy"):
     """Asks for a second answer that would take all the privacy of a step."""
 
     def query(self, state: State, constants: Constants) -> Query:
-        return Query(clip=torch.ones_like(constants.noise), extra="direction", extra_noise=constants.noise)
+        return Query(clip=torch.ones_like(constants.noise), second=Direction(constants.noise))
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Sizing(Lion, name="toy-sizing"):
     def query(self, state: State, constants: Constants) -> Query:
         noise = HALF_RANGE * constants.noise
         plain = Query(clip=torch.ones_like(noise))
-        return replace(plain, extra="norm", extra_noise=noise) if constants.layout.entering else plain
+        return replace(plain, second=InputNorm(noise)) if constants.layout.entering else plain
 
 
 @dataclass(frozen=True)
@@ -206,8 +207,8 @@ class Forgetful(Lion, name="toy-forgetful"):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (Greedy(lr=0.1), "extra_noise must be noise above the run's own"),
-        (Sizing(lr=0.1), "extra_noise must be noise above the run's own"),
+        (Greedy(lr=0.1), "second.noise must be noise above the run's own"),
+        (Sizing(lr=0.1), "second.noise must be noise above the run's own"),
         (Forgetful(lr=0.1), "optimizer must be a state of"),
     ],
 )

@@ -6,17 +6,19 @@ import pytest
 import torch
 
 from honestdp.boundary.clipping import gradient_multiplier
-from honestdp.boundary.query import HALF_RANGE, Query
+from honestdp.boundary.query import Query
+from honestdp.boundary.second import HALF_RANGE
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.learnt import DIRECTION_NOISE
+from tests.toy_training import second_question
 
 
 def left(noise: float, *, direction: float = 0.0, count: float = 0.0, norm: float = 0.0) -> float:
     """nu_g where the second answer has this noise."""
+    deviation = torch.tensor([direction or count or norm], dtype=torch.float64)
     query = Query(
         clip=torch.ones(1, dtype=torch.float64),
-        extra="direction" if direction else "quantile" if count else "norm",
-        extra_noise=torch.tensor([direction or count or norm], dtype=torch.float64),
+        second=second_question("direction" if direction else "quantile" if count else "norm", deviation),
     )
     return gradient_multiplier(torch.tensor([noise], dtype=torch.float64), query).item()
 
@@ -44,6 +46,6 @@ def test_both_queries_together_cost_one_gaussian(noise: float) -> None:
     ids=str,
 )
 def test_a_second_query_that_would_take_all_the_privacy_is_refused(second: dict[str, float]) -> None:
-    with pytest.raises(InvalidArgument, match="extra_noise must be noise above the run's own"):
+    with pytest.raises(InvalidArgument, match=r"second\.noise must be noise above the run's own"):
         left(2.0, **second)
     assert left(0.0, direction=1.0) == 0.0

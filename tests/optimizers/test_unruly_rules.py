@@ -15,6 +15,7 @@ from torch import Tensor
 
 import honestdp
 from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.second import Direction, InputNorm
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.optimizers import FixedClip, State
@@ -49,6 +50,10 @@ class Asking(Averaging):
         return self.asked
 
 
+class Peeking(Direction):
+    """A rule's own question, whose terms would see private norms."""
+
+
 ONE = torch.ones(1)
 
 
@@ -58,9 +63,10 @@ ONE = torch.ones(1)
         (Query(clip=1.0), "clip must be a tensor of shape (2,): one number for each run, got 1.0"),  # type: ignore[arg-type]
         (Query(clip=torch.tensor(1.0)), "clip must be a tensor of shape (2,)"),
         (Query(clip=ONE), "clip must be a tensor of shape (2,): one number for each run, got (1,)"),
-        (Query(clip=torch.ones(2), extra="direction"), "extra_noise must be a tensor of shape (2,)"),
-        (Query(clip=torch.ones(2), extra="norm", extra_noise=9 * ONE), "extra_noise must be a tensor of shape (2,)"),
-        (Query(clip=torch.ones(2), extra="sum"), "extra must be one of direction, quantile, norm, or None"),  # type: ignore[arg-type]
+        (Query(clip=torch.ones(2), second=Direction(9.0)), "second.noise must be a tensor of shape (2,)"),  # type: ignore[arg-type]
+        (Query(clip=torch.ones(2), second=InputNorm(9 * ONE)), "second.noise must be a tensor of shape (2,)"),
+        (Query(clip=torch.ones(2), second=Peeking(9 * ONE)), "second must be one of Direction, WithinClip, InputNorm"),
+        (Query(clip=torch.ones(2), second="norm"), "second must be one of Direction, WithinClip, InputNorm"),  # type: ignore[arg-type]
     ],
 )
 def test_a_question_that_no_release_can_be_made_of_is_refused_before_the_charge(

@@ -69,8 +69,7 @@ class Recorded:
         return self.rule.query(state, constants)
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        second = [answer for answer in (release.direction, release.fraction, release.norm) if answer is not None]
-        self.kept.step(release.gradient, second[0] if second else None)
+        self.kept.step(release.gradient, release.second)
         return self.rule.update(params, state, release, constants)
 
 

@@ -17,8 +17,10 @@ from honestdp.boundary import people as persons
 from honestdp.boundary import release as releasing
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Query
-from honestdp.boundary.release import Examples, Question
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question
 from honestdp.boundary.sampling import Lots
+from honestdp.boundary.second import Direction
 from honestdp.optimizers import SGD
 from tests.boundary.crying_records import planted
 from tests.boundary.test_people import ClippedByRow
@@ -118,7 +120,7 @@ def an_empty_lot_without_noise(patch: Patch) -> None:
 
 def a_clip_that_moves_before_the_noise(patch: Patch) -> None:
     before = "    deviation = gradient_multiplier(constants.noise, query) * query.clip\n"
-    moved = "    query = replace(query, clip=query.clip * (-0.2 * count / constants.lot).exp().to(query.clip))\n"
+    moved = "    query = Query(query.clip * (-0.2 * other[:, 0] / constants.lot).exp().to(query.clip), second=second)\n"
     planted(patch, releasing, releasing, "release", before, moved + before)
     patch.setattr(mechanism, "release", releasing.release)
 
@@ -144,7 +146,7 @@ def one_variant_for_all(patch: Patch) -> None:
 
 
 def every_direction(patch: Patch) -> None:
-    patch.setattr(releasing, "direction_weights", lambda norms, present, query: (present / norms).nan_to_num(nan=0))
+    patch.setattr(Direction, "terms", lambda _, norms, examples, clip: (examples.present / norms).nan_to_num(nan=0))
 
 
 def shared_first(numbers: Tensor) -> Tensor:

@@ -142,7 +142,7 @@ def test_every_rule_gets_releases_of_the_noise_its_result_states(monkeypatch: py
         assert not agrees(drawn, 0.9 * sigma / 37.5)
         assert not agrees(drawn, 1.1 * sigma / 37.5)
         if extra:
-            assert agrees(torch.stack([released.direction[row] for _, released in sent]), extra / 37.5)
+            assert agrees(torch.stack([released.second[row] for _, released in sent]), extra / 37.5)
 
 
 def moved(result: Result, start: float) -> Tensor:

@@ -192,7 +192,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     def release(lot: Any, params: Tensor, query: Any, **named: Any) -> Release:
         for _ in lot:
             pass
-        return Release(torch.full_like(params, 0.01 * (1 + next(made) % 20)), None, None)
+        return Release(torch.full_like(params, 0.01 * (1 + next(made) % 20)), None)
 
     monkeypatch.setattr(module, "release", release)
 

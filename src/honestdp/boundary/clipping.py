@@ -14,15 +14,12 @@ import math
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import HALF_RANGE, LEAST_CLIP, Query
+from honestdp.boundary.query import LEAST_CLIP, Query
+from honestdp.boundary.second import ANSWERED
 from honestdp.checks import InvalidArgument
 
 AUTO_SLACK = 0.01
 """gamma of automatic clipping, w = 1/(n + gamma) (Bu et al. 2023)."""
-_FINE = 2.0**16
-"""Logarithms are rounded to multiples of its inverse, so that their sums are exact in float64, whatever their order."""
-MOVES = {"direction": 1.0, "quantile": 0.5, "norm": HALF_RANGE}
-"""By how much one record moves the sum of a second question."""
 
 
 def within_bounds(query: Query, sigma: Tensor) -> Query:
@@ -30,21 +27,17 @@ def within_bounds(query: Query, sigma: Tensor) -> Query:
 
     A rule is post-processing and may ask anything; what no release can be made of is refused in words.
     """
-    if query.extra is not None and query.extra not in MOVES:
-        raise InvalidArgument("extra", query.extra, f"one of {', '.join(MOVES)}, or None")
-    numbers = {"clip": query.clip} | ({} if query.extra is None else {"extra_noise": query.extra_noise})
+    second = query.second
+    if second is not None and type(second) not in ANSWERED:  # a subclass would read private norms
+        wanted = f"one of {', '.join(one.__name__ for one in ANSWERED)} (honestdp.boundary.second), or None"
+        raise InvalidArgument("second", type(second).__name__, wanted)
+    numbers = {"clip": query.clip} | ({} if second is None else {"second.noise": second.noise})
     for name, value in numbers.items():
         if not isinstance(value, Tensor) or value.shape != sigma.shape or value.is_complex():
             shape = tuple(value.shape) if isinstance(value, Tensor) else value
             raise InvalidArgument(name, shape, f"a tensor of shape {tuple(sigma.shape)}: one number for each run")
     clip = torch.ones_like(sigma) if query.automatic else query.clip.to(sigma).clamp(min=LEAST_CLIP)
-    extra_noise = None if query.extra_noise is None or query.extra is None else query.extra_noise.to(sigma)
-    return Query(clip, query.automatic, query.extra, extra_noise)
-
-
-def _finite(norms: Tensor) -> Tensor:
-    """Neither infinite nor NaN, in one operation: a norm is never negative."""
-    return norms < math.inf
+    return Query(clip, query.automatic, None if second is None else type(second)(second.noise.to(sigma)))
 
 
 def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
@@ -55,33 +48,6 @@ def clipping_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
     return weights.nan_to_num_(nan=0)
 
 
-def direction_weights(norms: Tensor, present: Tensor, query: Query) -> Tensor:
-    """1[n > C]/n: the unit vectors of the clipped records."""
-    usable = present.bool() & _finite(norms) & (norms > query.clip[:, None])
-    return torch.where(usable, 1 / norms, 0)
-
-
-def centred_count(norms: Tensor, present: Tensor, query: Query) -> Tensor:
-    """sum_i (1[n_i <= C] - 1/2), `[runs]`: one record moves it by 1/2."""
-    usable = present.bool() & _finite(norms)
-    return torch.where(usable, (norms <= query.clip[:, None]).to(norms.dtype) - 0.5, 0).sum(dim=1)
-
-
-def centred_logarithms(norms: Tensor, present: Tensor, shares: Tensor | None = None) -> Tensor:
-    """sum_i (ln sqrt(1 + |x_i|^2) - HALF_RANGE), `[runs]`, float64, each term clipped: one record moves it by HALF_RANGE.
-
-    norms: |x|, `[runs, width]`. With shares `[runs, width, rows]` they are those of people's rows, `[runs, width * rows]`, and a
-    person's term is the mean over their rows. A norm that is not finite adds nothing.
-    """
-    usable, norms = _finite(norms), norms.double()
-    terms = torch.log1p(torch.where(usable, norms, 0).clamp(max=1e100).square()) / 2 - HALF_RANGE
-    terms = torch.where(usable, terms.clamp(-HALF_RANGE, HALF_RANGE), 0)
-    if shares is not None:
-        terms = (terms.view(shares.shape) * shares).sum(2)
-    terms = (terms * _FINE).round() / _FINE
-    return torch.where(present.bool(), terms.clamp(-HALF_RANGE, HALF_RANGE), 0).sum(dim=1)
-
-
 def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     """nu_g = (sigma^-2 - nu^-2)^-1/2, `[runs]`: what is left for the gradient when a second answer has noise nu.
 
@@ -89,15 +55,14 @@ def gradient_multiplier(sigma: Tensor, query: Query) -> Tensor:
     grid would round. A step that is being captured, or rehearsed for it, cannot look at its numbers; there nu_g is NaN, and so
     is all that is released (`release`).
     """
-    if query.extra is None:
+    if query.second is None:
         return sigma
-    assert query.extra_noise is not None
-    spent = query.extra_noise / MOVES[query.extra]
+    spent = query.second.noise / query.second.sensitivity
     share = torch.where(sigma > 0, sigma / spent, 0)
     usable = (share >= 0) & (share < 1)
     if _may_look(sigma) and not bool(usable.all()):
-        wanted = "noise above the run's own on the second question, which would take all the privacy of a step"
-        raise InvalidArgument("extra_noise", query.extra_noise.tolist(), wanted)
+        wanted = "noise above the run's own, or the second answer would take all the privacy of a step"
+        raise InvalidArgument("second.noise", query.second.noise.tolist(), wanted)
     return torch.where(usable, sigma / (1 - share.square()).sqrt(), math.nan)
 
 

@@ -26,8 +26,8 @@ from honestdp.boundary.capture import UNROLL, Captured, NotCapturable
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query, Release, State, Steps
 from honestdp.boundary.ranks import ALONE, Ranks
-from honestdp.boundary.records import Records
-from honestdp.boundary.release import Examples, Question, release, width_of
+from honestdp.boundary.records import Examples, Records
+from honestdp.boundary.release import Question, release, width_of
 from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import inputs

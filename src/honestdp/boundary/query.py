@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
+from honestdp.boundary.second import SecondQuestion
 from honestdp.gradients.layout import Layout
 
 State = dict[str, Tensor]
@@ -14,8 +15,6 @@ State = dict[str, Tensor]
 LEAST_CLIP = 1e-12
 """The squares of numbers below 1e-19 are lost in float32, so a gradient of norm 1e-15 may seem to have none: such norms
 must not come near a clip."""
-HALF_RANGE = 3.453125
-"""Half of the range [0, 6.90625] that the logarithm of an input's norm is clipped to: norms up to 999."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +48,23 @@ class Query:
     clip: C_t, `[runs]`; the sensitivity of the gradient sum. The mechanism takes LEAST_CLIP for a smaller one, and 1 for
         automatic clipping.
     automatic: weights 1/(n + 0.01) in place of min(1, C/n).
-    extra: a second question about the same lot: "direction" (sum of g/n over n > C), "quantile" (how many n <= C) or "norm"
-        (how large the records are as they enter the model: the mean of a logarithm that is clipped to a public range).
-    extra_noise: standard deviation of the noise on the second sum, `[runs]`.
+    second: a second question about the same lot, with the noise that the rule wants on its answer.
     """
 
     clip: Tensor
     automatic: bool = False
-    extra: Literal["direction", "quantile", "norm"] | None = None
-    extra_noise: Tensor | None = None
+    second: SecondQuestion | None = None
 
 
 @dataclass(frozen=True)
 class Release:
     """All that leaves one step of a population.
 
-    gradient: g~, `[runs, d]`. direction: q~, `[runs, d]`, if asked for. fraction: b~, `[runs]`, if asked for. norm: `[runs]`, the
-    noisy mean of ln sqrt(1 + |x|^2) over the lot, if asked for.
+    gradient: g~, `[runs, d]`. second: the answer to the second question, if one was asked; `SecondQuestion` has its shape.
     """
 
     gradient: Tensor
-    direction: Tensor | None = None
-    fraction: Tensor | None = None
-    norm: Tensor | None = None
+    second: Tensor | None = None
 
 
 class Steps(Protocol):

@@ -41,6 +41,21 @@ class Fetched(NamedTuple):
     shares: Tensor | None = None
 
 
+class Examples(NamedTuple):
+    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
+
+    finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
+    shares: `[runs, width, rows]` where members are people; x, y and norms are then of their rows, `[runs, width * rows]`.
+    """
+
+    x: Inputs
+    y: Inputs
+    present: Tensor
+    finite: bool = False
+    norms: Tensor | None = None
+    shares: Tensor | None = None
+
+
 class Records:
     """N records that can be fetched by number: here arrays or tensors, in memory or in a file."""
 

@@ -9,8 +9,8 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 - An empty lot is a step like any other: pure noise.
 - Padding and records with a non-finite norm have weight 0, and weight 0 contributes exactly 0 whatever the gradient.
 - The clip is read once, before the lot is touched; the rule cannot change it until the release is made.
-- A second question about the same lot (OSO's direction, the quantile's count, the inputs' norm) takes part of the
-  noise budget: with multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two
+- A second question about the same lot (`second`: OSO's direction, the quantile's count, the inputs' norm) takes part of
+  the noise budget: with multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two
   Gaussians on one lot with these multipliers are together one Gaussian of multiplier sigma, because their noise can be
   rotated into each other. The split is made here, never by a rule.
 - Every run has lots and noise of its own (`mechanism` draws them).
@@ -19,24 +19,17 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.clipping import (
-    centred_count,
-    centred_logarithms,
-    clipping_weights,
-    direction_weights,
-    gradient_multiplier,
-    within_bounds,
-)
+from honestdp.boundary.clipping import clipping_weights, gradient_multiplier, within_bounds
 from honestdp.boundary.noise import NoiseSource
-from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
+from honestdp.boundary.query import Constants, Query, Release
 from honestdp.boundary.ranks import ALONE, Ranks
+from honestdp.boundary.records import Examples
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
 from honestdp.gradients import PerExample, Prepared, Untouched, inputs
@@ -59,21 +52,6 @@ _KEPT_BYTES = {True: 160 << 20, False: 1 << 40}
 """Of a run on a GPU, or of a population elsewhere, that a part of a lot may keep until its gradients are summed."""
 _BUSY = 2048
 """Records of all runs that a GPU is given at a time, at least."""
-
-
-class Examples(NamedTuple):
-    """Some of a step's lot. x, y: `[runs, width, ...]`. present: `[runs, width]`, 1 for members and 0 for padding.
-
-    finite: whether x is known to hold finite numbers only, as whole numbers do. norms: `[runs, width]` of x, where known.
-    shares: `[runs, width, rows]` where members are people; x, y and norms are then of their rows, `[runs, width * rows]`.
-    """
-
-    x: Inputs
-    y: Inputs
-    present: Tensor
-    finite: bool = False
-    norms: Tensor | None = None
-    shares: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -150,8 +128,8 @@ def release(
     terms = _terms(constants, width)
     share, dtype = (1 - _margin(params, terms)) / constants.lot, _summed_in(params, terms)
     gradient: Tensor | None = None
-    direction: Tensor | None = None
-    count = torch.zeros_like(query.clip, dtype=torch.float64)  # of halves, or of logarithms on a grid: exact
+    other: Tensor | None = None
+    second = query.second
     with question.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
         for examples in _parts(lot, width, at_a_time or width, question.rows):
@@ -167,23 +145,25 @@ def release(
                 )
                 weights = clipping_weights(found.norms, examples.present, query).mul_(share)
                 gradient = _plus(gradient, _sum(found, weights, params, constants, dtype))
-                if query.extra == "direction":
-                    weights = direction_weights(found.norms, examples.present, query).mul_(share)
-                    direction = _plus(direction, _sum(found, weights, params, constants, dtype))
-                elif query.extra == "quantile":
-                    count += centred_count(found.norms, examples.present, query)
-                elif query.extra == "norm":
-                    count += centred_logarithms(_input_norms(examples), examples.present, examples.shares)
+                if second is not None:
+                    weights = second.terms(found.norms, examples, query.clip)
+                    if second.weighs_gradients:
+                        part = _sum(found, weights.mul_(share), params, constants, dtype)
+                    else:
+                        part = weights.double().sum(1, keepdim=True)  # of halves, or of logarithms on a grid: exact
+                    other = _plus(other, part)
                 del found  # what it keeps makes room for the next part
     deviation = gradient_multiplier(constants.noise, query) * query.clip
-    if query.extra_noise is not None:  # of a split that leaves the gradient nothing neither answer leaves
-        query = replace(query, extra_noise=query.extra_noise + 0 * deviation)
-    return Release(
-        _noisy(gradient, deviation, params, constants, noise, ranks),
-        _noisy(direction, query.extra_noise, params, constants, noise, ranks) if query.extra == "direction" else None,
-        _noisy_mean(count, 0.5, query, params, constants, noise, ranks) if query.extra == "quantile" else None,
-        _noisy_mean(count, HALF_RANGE, query, params, constants, noise, ranks) if query.extra == "norm" else None,
-    )
+    answer = _noisy(gradient, deviation, params, constants, noise, ranks)
+    if second is None:
+        return Release(answer)
+    # NaN where the split leaves the gradient nothing: neither answer is then released.
+    spread = second.noise + 0 * deviation
+    if second.weighs_gradients:
+        return Release(answer, _noisy(other, spread, params, constants, noise, ranks))
+    total = torch.zeros(len(params), 1, dtype=torch.float64, device=params.device) if other is None else other
+    mean = noisy(total / constants.lot, spread / constants.lot, noise, dtype=params.dtype, ranks=ranks)
+    return Release(answer, mean[:, 0] + second.centre)
 
 
 def _parts(lot: Iterable[Examples], width: int, most: int, rows: int) -> Iterator[Examples]:
@@ -247,44 +227,18 @@ def _plus(total: Tensor | None, piece: Tensor) -> Tensor:
 
 def _noisy(
     total: Tensor | None,
-    deviation: Tensor | None,
+    deviation: Tensor,
     params: Tensor,
     constants: Constants,
     noise: NoiseSource,
     ranks: Ranks,
 ) -> Tensor:
     """total + deviation / L * N(0, I) in the shape and precision of `params`, and 0 in its gaps."""
-    assert deviation is not None
     total = torch.zeros_like(params) if total is None else total
     answer = noisy(total, deviation / constants.lot, noise, dtype=params.dtype, ranks=ranks)
     for gap in constants.layout.gaps:
         answer[:, gap] = 0
     return answer
-
-
-def _noisy_mean(
-    count: Tensor,
-    centre: float,
-    query: Query,
-    params: Tensor,
-    constants: Constants,
-    noise: NoiseSource,
-    ranks: Ranks,
-) -> Tensor:
-    """The mean of numbers whose sum around their `centre` is `count`, with noise: `[runs]`."""
-    assert query.extra_noise is not None
-    share, deviation = count[:, None] / constants.lot, query.extra_noise / constants.lot
-    return noisy(share, deviation, noise, dtype=params.dtype, ranks=ranks)[:, 0] + centre
-
-
-def _input_norms(examples: Examples) -> Tensor:
-    """|x| of each example, `[runs, width]`, over all of its inputs that are quantities; 0 where none is."""
-    if examples.norms is not None:
-        return examples.norms
-    squares = torch.zeros(inputs.first(examples.x).shape[:2], dtype=torch.float64, device=examples.present.device)
-    for part in inputs.quantities(examples.x):
-        squares += part[..., None].flatten(2).double().square().sum(2)
-    return squares.sqrt()
 
 
 def width_of(x: Inputs, *, runs: int, records: int, lot: float, rows: int = 1) -> int:

@@ -58,7 +58,7 @@ class AdamOSO(LearntClip, name="adam-oso"):
         return super().init(params, constants) | {"first": torch.zeros_like(params)}
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        assert release.direction is not None
+        assert release.second is not None
         beta1 = column(self.beta1)
         spread = column(constants.noise * (1 - self.nu_q**-2) ** -0.5 * state["clip"] / constants.lot + XI)
         first = beta1 * state["first"] + (1 - beta1) * release.gradient / spread
@@ -68,7 +68,7 @@ class AdamOSO(LearntClip, name="adam-oso"):
             "step": state["step"] + 1,
             "clip": self.moved_clip(state, release.gradient, state["direction"]),
             "lr": self.moved(state["lr"], self.rho_r, release.gradient, state["first"]),
-            "direction": release.direction,
+            "direction": release.second,
             "first": first,
         }
         return params, state

@@ -61,7 +61,7 @@ class Echo(Sized, name="echo"):
         return {"size": torch.zeros_like(params[:, 0]), "allowed": allowed(echo), "reach": _reach(params, constants)}
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        size = state["size"] if release.norm is None else state["size"] + release.norm
+        size = state["size"] if release.second is None else state["size"] + release.second
         paced = self._eta(size, state["step"] + 1, state, constants) * ahead(state, constants)
         memory = {"size": size, "allowed": state["allowed"], "reach": state["reach"]}
         return params - paced * release.gradient, memory

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, State
+from honestdp.boundary.second import Direction
 from honestdp.checks import InvalidArgument, non_negative
 from honestdp.optimizers.rule import Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
 
@@ -71,7 +72,7 @@ class LearntClip(Rule):
         }
 
     def query(self, state: State, constants: Constants) -> Query:
-        return Query(clip=state["clip"], extra="direction", extra_noise=self.nu_q * constants.noise)
+        return Query(clip=state["clip"], second=Direction(self.nu_q * constants.noise))
 
     def pace(self, state: State, constants: Constants) -> Tensor:
         return scheduled(state["lr"], state, constants)

@@ -72,7 +72,7 @@ class OSO(LearntClip, name="oso", grid={"lr": WIDE_RATES}):
         return super().init(params, constants) | {"gradient": torch.zeros_like(params)}
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        gradient, direction = release.gradient, release.direction
+        gradient, direction = release.gradient, release.second
         if self.automatic:
             gradient, direction = column(state["clip"]) * release.gradient, release.gradient
         assert direction is not None

@@ -58,7 +58,7 @@ class Outlook(Sized, name="outlook"):
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         first = BETA * state["first"] + (1 - BETA) * release.gradient
         step = state["step"] + 1
-        size = state["size"] if release.norm is None else state["size"] + release.norm
+        size = state["size"] if release.second is None else state["size"] + release.second
         moved = first / bias_correction(BETA, step, params)
         paces = self._paces(size, step, state["through"], constants) * ahead(state, constants)
         for view, pace in zip(constants.layout.views(moved).values(), paces.unbind(1), strict=True):

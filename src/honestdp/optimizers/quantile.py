@@ -15,6 +15,7 @@ from torch import Tensor
 
 from honestdp import checks
 from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
+from honestdp.boundary.second import WithinClip
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.learnt import SHARED
 from honestdp.optimizers.rule import (
@@ -83,11 +84,11 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
 
     def query(self, state: State, constants: Constants) -> Query:
         spread = torch.full_like(constants.noise, constants.lot / NOISE_SHARE)
-        return Query(clip=state["clip"], extra="quantile", extra_noise=spread)
+        return Query(clip=state["clip"], second=WithinClip(spread))
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
-        assert release.fraction is not None
+        assert release.second is not None
         params = params - scheduled(self.lr, state, constants) * release.gradient
-        below = release.fraction.clamp(0, 1) if self.clamped else release.fraction
+        below = release.second.clamp(0, 1) if self.clamped else release.second
         clip = (state["clip"] * torch.exp(-CLIP_PACE * (below - self.quantile))).clamp(min=LEAST_CLIP)
         return params, {"step": state["step"] + 1, "clip": clip}

@@ -1,7 +1,7 @@
 """What rules share that set their steps by the size of the records, n: the question for it, what is known of it, and the decay.
 
 n belongs to the data. It is released: every step asks, beside the gradient, for the mean of ln sqrt(1 + |x|^2) over its lot,
-clipped to a public range (`boundary.clipping`), with noise 7.124 sigma, which leaves 1.01 sigma to the gradient: both together
+clipped to a public range (`boundary.second`), with noise 7.124 sigma, which leaves 1.01 sigma to the gradient: both together
 are one Gaussian of noise sigma, and are accounted as the step. What is known of n at a step is the mean of all its
 releases so far and of a public guess, weighed by their variances.
 """
@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import HALF_RANGE, Constants, Query
+from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.second import HALF_RANGE, InputNorm
 from honestdp.optimizers.learnt import DIRECTION_NOISE, SHARED
 from honestdp.optimizers.rule import FixedClip, State
 
@@ -41,7 +42,7 @@ class Sized(FixedClip):
         plain = super().query(state, constants)
         if not constants.layout.entering:
             return plain
-        return replace(plain, extra="norm", extra_noise=DIRECTION_NOISE * HALF_RANGE * constants.noise)
+        return replace(plain, second=InputNorm(DIRECTION_NOISE * HALF_RANGE * constants.noise))
 
 
 def ahead(state: State, constants: Constants) -> Tensor:

@@ -34,12 +34,7 @@ def try_rule(rule: Rule, run: Run, layout: Layout, *, runs: int = 1) -> None:
     for _ in range(2):
         query = within_bounds(steps.query(state, constants), constants.noise)
         gradient_multiplier(constants.noise, query)
-        release = Release(
-            torch.zeros_like(params),
-            torch.zeros_like(params) if query.extra == "direction" else None,
-            torch.zeros(runs) if query.extra == "quantile" else None,
-            torch.zeros(runs) if query.extra == "norm" else None,
-        )
+        release = Release(torch.zeros_like(params), None if query.second is None else query.second.zeros(params))
         moved, after = steps.update(params, state, release, constants)
         if moved.shape != params.shape or moved.dtype != params.dtype:
             wanted = f"weights [runs, d] of {params.dtype} after an update by {name}"

@@ -42,8 +42,8 @@ class Watched:
 
     def query(self, state: State, constants: Constants) -> Query:
         found = self.rule.query(state, constants)
-        assert found.extra_noise is not None
-        self.asked.append((gradient_multiplier(constants.noise, found), found.extra_noise))
+        assert found.second is not None
+        self.asked.append((gradient_multiplier(constants.noise, found), found.second.noise))
         return found
 
     def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:

@@ -15,6 +15,7 @@ import torch
 from honestdp.accounting import epsilon
 from honestdp.boundary.clipping import gradient_multiplier
 from honestdp.boundary.query import Query
+from honestdp.boundary.second import Direction
 from honestdp.optimizers.learnt import DIRECTION_NOISE
 from honestdp_papers.claims import NUMBERS, Outcome, Table, judged
 from honestdp_papers.galli2024.noise import noise_of
@@ -109,7 +110,7 @@ def online_noise(budget: float) -> float:
 def left_to_the_gradient(noise: float, second: Array) -> Array:
     """nu_g as the mechanism makes it, where the second answer has these noises."""
     spread = torch.from_numpy(second)
-    query = Query(clip=torch.ones_like(spread), extra="direction", extra_noise=spread)
+    query = Query(clip=torch.ones_like(spread), second=Direction(spread))
     found: Array = gradient_multiplier(torch.full_like(spread, noise), query).numpy()
     return found
 

@@ -16,7 +16,9 @@ from torch import nn
 from honestdp.accounting import epsilon
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
-from honestdp.boundary.release import Examples, Question, release
+from honestdp.boundary.records import Examples
+from honestdp.boundary.release import Question, release
+from honestdp.boundary.second import Direction
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import cross_entropy
@@ -164,7 +166,7 @@ def _losses(noise: float, share: float, draws: int, norm: float) -> Array:
     lot = Examples(x, torch.zeros(draws, 1, dtype=torch.int64), torch.ones(draws, 1))
     sigma, ones = torch.full((draws,), noise), torch.ones(draws)
     constants = Constants(1, 1.0, 1, sigma, layout, torch.ones(1))
-    query = Query(clip=CLIP * ones, extra="direction", extra_noise=share * sigma)
+    query = Query(clip=CLIP * ones, second=Direction(share * sigma))
     found = release(
         [lot],
         stack([model] * draws, layout, device),
@@ -174,9 +176,9 @@ def _losses(noise: float, share: float, draws: int, norm: float) -> Array:
         noise=noise_source(device, Seed.fixed(1), secure=False),
         width=1,
     )
-    assert found.direction is not None
+    assert found.second is not None
     loss = torch.zeros(draws, dtype=torch.float64)
-    for answer in (found.gradient.double(), found.direction.double()):
+    for answer in (found.gradient.double(), found.second.double()):
         mean = answer.mean(dim=0)
         loss += (answer @ mean - mean @ mean / 2) / (answer - mean).square().mean()
     return loss.numpy()
