@@ -3,6 +3,8 @@
 ifndef PYTHON  # the first of these that runs
 PYTHON := $(shell for python in python3.11 python3.12 python3.13; do $$python -c "" 2>/dev/null && echo $$python && break; done)
 endif
+# Compiled modules are kept, whatever the environment says: without them every process compiles torch anew.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 CORE := .venv/.core
@@ -14,11 +16,12 @@ BUDGET := ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4
 SEARCH := tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 \
 	--lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
 
-.PHONY: help demo test docs federated cluster lint bench clean
+.PHONY: help demo test quick docs federated cluster lint bench clean
 
 help:
 	@echo "make demo   install the library alone, then train on embedded data within one budget, and show what a search costs"
 	@echo "make test   install the rest, then lint and run every test"
+	@echo "make quick  the same without types and without the tests marked law, kill or slow: for every change"
 	@echo "make docs   set up, then build the guide as a site, into site/"
 	@echo "make federated  set up with Flower's simulation engine, then run five clients on it"
 	@echo "make cluster  set up with Ray, then run the demo's search on a cluster of three nodes of this machine"
@@ -65,8 +68,15 @@ lint: $(EVERYTHING)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	$(TESTS)
+
+quick: $(EVERYTHING)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(TESTS) -m "not law and not kill and not slow"
 
 docs: $(EVERYTHING)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean

@@ -32,6 +32,7 @@ def fresh(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_every_name_is_an_attribute_whatever_was_touched_before() -> None:
     """Forwards and backwards in fresh processes, and after modules of the same or a similar name were imported."""
     names = honestdp.__all__
@@ -122,6 +123,7 @@ def documented(name: str) -> tuple[object, str]:
     return value, inspect.getdoc(value) or ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", honestdp.__all__)
 def test_the_example_of_every_exported_name_runs(name: str) -> None:
     value, text = documented(name)
@@ -160,6 +162,7 @@ def flags_in(text: str) -> list[str]:
     return [word for word in text.split() if word.strip("`'\"(),.:;").startswith("--") and word.strip("-`'\"(),.:;")]
 
 
+@pytest.mark.slow
 def test_no_text_of_the_library_has_a_flag_of_the_command_line() -> None:
     assert flags_in("pass --resume, or `--out DIR`") == ["--resume,", "`--out"]
     found = [

@@ -253,6 +253,7 @@ RUN = ["quickstart.md", "choosing.md", "coming-from-opacus.md", "federated.md"]
 """Pages whose blocks are run one after another, as somebody who copies them would. The others have names of the reader's own."""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Opacus, beside which one page shows our code
 @pytest.mark.parametrize("name", RUN)
 def test_the_code_of_a_page_runs(

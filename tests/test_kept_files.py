@@ -82,6 +82,7 @@ def test_a_ledger_holds_and_its_entries_are_what_they_were(ledger: Ledger) -> No
     assert {kind for _, kind, _ in EXPECTED["entries"]} == {"budget", "charge", "resume", "over"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", EXPECTED["spent"])
 def test_a_ledger_has_the_balance_that_it_had(dataset: str, ledger: Ledger) -> None:
     balance = ledger.balance(dataset)

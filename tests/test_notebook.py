@@ -61,6 +61,7 @@ def shown() -> dict[str, Any]:
 KINDS = ["train", "seeded", "tune", "plan", "statement"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_card_is_plain_html_with_what_is_printed(kind: str, shown: dict[str, Any]) -> None:
     one = shown[kind]
@@ -80,6 +81,7 @@ def test_a_card_has_no_colour_of_its_own_but_grey(kind: str, shown: dict[str, An
     assert styles.count("background:") == styles.count("background:transparent")
 
 
+@pytest.mark.slow
 def test_what_a_user_wrote_is_escaped() -> None:
     page = Page(card(EVIL, [(EVIL, EVIL), ("WARNING", EVIL)], (EVIL, EVIL)))
     assert page.words.count(EVIL) == 6
@@ -87,6 +89,7 @@ def test_what_a_user_wrote_is_escaped() -> None:
     assert "script" not in Page(statement._repr_html_()).tags
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["train", "seeded", "tune"])
 def test_a_result_is_printed_in_a_few_lines_and_no_epsilon_stands_alone(kind: str, shown: dict[str, Any]) -> None:
     result, text = shown[kind], str(shown[kind])

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.built_wheel import entry_points_of, files_of, wheel_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +59,7 @@ def imported(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in found}
 
 
+@pytest.mark.slow
 def test_whatever_is_imported_is_installed_because_we_say_so_and_not_by_luck() -> None:
     """What a dependency happens to bring today it may leave out tomorrow, as typer did with click."""
     declared = {re.split(r"[<>=]", line)[0] for line in PROJECT["project"]["dependencies"]}
@@ -66,6 +69,7 @@ def test_whatever_is_imported_is_installed_because_we_say_so_and_not_by_luck() -
         assert names <= declared, path
 
 
+@pytest.mark.slow
 def test_the_wheel_knows_nothing_of_the_papers(tmp_path: Path) -> None:
     wheel = wheel_of(ROOT, tmp_path)
     packages = {name.partition("/")[0] for name in files_of(wheel) if ".dist-info/" not in name}
@@ -73,6 +77,7 @@ def test_the_wheel_knows_nothing_of_the_papers(tmp_path: Path) -> None:
     assert "papers" not in entry_points_of(wheel)
 
 
+@pytest.mark.slow
 def test_without_the_papers_the_command_says_in_one_line_what_to_install() -> None:
     alone = "from importlib import metadata; metadata.entry_points = lambda **_: (); from honestdp.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", alone, "papers", "list", "--json"], capture_output=True, text=True)

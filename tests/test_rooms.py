@@ -86,6 +86,7 @@ CYCLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", CYCLES)
 def test_a_cycle_is_noticed_wherever_the_import_stands(module: str) -> None:
     modules = sources()
@@ -97,14 +98,17 @@ def test_the_top_floor_has_few_modules() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= TOP_FLOOR
 
 
+@pytest.mark.slow
 def test_the_library_never_names_the_papers() -> None:
     """Neither in an import nor as a text that something is imported by."""
-    for module, source in sources().items():
+    modules = sources()
+    for module, source in modules.items():
         for node in ast.walk(ast.parse(source)):
             assert not (isinstance(node, ast.Constant) and "honestdp_papers" in str(node.value)), module
-        assert not {name for name in imports_of(module, sources()) if name.split(".")[0] == "honestdp_papers"}, module
+        assert not {name for name in imports_of(module, modules) if name.split(".")[0] == "honestdp_papers"}, module
 
 
+@pytest.mark.slow
 def test_report_and_search_are_apart() -> None:
     modules = sources()
     graph = {module: {room_of(name) for name in imports_of(module, modules)} for module in modules}

@@ -93,6 +93,7 @@ def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: 
     assert "honestdp papers run mohapatra2022/figure1" in page
 
 
+@pytest.mark.slow
 def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> None:
     found, (item,) = lookup("mohapatra2022/figure2")
     (grid,) = item.parts(False)

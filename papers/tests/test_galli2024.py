@@ -452,6 +452,7 @@ def test_a_population_that_has_no_room_is_halved_until_it_has() -> None:
         training.with_room(lambda most: work(99), 2)
 
 
+@pytest.mark.slow
 def test_parts_can_be_listed_with_torch_and_numpy_alone() -> None:
     code = (
         "import sys\nfor name in ('dp_accounting', 'scipy', 'sklearn', 'matplotlib', 'typer'): sys.modules[name] = None\n"

@@ -47,6 +47,7 @@ def test_the_frontier_is_the_engine_s_and_one_that_forgets_the_second_answer_is_
     assert frontier.figure2({}, True).claims[2].verdict == FAILS
 
 
+@pytest.mark.slow
 def test_the_pair_of_answers_costs_one_and_a_release_without_its_share_is_seen(monkeypatch: Any) -> None:
     monkeypatch.setattr(proposition1, "RATES", (0.1,))
     monkeypatch.setattr(proposition1, "ORDERS", (2,))

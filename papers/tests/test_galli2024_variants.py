@@ -69,6 +69,7 @@ def test_the_sign_update_is_judged_by_what_noise_costs_it_and_by_its_spread() ->
     assert {claim.verdict for claim in updates.updates(one, False).claims} == {UNTOLD}
 
 
+@pytest.mark.slow
 def test_momentum_only_adds_a_factor_to_the_derivative_of_the_last_clip() -> None:
     found = updates.momentum({}, False)
     assert [claim.verdict for claim in found.claims if claim.kind == SENTENCE] == [HOLDS]
@@ -166,6 +167,7 @@ def pools(method_values: dict[str, dict[str, float]], single: float, *, seeds: i
     return parts
 
 
+@pytest.mark.slow
 def test_the_sentence_on_one_hyperparameter_less_is_computed_from_the_table() -> None:
     few = dict.fromkeys(SELECTIONS, 90.0)
     many = {"compose": 80.0, "winner": 85.0, "papernot-steinke": 88.0, "envelope": 93.0}

@@ -52,6 +52,7 @@ def test_every_search_has_its_price_and_no_price_is_left_over() -> None:
     assert {one.key for one in honest_noise.every_search()} == set(json.loads(honest_training.NOISES.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "one",
     [
@@ -312,6 +313,7 @@ def made_up(quick: bool) -> dict[str, Arrays]:
     return made
 
 
+@pytest.mark.slow
 def test_the_table_holds_the_winners_test_accuracy_of_every_search(tmp_path: Path) -> None:
     found = honest.honest(made_up(True), True)
     table = found.tables[0]
@@ -351,6 +353,7 @@ def test_the_full_table_has_twenty_searches_of_three_cases_at_two_epsilons() -> 
     assert {len(part.identity["searches"]) for part in parts} == {2, 10}
 
 
+@pytest.mark.slow
 def test_a_kept_result_is_judged_again_from_its_own_accuracies() -> None:
     """Names of the network and of MNIST: as they are called now, and as they were called when there was one form of each."""
     rng = np.random.default_rng(0)

@@ -83,6 +83,7 @@ def test_a_population_trains_on_crops_as_on_a_gpu(monkeypatch: pytest.MonkeyPatc
     assert told[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_parts_can_be_listed_with_torch_and_numpy_alone() -> None:
     code = (
         "import sys\nfor name in ('dp_accounting', 'scipy', 'matplotlib', 'PIL', 'typer'): sys.modules[name] = None\n"
@@ -149,6 +150,7 @@ def test_a_start_that_ends_far_above_the_others_is_no_insensitivity() -> None:
     assert claim.verdict == IN_PART
 
 
+@pytest.mark.slow
 def test_the_sentence_on_todays_selections_is_computed_from_the_table() -> None:
     parts = table1.parts_of(False)
 
@@ -167,6 +169,7 @@ def test_the_sentence_on_todays_selections_is_computed_from_the_table() -> None:
     assert claim.verdict in (IN_PART, FAILS, UNTOLD)
 
 
+@pytest.mark.slow
 def test_what_one_run_is_under_todays_selections_is_said_of_both_rules() -> None:
     """The text's rule was 6 points behind the published code's, and behind every search, and no verdict said so."""
 
@@ -212,6 +215,7 @@ def test_the_noise_of_a_printed_accuracy_lies_between_those_that_were_trained() 
     assert table1_noise.found_noise(accuracies, 70.0) == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_every_selection_s_noise_meets_adadp_s_budget() -> None:
     """Of the numbers in the file: the least of them, by the accountants."""
     found = table1_noise.noises(False)

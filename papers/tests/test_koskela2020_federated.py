@@ -199,6 +199,7 @@ def test_the_full_size_is_cut_into_parts_that_every_figure_shares() -> None:
     assert {part.name for part in FEDERATED[2].parts(False)} < set(every)
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_of_each(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each says in every title that it is not private: a figure is shown without the page beside it."""
     parts, name_axes = made_up(True, AS_IN_THE_PAPER), federated_figures.named

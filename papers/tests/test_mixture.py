@@ -90,6 +90,7 @@ def small(rules: Any, seed: int = 1) -> dict[str, Any]:
     return trained(rules, run, 2, seed, "cpu", lambda done: None)
 
 
+@pytest.mark.slow
 def test_a_training_is_repeated_by_its_seed_draws_and_all_and_looked_at_every_epoch() -> None:
     torch.manual_seed(3)
     found = small([SGD(lr=0.1, clip=1.0)])
@@ -137,6 +138,7 @@ def verdicts(outcome: Any) -> list[str]:
     return [claim.verdict for claim in outcome.claims]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", [variational.figure5, variational.supplement_figure1])
 @pytest.mark.parametrize(
     ("ends", "spread", "expected"),

@@ -122,12 +122,14 @@ def test_figure_6_crosses_where_the_reference_says() -> None:
         assert costs.crossing_of(run, costs.delta_of(records)) == pytest.approx(crossing, abs=0.1)
 
 
+@pytest.mark.slow
 def test_other_settings_have_the_same_trends_and_delta2_hardly_matters() -> None:
     found = trends.trends({}, True)
     assert [claim.verdict for claim in found.claims] == [HOLDS, HOLDS, IN_PART]
     assert found.claims[2].found.startswith("more than DPAdam's 4 and growing with n in 3 of 4 settings; from 4 to")
 
 
+@pytest.mark.slow
 def test_theorem_1_holds_by_brute_force_and_a_planted_fault_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     found = theorem1.theorem1({}, True)
     assert found.claims[0].verdict == HOLDS
@@ -232,6 +234,7 @@ def curves(
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("adam", "verdicts"), [(90.0, [HOLDS] * 4), (50.0, [FAILS] * 4)])
 def test_figure_4_judges_what_it_is_given(adam: float, verdicts: list[str], tmp_path: Path) -> None:
     found = comparison.figure4(
@@ -513,6 +516,7 @@ def test_adam_effective_step_size_converges_as_theorem_3_says(monkeypatch: pytes
     assert found[part.name]["ratio"][:, -1, 1] == pytest.approx(np.ones(4), abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quick", [True, False])
 def test_no_two_trainings_share_a_seed(quick: bool) -> None:
     """Parts of one name are one part, which figures share; all others have lots and noise of their own."""

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from tests.built_wheel import entry_points_of, files_of, wheel_of
 from tests.test_packaging import OPTIONAL, OTHER_NAMES, imported
 
@@ -15,6 +16,7 @@ PACKAGE = PAPERS / "src" / "honestdp_papers"
 PROJECT = tomllib.loads((PAPERS / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_module_and_number_of_the_package_and_the_command(tmp_path: Path) -> None:
     wheel = wheel_of(PAPERS, tmp_path)
     built = {name for name in files_of(wheel) if ".dist-info/" not in name}

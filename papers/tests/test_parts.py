@@ -151,6 +151,7 @@ def test_a_part_that_other_code_made_is_stale_says_why_and_is_made_anew(module: 
     assert state(part, tmp_path / "parts") == "done"
 
 
+@pytest.mark.slow
 def test_kernels_that_are_imported_by_name_count() -> None:
     version.files_of.cache_clear()
     version._tree.cache_clear()

@@ -116,6 +116,7 @@ def test_a_mean_and_the_training_after_it_meet_the_budget_together(records: Modu
     assert [len(batch.cells) for batch in several] == [2, 2], "an epsilon has a mean of its own"
 
 
+@pytest.mark.slow
 def test_a_search_after_a_mean_meets_the_budget_together_with_it_and_not_without_counting_it(
     records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +171,7 @@ def one_profile(run: Run) -> float:
     return pair.delta(0.0)
 
 
+@pytest.mark.slow
 def test_mean_pilot_and_the_training_after_them_meet_the_budget_together(records: ModuleType) -> None:
     from honestdp_papers.records.centring import mean_run
     from honestdp_papers.records.search import composed, pilot_budget, pilot_of
@@ -194,6 +196,7 @@ def test_mean_pilot_and_the_training_after_them_meet_the_budget_together(records
     assert 1.04 < run.noise / records.run_of("cifar10", 3.0, "untuned, centred").noise < 1.06
 
 
+@pytest.mark.slow
 def test_the_last_run_after_a_pilot_is_calibrated_to_the_mean_and_to_both_sides(
     records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +218,7 @@ def test_the_last_run_after_a_pilot_is_calibrated_to_the_mean_and_to_both_sides(
         assert records_search.run_after_pilot(budget, **shape).noise > 1.01 * usual, side
 
 
+@pytest.mark.slow
 def test_a_pilot_is_what_was_accounted_for_and_only_its_choice_is_used(
     records: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +290,7 @@ def test_a_stopped_table_goes_on_and_begins_nothing_that_would_end_too_late(
     assert "| mnist | linear | untuned | 3 | 90.00 (90.00 to 90.00) | 5 | 98.7 |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_pages_say_what_the_lines_say_and_what_is_older_is_noticed(records: ModuleType) -> None:
     from honestdp_papers.records import page as records_page
 
@@ -501,6 +506,7 @@ def test_the_published_networks_are_those_of_the_published_code(records: ModuleT
     ]
 
 
+@pytest.mark.slow
 def test_the_network_of_both_mirror_images_is_the_mean_of_the_published_one_and_trains_as_book_keeping(
     records: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,6 +98,7 @@ def test_mirrored_features_keep_the_norm_of_an_image_that_is_its_own_mirror_imag
     torch.testing.assert_close(scattering.mirrored(features).norm(), features.norm())
 
 
+@pytest.mark.slow
 def test_scaled_features_are_standard_on_made_up_images_and_hang_on_no_data(scattering: ModuleType) -> None:
     pixels = 16
     features = scattering.Scattering(pixels)(scattering.clouds(pixels))

@@ -101,6 +101,7 @@ def trained(suite: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> li
     return asked
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(
     suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

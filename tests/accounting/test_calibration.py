@@ -8,8 +8,6 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from honestdp import Budget, Run
 from honestdp.accounting import AccountingWarning
@@ -23,27 +21,7 @@ from .absurd_settings import spread
 RUN = Run(records=60000, lot=250, steps=2000, noise=4.0)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(
-    epsilon=st.floats(0.05, 20),
-    log_delta=st.floats(-9, -3),
-    rate=st.floats(1e-4, 1.0),
-    steps=st.integers(1, 20000),
-    accountant=st.sampled_from(["pld", "rdp", "moments"]),
-)
-def test_noise_meets_the_budget_from_below(
-    epsilon: float, log_delta: float, rate: float, steps: int, accountant: str
-) -> None:
-    budget = Budget(epsilon, 10**log_delta)
-    selection = Compose(candidates=1, accountant=accountant)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AccountingWarning)
-        run = least_noise(budget, records=10**6, lot=rate * 10**6, steps=steps, selection=selection)
-        spent = selection.epsilon(run.event, delta=budget.delta)
-    assert spent <= budget.epsilon
-    assert spent >= budget.epsilon * 0.999
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_every_selection_can_be_calibrated(name: str) -> None:
     selection = named(name, candidates=6)
@@ -53,6 +31,7 @@ def test_every_selection_can_be_calibrated(name: str) -> None:
     assert 0.999 * budget.epsilon <= spent <= budget.epsilon
 
 
+@pytest.mark.slow
 def test_most_steps_is_the_last_that_fits() -> None:
     selection, budget = Compose(candidates=3), Budget(1.0, 1e-6)
     most = most_steps(budget, run=RUN, selection=selection)
@@ -60,6 +39,7 @@ def test_most_steps_is_the_last_that_fits() -> None:
     assert selection.epsilon(replace(most, steps=most.steps + 1).event, delta=1e-6) > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "epsilon"), [("compose", 1.5), ("envelope", 0.4), ("papernot-steinke", 0.5), ("liu-talwar", 1.3)]
 )
@@ -110,6 +90,7 @@ def test_where_even_the_least_noise_costs_too_little_it_is_the_least() -> None:
     assert found.noise == pytest.approx(LEAST_NOISE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_no_less_noise_would_do(seed: int) -> None:
     """Over random settings, the dear and the cheap: what is found fits, and a thousandth less does not."""

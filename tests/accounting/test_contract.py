@@ -87,6 +87,7 @@ def test_at_rate_one_the_gaussian_mechanism_is_never_undercharged(accountant: st
         assert cost(run, accountant) >= exact * (1 - 1e-12)
 
 
+@pytest.mark.slow
 def test_tiny_rates_are_never_rounded_to_nothing(accountant: str) -> None:
     """T steps of rate q have a total variation near 0.66 q sqrt(T) here: epsilon cannot be zero when that exceeds delta."""
     run = Run(records=10**9, lot=100, steps=10**6, noise=1.0)

@@ -43,6 +43,7 @@ def subsampled_delta(epsilon: float, rate: float, noise: float) -> float:
     return float(with_record - math.exp(epsilon) * special.ndtr(-x / noise))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-5, 1e-12, 1e-30, 1e-60])
 @pytest.mark.parametrize(("noise", "steps"), [(4.0, 50), (10.0, 750)])
 def test_gaussian_steps_composed_by_transforms_match_the_closed_form_far_below_the_floor_of_a_plain_one(
@@ -72,6 +73,7 @@ def test_one_step_dominates_the_exact_mechanism_at_every_epsilon(rate: float, no
         assert pair.reversed.delta(float(-e)) >= reverse - 1e-14 * max(1.0, math.exp(-e))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "delta"),
     [(0.01, 1.0, 500, 1e-5), (0.004, 4.0, 10000, 1e-6), (0.1, 0.7, 60, 1e-7), (0.5, 5.0, 300, 1e-6)],
@@ -84,6 +86,7 @@ def test_a_coarser_grid_reports_more_and_never_less(rate: float, noise: float, s
     assert found[3] <= found[0] * 1.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "noise", "steps"), [(0.01, 1.0, 1000), (0.02, 0.6, 200), (0.005, 3.0, 5000), (0.2, 4.0, 100)]
 )
@@ -99,6 +102,7 @@ def test_dp_accounting_agrees_in_both_directions(rate: float, noise: float, step
     assert pair.reversed.epsilon(1e-6) == pytest.approx(add.get_epsilon_for_delta(1e-6), rel=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "noise", "steps"), [(0.01, 1.0, 1000), (0.05, 2.0, 400)])
 def test_a_second_fourier_accountant_contains_our_value(rate: float, noise: float, steps: int) -> None:
     prv = pytest.importorskip("prv_accountant")

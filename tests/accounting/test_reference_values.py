@@ -39,6 +39,7 @@ ONE_RUN = [
 COARSE = [(200 / 60000, 6, 30000, 1e-6, 0.417, 0.386), (200 / 60000, 8, 30000, 1e-6, 0.306, 0.283)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "noise", "steps", "delta", "rdp", "tight"), ONE_RUN)
 def test_one_run(rate: float, noise: float, steps: int, delta: float, rdp: float | None, tight: float) -> None:
     assert epsilon(event(rate, noise, steps), delta=delta) == pytest.approx(tight, rel=3e-3)
@@ -63,6 +64,7 @@ def test_a_reference_from_a_coarse_grid_is_met_from_below(
     assert epsilon(event(rate, noise, steps), delta=delta, accountant="rdp") == pytest.approx(rdp, rel=1.5e-3)
 
 
+@pytest.mark.slow
 def test_a_million_steps_at_a_rate_of_one_in_a_million() -> None:
     tiny = event(1e-6, 1, 10**6)
     assert epsilon(tiny, delta=1e-6) == pytest.approx(0.0037, rel=0.1)

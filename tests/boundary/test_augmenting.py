@@ -252,6 +252,7 @@ def test_a_statement_says_how_records_were_varied() -> None:
     assert "varied by itself: CropAndFlip(pad=1, flip=True)" in str(result.statement)
 
 
+@pytest.mark.slow
 def test_a_search_trains_on_variants_and_another_augmentation_is_another_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     gc.enable()
 
 
+@pytest.mark.slow
 def test_no_two_living_graphs_were_captured_on_one_stream(streams: list[str]) -> None:
     """torch frees the workspace of a stream with the first graph of it that ends, and the other would write into it still."""
     owners = [Owner() for _ in range(5)]

@@ -95,6 +95,7 @@ def search(
     return watch.touched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [nn.Linear(4, 3), Strange(), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 3))]
 )
@@ -106,6 +107,7 @@ def test_a_training_touches_records_inside_the_boundary_alone(model: nn.Module) 
     )
 
 
+@pytest.mark.slow
 def test_a_strict_training_with_a_checkpoint_does_too(tmp_path: Any) -> None:
     assert train(strict=True, **checkpointed(tmp_path / "kept"))
 
@@ -133,6 +135,7 @@ def of_people(x: Tensor, y: Tensor) -> Any:
     return honestdp.by_person((x, y), torch.arange(RECORDS) // 2, rows=1)
 
 
+@pytest.mark.slow
 def test_a_training_and_a_search_of_people_do_too() -> None:
     run = honestdp.Run(records=RECORDS // 2, lot=10, steps=3, noise=0.9)
     touched = train(wrap=of_people, run=run, optimizers=RULES[:1])
@@ -163,12 +166,14 @@ class NamedPairs(Pairs):
         return {"table": x[:3], "more": x[3:], "labels": y}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [named, NamedPairs])
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_training_on_several_inputs_does_too(wrap: Any, strict: bool) -> None:
     assert train(wrap=wrap, model=OfTwo(), strict=strict, **here())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "metric",
     [
@@ -191,6 +196,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
 def test_a_search_touches_records_inside_the_boundary_alone(settings: dict[str, Any], tmp_path: Any) -> None:
     touched = search(out=tmp_path / "out", **settings)
@@ -246,6 +252,7 @@ def test_a_gradient_without_noise_cries(monkeypatch: pytest.MonkeyPatch) -> None
         train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "after",
     [
@@ -275,6 +282,7 @@ def test_the_noise_of_a_score_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert door.score(1, model)[0] - door.score(0, model)[0] == 10**6
 
 
+@pytest.mark.slow
 def test_records_read_outside_the_boundary_cry(monkeypatch: pytest.MonkeyPatch) -> None:
     from honestdp.training import loop
 

@@ -122,6 +122,7 @@ def _private_names(node: ast.AST) -> set[str]:
     return {name for name in names if name.startswith("_") and not name.startswith("__") and len(name) > 1}
 
 
+@pytest.mark.slow
 def test_nothing_outside_the_boundary_can_name_what_holds_a_record() -> None:
     assert denied(SOURCES) == []
 

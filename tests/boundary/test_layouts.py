@@ -196,6 +196,7 @@ def test_blank_records_are_ones_that_a_model_takes() -> None:
     assert zeros.score(0, model) == (-20,), "all of them failed"
 
 
+@pytest.mark.slow
 def test_the_door_of_scores_is_opened_with_such_blank_records() -> None:
     model, metric = Reader().double().eval(), honestdp.Accuracy()
     door = open_door(PrivateData((X, Y)), model, loss=None, metric=metric, noise=[(0,)], workers=0, seed=Seed.fixed(0))

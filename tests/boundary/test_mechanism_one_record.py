@@ -66,6 +66,7 @@ class Wide(nn.Module):
         return (x * self.weight).sum(1)
 
 
+@pytest.mark.slow
 def test_the_norm_of_millions_of_small_coordinates_is_not_lost_beside_a_large_one() -> None:
     width = 2_000_000
     x = torch.full((1, width), 2.5e-4)
@@ -101,6 +102,7 @@ def test_the_norm_of_a_long_gradient_is_not_too_small(length: int, number: float
         assert piece.square_norms().double().sqrt().item() >= true * (1 - 3e-7), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "number"), LONG[:3])
 def test_a_long_gradient_is_clipped_to_the_clip_and_not_to_more(length: int, number: float) -> None:
     x = torch.full((1, length), number)

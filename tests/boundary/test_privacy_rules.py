@@ -234,6 +234,7 @@ def test_rule_5_the_noise_of_a_step_has_the_clip_that_was_in_force(rule: rules.R
     assert not population.state["clip"].equal(torch.tensor([0.3], dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_clipped_contributions_never_exceed_the_clip() -> None:
     x, y = toy_data(60)
     for clip in (1e-3, 0.2, 5.0):

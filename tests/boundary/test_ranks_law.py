@@ -28,6 +28,8 @@ from honestdp.training.torchrun import joined
 from tests.many_ranks import on_ranks
 from tests.toy_training import second_question
 
+pytestmark = pytest.mark.law
+
 RECORDS, LOT, NOISE, RUNS, STEPS = 16, 4.0, 0.02, 128, 32
 SECOND = 0.05  # deviation of the noise on a second question
 RATE = LOT / RECORDS

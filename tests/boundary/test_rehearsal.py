@@ -287,6 +287,7 @@ def test_what_can_be_meant_is_scored(name: str) -> None:
 # ---- The statement
 
 
+@pytest.mark.slow
 def test_the_assumptions_follow_from_what_the_metric_is_and_not_from_its_name() -> None:
     given = {**WHOLE, "space": {"lr": [0.1], "clip": [1.0]}}
 

@@ -212,6 +212,7 @@ def moved_by_the_last(x: Tensor, monkeypatch: pytest.MonkeyPatch, extra: str = "
     return (whole - without).norm().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [4096, 100_000, 1_000_000])
 def test_no_record_moves_a_long_sum_by_more_than_its_clip(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that point the same way: every partial sum is as long as it can be, and rounds as much."""
@@ -221,6 +222,7 @@ def test_no_record_moves_a_long_sum_by_more_than_its_clip(records: int, monkeypa
     assert moved_by_the_last(spread, monkeypatch) <= 1.0
 
 
+@pytest.mark.slow
 def test_one_long_sum_in_float32_would_move_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
     one = torch.randn(8, generator=torch.Generator().manual_seed(3)) * 3
     monkeypatch.setattr(step, "_plus", lambda total, piece: piece if total is None else total.add_(piece))

@@ -149,6 +149,7 @@ def shapes(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return x, y
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # warnings of weird functions, which a search silences
 def test_no_shape_label_loss_or_metric_moves_the_sum_by_more_than_the_sensitivity() -> None:
     """Hundreds of random settings, each record left out in turn; the bound is met in many and exceeded in none."""

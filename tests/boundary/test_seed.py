@@ -73,6 +73,7 @@ def children_of(make: Callable[[Seed], Any]) -> list[tuple[object, ...]]:
     return taken
 
 
+@pytest.mark.slow
 def test_noise_lots_and_variants_are_drawn_from_seeds_apart() -> None:
     """Numbers of one stream that serve two ends would tell of the noise by what they chose."""
     images = PrivateData((torch.rand(60, 1, 4, 4), torch.randint(0, 2, (60,)))).augmented(CropAndFlip(pad=1))

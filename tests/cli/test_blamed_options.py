@@ -74,6 +74,7 @@ SMALL = ("--records", "9", "--lot", "1", "--steps", "1", "--delta", "1e-5")
 TUNE = ("tune", "digits", "--epsilon", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

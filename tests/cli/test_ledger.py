@@ -162,6 +162,7 @@ def test_the_ledger_is_named_by_option_or_environment(terminal: Terminal, monkey
     assert [shown["dataset"] for shown in terminal.json("show", "--ledger", "one.db")] == ["a"]
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line_and_charges_nothing(begun: Terminal) -> None:
     before = Path("ledger.db").read_bytes()
     spend = ["spend", "--dataset", "hospital", *CONSTANTS]

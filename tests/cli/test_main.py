@@ -70,6 +70,7 @@ def test_the_printed_statement_is_whole() -> None:
         assert words in said
 
 
+@pytest.mark.slow
 def test_noise_meets_the_budget() -> None:
     found = as_json("noise", *BASE, "--epsilon", "1", "--selection", "envelope", "--candidates", "40")
     noise, epsilon = found["noise"], found["epsilon"]
@@ -88,6 +89,7 @@ def test_the_printed_noise_meets_the_budget_too() -> None:
     assert found <= 1
 
 
+@pytest.mark.slow
 def test_plan_as_json_and_chart(tmp_path: Path) -> None:
     chart = tmp_path / "plan.svg"
     small = ["--records", "2000", "--lot", "100", "--steps", "200", "--delta", "1e-5", "--candidates", "8"]
@@ -110,6 +112,7 @@ def test_plan_as_json_and_chart(tmp_path: Path) -> None:
     assert chart.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_plan_as_a_table_fits_a_terminal() -> None:
     small = [
         "--records",
@@ -210,6 +213,7 @@ def test_bad_input_to_the_other_commands(arguments: list[str], tmp_path: Path) -
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_options_of_plan_reach_the_planner() -> None:
     small = [
         "--records",
@@ -239,6 +243,7 @@ def test_the_options_of_plan_reach_the_planner() -> None:
     assert any(m["equal"] == "coverage" and m["coverage"] == pytest.approx(0.5) for m in found["methods"])  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_identical_candidates_cost_less_than_different_ones() -> None:
     winner = ["--selection", "winner", "--candidates", "10"]
     found = as_json("epsilon", *RUN, *winner, "--identical")["epsilon"]
@@ -273,6 +278,7 @@ def test_output_that_is_cut_off_is_no_error_of_ours() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "field", "value"),
     [
@@ -292,6 +298,7 @@ def test_the_options_of_noise_reach_the_selection(options: list[str], field: str
     assert again["epsilon"] == found["epsilon"]
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_quintillion_candidates_is_made_and_of_more_is_refused_in_one_line() -> None:
     options = ["--records", "60000", "--lot", "250", "--steps", "1000", "--noise", "4", "--delta", "1e-6"]
     found = as_json("plan", *options, "--candidates", "1e18")

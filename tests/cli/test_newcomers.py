@@ -38,6 +38,7 @@ def test_a_ledger_with_room_for_bounds_or_the_search_but_not_both_is_charged_for
     assert not (tmp_path / "model.learnt.toml").exists()
 
 
+@pytest.mark.slow
 def test_a_schema_that_has_spent_before_goes_on_with_one_more_column_to_learn(tmp_path: Path) -> None:
     """As the schema of a model folder has it: its dry run has the noise of the search, and the same command reads the result."""
     ledger = prepared(tmp_path, "spent = 0.4\n" + PRIVATE, epsilon=9.0)

@@ -22,6 +22,7 @@ def plan(folder: Path, *words: str) -> str:
     return out
 
 
+@pytest.mark.slow
 def test_it_recommends_first_and_says_how_to_do_it(tmp_path: Path) -> None:
     said = plan(tmp_path, *SMALL)
     first, *_ = said.splitlines()
@@ -41,6 +42,7 @@ def test_it_recommends_first_and_says_how_to_do_it(tmp_path: Path) -> None:
     assert "add or remove one record" in said
 
 
+@pytest.mark.slow
 def test_the_table_is_shown_on_request_and_does_not_change_the_recommendation(tmp_path: Path) -> None:
     brief, whole = plan(tmp_path, *SMALL, *SHAPE), plan(tmp_path, *SMALL, *SHAPE, "--all")
     assert whole.startswith(brief.split("\n\n")[0])
@@ -48,6 +50,7 @@ def test_the_table_is_shown_on_request_and_does_not_change_the_recommendation(tm
     assert "within 0.7 %" in whole
 
 
+@pytest.mark.slow
 def test_json_has_everything_always(tmp_path: Path) -> None:
     found = plan_as_json(tmp_path, *SMALL)
     assert len(found["methods"]) > 10
@@ -88,6 +91,7 @@ def test_what_is_hopeless_is_said(tmp_path: Path) -> None:
     assert "1000000000 weights" in found["warnings"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_chart_of_lot_steps_and_epsilon_is_drawn(suffix: str, tmp_path: Path) -> None:
     said = plan(tmp_path, *SMALL, "--chart", f"which{suffix}")
@@ -144,6 +148,7 @@ def test_the_command_asks_for_the_very_numbers_and_no_rounded_ones(tmp_path: Pat
     assert command == f"honestdp tune DATASET {' '.join(exact)} --validation 0.1234567"
 
 
+@pytest.mark.slow
 def test_a_search_without_records_that_score_has_no_command(tmp_path: Path) -> None:
     words = (*SMALL, *SHAPE, "--validation", "0")
     assert "plan it with a validation above 0" in plan(tmp_path, *words)

@@ -211,6 +211,7 @@ def test_a_plan_says_which_column_the_schema_does_not_declare(tmp_path: Path) ->
     assert "got patients.toml" in err
 
 
+@pytest.mark.slow
 def test_a_target_that_is_given_need_not_be_filled_in(tmp_path: Path) -> None:
     """As `schema` and the README say it: the template has "?", and --target names the column."""
     write(tmp_path / "patients.csv", rows())
@@ -259,6 +260,7 @@ def test_a_record_is_a_person_where_a_column_tells_whose_row_it_is(folder: Path)
     assert "one person" in err
 
 
+@pytest.mark.slow
 def test_bounds_are_learnt_once_out_of_the_budget(folder: Path) -> None:
     """Charged before the search, in its epsilon, and read again by the same command."""
     (folder / "patients.toml").write_text(SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"'))

@@ -15,6 +15,8 @@ from honestdp.ledger import Ledger
 from tests.command_line import DIGITS, UNHURRIED, run, started, stopped
 from tests.forked_python import Forked
 
+pytestmark = pytest.mark.kill
+
 SEARCH = ("tune", *DIGITS, "--selection", "compose", "--steps", "1500")
 
 

@@ -193,6 +193,7 @@ def test_an_archive_that_unpacks_to_more_than_was_declared_is_not_unpacked(site:
     assert files_below(cache) == []
 
 
+@pytest.mark.slow
 def test_unpacking_takes_no_more_memory_than_was_declared(tmp_path: Path) -> None:
     """A gibibyte of zeros is a mebibyte packed, and a declared mebibyte of it is all that is ever made."""
     file = tmp_path / "bomb.gz"

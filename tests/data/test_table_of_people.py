@@ -89,6 +89,7 @@ def test_ids_that_floating_point_merges_are_refused() -> None:
             Ids(Cells()).numbers(pa.array([large], kind))
 
 
+@pytest.mark.slow
 def test_a_search_on_a_table_of_people_is_a_statement_about_people(tmp_path: Path) -> None:
     maker = np.random.default_rng(0)
     ids = maker.integers(0, 60, 200)

@@ -17,6 +17,7 @@ SKIPPED = {"check_array_api_input"}
 """scikit-learn runs it where SCIPY_ARRAY_API is set."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), [(honestdp.PrivateClassifier, 15), (honestdp.PrivateRegressor, 40)])
 def test_every_check_of_scikit_learn_passes(kind: Any, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At epsilon 3, with the accuracy that scikit-learn asks of every estimator on its own small data."""

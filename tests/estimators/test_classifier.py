@@ -125,6 +125,7 @@ def test_weights_by_declared_prevalence_find_the_rare_class() -> None:
     assert "declared, public, and not counted" in str(balanced.statement_)
 
 
+@pytest.mark.slow
 def test_a_search_scores_by_balanced_accuracy_of_the_declared_prevalence() -> None:
     fitted = classifier(
         prevalence={"no": 0.5, "yes": 0.5}, metric="balanced accuracy", optimizer="sgd", space={"lr": [0.1, 1.0], "clip": 1.0}
@@ -165,6 +166,7 @@ def test_delta_is_well_below_one_over_the_number_of_rows(asked: Any) -> None:
     assert asked[0]["budget"].delta == 1e-3
 
 
+@pytest.mark.slow
 def test_the_number_of_a_search_inside_is_that_of_all_its_runs() -> None:
     """The way out of GridSearchCV: two candidates, scored and chosen within epsilon."""
     fitted = classifier(optimizer="sgd", space={"lr": [0.1, 1.0], "clip": 1.0}, random_state=None).fit(X, Y)
@@ -252,6 +254,7 @@ def test_a_model_of_ones_own_is_a_function_of_inputs_and_outputs(asked: Any) -> 
 # ---- Scores
 
 
+@pytest.mark.slow
 def test_a_private_score_is_noisy_and_charged_to_the_rows_that_it_is_of(tmp_path: Path) -> None:
     ledger = honestdp.Ledger(tmp_path / "ledger.db")
     ledger.set_budget("held out", honestdp.Budget(epsilon=1.0, delta=1e-6))

@@ -34,6 +34,7 @@ def test_target_bounds_that_are_none_are_refused(bounds: Any) -> None:
         regressor(target_bounds=bounds).fit(x, x[:, 0])
 
 
+@pytest.mark.slow
 def test_a_search_is_scored_by_a_clipped_loss() -> None:
     x, _ = rows()
     space = {"lr": [0.1, 1.0], "clip": 1.0}
@@ -48,6 +49,7 @@ def test_a_private_score_is_of_the_squared_error_in_declared_bounds() -> None:
     assert fitted.private_score(x, x[:, 0], epsilon=50).score.value == pytest.approx(exact, abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_search_needs_no_metric_where_the_range_is_declared() -> None:
     x, _ = rows()
     fitted = regressor(optimizer="sgd", space={"lr": [0.1, 1.0], "clip": 1.0}).fit(x, x[:, 0])

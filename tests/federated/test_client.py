@@ -91,6 +91,7 @@ def test_a_client_goes_on_in_another_process_with_the_step_size_it_found() -> No
             second.resume(made, first.state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
 def test_a_record_moves_what_leaves_by_no_more_than_its_clip_whatever_the_server_sends(scale: float) -> None:
     """One step over all records without noise; with the record as without it."""

@@ -102,6 +102,7 @@ def test_a_layer_that_is_the_model_itself_reads_examples_first() -> None:
     accepted(fixed, 3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_and_wrapped_models_are_unwrapped() -> None:
     model = nn.Linear(3, 2)

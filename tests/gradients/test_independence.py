@@ -531,6 +531,7 @@ def test_a_wider_call_is_vetted_anew_before_it_is_made() -> None:
             prepared(params, torch.zeros(2, 8, 6), torch.zeros(2, 8))
 
 
+@pytest.mark.slow
 def test_a_wider_call_vets_the_loss_anew() -> None:
     model = Own()
     params = drawn(model, 2, torch.float32)

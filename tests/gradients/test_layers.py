@@ -145,6 +145,7 @@ def test_embedding_never_reads_the_table_of_another_run() -> None:
         per_example(model, weighed, drawn(model, 2, torch.float32), x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning")
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("conv")])

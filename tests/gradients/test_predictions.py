@@ -94,6 +94,7 @@ def check_company(names: list[str]) -> None:
             assert (outputs(model, torch.stack([x[i - 5] * 1e30, x[i]]))[1] == whole[i]).all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processor", PROCESSORS, ids=lambda one: "-".join(one.values()))
 def test_a_rows_prediction_has_the_same_bits_in_any_company(processor: dict[str, str]) -> None:
     """Three threads cut a tensor where no vector ends."""

@@ -171,6 +171,7 @@ class Spread(nn.Module):
         return a @ self.weight.mT
 
 
+@pytest.mark.slow
 def test_a_rule_whose_norm_is_too_small_for_uses_that_are_alike_alone_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

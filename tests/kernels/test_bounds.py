@@ -40,6 +40,7 @@ def launched(source: Path) -> set[str]:
     return {f"{source.stem}.{each.name}" for each in jitted if each.name not in used}
 
 
+@pytest.mark.slow
 def test_no_kernel_leaves_its_tensors_in_shapes_that_are_drawn() -> None:
     found = interpreted("-m", "tests.kernels.kernel_bounds", "--many", "3")
     assert found.returncode == 0, found.stderr
@@ -51,6 +52,7 @@ def test_no_kernel_leaves_its_tensors_in_shapes_that_are_drawn() -> None:
         assert f"{kernel} " in found.stdout
 
 
+@pytest.mark.slow
 def test_every_planted_read_or_write_beyond_a_tensor_is_seen_with_its_kernel_and_its_tensor() -> None:
     found = interpreted("-m", "tests.kernels.planted")
     assert found.returncode == 0, found.stdout + found.stderr

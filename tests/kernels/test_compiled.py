@@ -81,6 +81,7 @@ def fed_by_registers(ptx: str) -> int:
     return len(re.findall(r"wgmma\.mma_async\S+ \{[^}]*\}, \{", ptx))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "precision", "back"),
     [(STRIDED, "tf32x3", False), (POOLED, "tf32", True)],
@@ -119,6 +120,7 @@ LAST = Shape(32, 10, 10, 64, 8, 8, (3, 3), (1, 1), (0, 0), (1, 1), 1)
 FEW = Shape(16, 26, 26, 16, 24, 24, (3, 3), (1, 1), (0, 0), (1, 1), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stages", "bytes_of_a_load"), [(3, 16), (-3, 8)], ids=["past the first cache", "through it"])
 @pytest.mark.parametrize(
     ("shape", "tiles"),

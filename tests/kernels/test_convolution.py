@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("forward", "back", "unpool", "channels_last", "square_norms", "sum_rows", "weighted_sum")
 
 
+@pytest.mark.slow
 def test_the_kernels_of_convolutions_agree_with_tensor_operations() -> None:
     pytest.importorskip(
         "triton",

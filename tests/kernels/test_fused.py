@@ -16,6 +16,7 @@ pytest.importorskip(
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_kernels_agree_with_tensor_operations_also_where_numbers_are_none() -> None:
     told = {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.fused_kernels"]

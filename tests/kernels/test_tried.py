@@ -217,6 +217,7 @@ class Counted(TorchDispatchMode):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["forward", "back", "square_norms", "weighted_sum", "unpool", "channels_last"])
 def test_what_takes_a_kernels_place_goes_through_all_runs_and_examples_at_once(name: str) -> None:
     """It went run by run, in float64: 927 microseconds a step where a kernel takes 150."""

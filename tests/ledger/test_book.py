@@ -338,6 +338,7 @@ def test_killed_while_the_file_is_half_written_it_is_as_it_was(tmp_path: Path) -
     ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_locked_ledger_says_so_and_is_not_charged(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path, timeout=0.2)
     other = sqlite3.connect(ledger.path, isolation_level=None)

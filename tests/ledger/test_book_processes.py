@@ -95,6 +95,7 @@ def test_one_key_from_many_processes_charges_once(place: Place) -> None:
     assert ledger.balance("a").charges == 1
 
 
+@pytest.mark.kill
 def test_killed_at_any_moment_nothing_is_refunded_and_nothing_charged_twice(place: Place, tmp_path: Path) -> None:
     """kill -9 at random moments. What a child was told is charged stays charged; what it was not told is charged at most once.
 

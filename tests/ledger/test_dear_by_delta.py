@@ -11,6 +11,7 @@ from honestdp.errors import BudgetExceeded
 from tests.tiny_search import clouds, linear
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "said"), [(1e-2, True), (1e-5, False), (1e-6, False)])
 def test_a_training_over_budget_names_the_ledgers_delta_where_its_own_is_larger(
     tmp_path: Path, delta: float, said: bool

@@ -60,6 +60,7 @@ def fine_epsilon(spendings: Mapping[Spending, int], delta: float, tolerance: flo
     return pair.worst_epsilon(delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spendings", "delta", "tolerance"),
     [
@@ -194,6 +195,7 @@ def test_the_order_of_charges_changes_nothing() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_every_charge_counts() -> None:
     kinds = {run(20.0 + i): 1 for i in range(20)}
     total = counted_epsilon(kinds, delta=DELTA)
@@ -220,6 +222,7 @@ def test_no_noise_among_many_is_infinite() -> None:
     assert counted_epsilon({**kinds, run(0.0): 1}, delta=DELTA) == math.inf
 
 
+@pytest.mark.slow
 def test_losses_beyond_numbers_fall_back_to_a_bound() -> None:
     kinds = {run(0.02 + i / 1000, steps=1): 1 for i in range(12)}
     found = counted_epsilon(kinds, delta=DELTA)

@@ -14,6 +14,7 @@ from honestdp import Budget, Compute, Ledger
 from honestdp.errors import BudgetExceeded
 
 
+@pytest.mark.slow
 def test_over_budget_the_greatest_epsilon_that_fits_is_named(tmp_path: Path) -> None:
     """What is left is less than that, since two charges compose to less than their sum."""
     ledger, model = Ledger(tmp_path / "ledger.db"), torch.nn.Linear(2, 2)

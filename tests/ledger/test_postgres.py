@@ -437,6 +437,7 @@ def test_cut_off_before_the_commit_nothing_is_charged(server: Server, address: A
     assert Ledger(address).balance("a").charges == 0
 
 
+@pytest.mark.kill
 def test_many_clients_and_a_server_that_is_killed(server: Server, address: Address, tmp_path: Path) -> None:
     """What a client was told is charged stays charged, once; what it was not told is charged at most once; never over budget."""
     allowed, kills = 24, 2

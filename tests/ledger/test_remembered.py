@@ -213,6 +213,7 @@ def test_nothing_that_is_remembered_for_one_delta_answers_for_another(monkeypatc
     assert not asked[1e-5] & asked[1e-8]
 
 
+@pytest.mark.slow
 def test_damaged_memory_is_no_harm(full: Ledger, folder: Path) -> None:
     """Bits flipped all over the file, an empty one, another's, a schema of someone else's: the number stays the same."""
     right = full.balance("a").spent
@@ -346,6 +347,7 @@ def test_processes_that_remember_at_once_agree(full: Ledger, folder: Path) -> No
     assert [child.exitcode for child in children] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_lock_on_the_memory_is_waited_for_no_longer_than_it_is_worth(
     full: Ledger, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def spendings(draw: Any) -> Spending:
     return Spending(selection, tuple(listed), score=draw(st.none() | reals), choice=choice, sensitivity=sensitivity)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(spendings())
 def test_what_is_written_is_read_back_exactly(spending: Spending) -> None:
@@ -166,6 +167,7 @@ def test_a_profile_composes_as_the_runs_it_was_made_from() -> None:
         assert found <= tight * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["compose", "liu-talwar", "papernot-steinke", "profile", "envelope"])
 def test_a_record_pays_on_the_dearer_side(name: str) -> None:
     selection = named(name, candidates=4)
@@ -202,6 +204,7 @@ def test_with_a_choice_one_score_is_charged_and_without_it_all() -> None:
             assert found == pytest.approx(accounting.epsilon(event, delta=DELTA), rel=3e-3)
 
 
+@pytest.mark.slow
 def test_the_lattice_of_the_score_counts() -> None:
     """Noise of less than one unit is coarse: the same multiplier costs otherwise on a finer lattice."""
     coarse, fine = (Spending(named("envelope", runs=3), ((RUN, 1),), score=0.6, sensitivity=d) for d in (1, 1000))
@@ -212,6 +215,7 @@ def test_the_lattice_of_the_score_counts() -> None:
     assert coarse.epsilon(delta=DELTA) != pytest.approx(fine.epsilon(delta=DELTA), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event", [GaussianDpEvent(0.4), *(accounting.DiscreteGaussianDpEvent(0.4, d) for d in (1, 3, 5))]
 )

@@ -323,6 +323,7 @@ def test_numbers_beyond_all_numbers_are_no_crash(ledger: Ledger) -> None:
             ask()
 
 
+@pytest.mark.slow
 def test_flipped_bits_are_an_error_in_words_or_change_nothing(ledger: Ledger, tmp_path: Path) -> None:
     """One to three bits anywhere in the file. An answer is the right one, or an error of ours; never anything else."""
     chance = random.Random(11)

@@ -39,6 +39,7 @@ def held_out(right: int, wrong: int) -> dict[str, list[Any]]:
     return {"age": [80] * (right + wrong), "ill": ["yes"] * right + ["no"] * wrong}
 
 
+@pytest.mark.slow
 def test_the_score_is_the_exact_one_and_its_noise(saved: honestdp.SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = held_out(30, 10)
     for noise, value in ((0, 0.75), (4, 0.8), (-8, 0.65), (1000, 1.0)):  # one more right and one less wrong move S by 2
@@ -93,6 +94,7 @@ def test_the_noise_is_never_too_small(epsilon: float, sensitivity: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_noise_is_discrete_laplace_of_that_scale() -> None:
     """|Z| has the mean 2q/(1 - q^2), q = exp(-1/s); within 5 standard errors but for one case in a million."""
     epsilon, sensitivity, draws = 0.5, 8, 4000

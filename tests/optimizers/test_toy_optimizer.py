@@ -122,6 +122,7 @@ def test_a_class_that_needs_numbers_is_trained_only_with_them() -> None:
         honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["lion"])
 
 
+@pytest.mark.slow
 def test_the_command_line_knows_it_by_name(tmp_path: Path) -> None:
     """Of a process that has imported the file: a package beside this one does so by an entry point of its commands."""
     words = (

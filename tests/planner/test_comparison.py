@@ -37,6 +37,7 @@ def find(made: Plan, selection: str, accountant: str, equal: str, shape: object 
     return found[0]
 
 
+@pytest.mark.slow
 def test_the_search_on_mnist_costs_what_the_table_says(mnist: Plan) -> None:
     assert mnist.one_run.epsilon == pytest.approx(0.456, abs=5e-4)
     assert find(mnist, "compose", "moments", "all").epsilon == pytest.approx(11.78, abs=5e-3)
@@ -57,6 +58,7 @@ def test_the_recommended_method_has_the_coverage_and_costs_nearly_the_least(mnis
     assert "coverage of at least 0.9" in mnist.reason
 
 
+@pytest.mark.slow
 def test_crossovers_are_the_first_candidates_at_which_a_method_is_cheaper() -> None:
     run = Run(records=60000, lot=250, steps=10000, noise=4.0)
     found = {(c.cheaper.split()[0], c.dearer): c.candidates for c in crossovers(run, delta=1e-6, coverage=0.9)}
@@ -85,6 +87,7 @@ def test_few_runs_are_respected_and_their_want_of_coverage_is_said() -> None:
         plan(noise=3.0, max_runs=0.5, **SMALL)
 
 
+@pytest.mark.slow
 def test_a_method_that_no_noise_helps_does_not_end_the_plan() -> None:
     """liu-talwar asks for three times an epsilon at a delta of 1e-18, which Renyi orders up to 512 cannot make small."""
     made = plan(epsilon=0.1, **{**SMALL, "delta": 1e-6, "candidates": 3})
@@ -97,6 +100,7 @@ def test_a_plan_without_noise_is_refused() -> None:
         plan(noise=0.0, **SMALL)
 
 
+@pytest.mark.slow
 def test_at_a_budget_every_method_gets_its_own_noise() -> None:
     made = plan(epsilon=2.0, **SMALL)
     assert made.budget is not None
@@ -107,6 +111,7 @@ def test_at_a_budget_every_method_gets_its_own_noise() -> None:
     assert made.run.noise == made.one_run.noise < made.recommended.noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "space"),
     [
@@ -194,6 +199,7 @@ def test_the_mean_for_a_coverage_reaches_it(shape: float | str) -> None:
     assert mean_for_coverage(0.9999999, candidates=10**6, shape=0.0) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_chart_is_drawn_with_a_name_at_each_line(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"chart{suffix}"
@@ -258,6 +264,7 @@ def test_after_a_fall_back_the_statement_names_what_the_number_rests_on() -> Non
     assert statement(selection_named("compose", candidates=3), loud, delta=1e-6).accountant == "rdp"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::honestdp.accounting.AccountingWarning")
 def test_envelope_never_charges_more_than_the_published_bound() -> None:
     run = Run(records=6196, lot=3.8828, steps=8573, noise=42.68)

@@ -126,6 +126,7 @@ def said_by(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.getMessage() for record in caplog.records if record.name == "honestdp")
 
 
+@pytest.mark.slow
 def test_tune_warns_before_it_charges_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """100 records at epsilon .01: noise in the thousands and a score of "1 (0 to 1)" once came without a word."""
     x, y = clouds()
@@ -169,6 +170,7 @@ def test_a_sane_search_gets_no_word(caplog: pytest.LogCaptureFixture) -> None:
     assert not [note for note in result.statement.notes if note.startswith(WARNING)]
 
 
+@pytest.mark.slow
 def test_the_command_line_has_it_in_its_json(tmp_path: Path) -> None:
     """A table too: 40 rows at epsilon .02."""
     rows = "".join(f"{i % 7},{i % 2}\n" for i in range(40))

@@ -32,6 +32,7 @@ def test_mu_is_that_of_the_gaussian_mechanism(epsilon: float, delta: float) -> N
     assert found == pytest.approx(delta, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lot", "steps"), [(64, 2000), (250, 1000), (2400, 1000), (4800, 500), (50, 300)])
 def test_the_share_is_what_the_accountant_finds(lot: float, steps: int) -> None:
     """Against half of all records in a lot, where nothing is lost; closest where it matters, near what is chosen."""

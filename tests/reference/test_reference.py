@@ -48,6 +48,7 @@ def test_it_draws_nothing_itself() -> None:
 SETTINGS = [(60_000, 600.0, 1000, 4.0), (1000, 50.0, 200, 1.0), (100, 100.0, 3, 2.0), (10**5, 20.0, 300, 0.9)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("records", "lot", "steps", "noise"), SETTINGS)
 def test_its_epsilon_is_above_that_of_the_accountants_and_not_far(
     records: int, lot: float, steps: int, noise: float

@@ -90,6 +90,7 @@ def test_without_a_search_there_is_one_cost() -> None:
     assert cost.leaves == "the model of the one run"
 
 
+@pytest.mark.slow
 def test_at_a_budget_each_method_has_the_noise_that_meets_it(planned: Plan) -> None:
     """Those of the plan are taken from it; others are calibrated; one that no noise helps has none."""
     budget = Budget(0.05, 1e-5)

@@ -297,6 +297,7 @@ def test_hostile_names_are_shown_and_change_nothing(text: str) -> None:
     check_nothing_was_injected(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.text(min_size=1, max_size=30, alphabet=st.characters(codec=None)))
 def test_any_name_is_shown_and_changes_nothing(text: str) -> None:

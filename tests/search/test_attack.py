@@ -38,6 +38,8 @@ from . import closed_form_search as closed_form
 from .closed_form_search import BUDGET, RATES, RECORDS, Array, World
 from .rosenblatt import START, placed_in, surprise, table_of, uniforms
 
+pytestmark = pytest.mark.law
+
 FALSE_ALARM = 1e-9
 BEYOND_DOUBT = FALSE_ALARM**2
 """A fault that is noticed so far below the false alarm rate is noticed: no more searches are made to see it."""

@@ -203,6 +203,7 @@ def test_a_disk_that_takes_nothing_is_named_and_nothing_is_left(world: World, mo
     world.refuses(InvalidArgument, "out must be a folder that can be made and written .No space left on device.")
 
 
+@pytest.mark.slow
 def test_a_search_that_was_refused_can_be_made_in_the_same_folder(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_command_line_says_it_in_one_line(name: str, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")

@@ -113,6 +113,7 @@ def reads(folder: Path, home: Callable[[Path], tuple[Any, list[int]]]) -> list[i
     return charges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", HOMES)
 def test_the_ledger_holds_the_charge_at_the_first_read(home: Any, tmp_path: Path) -> None:
     assert set(reads(tmp_path, home)) == {1}

@@ -405,6 +405,7 @@ class Stuck:
         return hidden(width)
 
 
+@pytest.mark.kill
 def test_workers_and_nodes_that_are_killed_cost_nothing_but_time(cluster: Any, tmp_path: Path) -> None:
     """Two workers by kill -9, then a node with its worker. The winner is that of a search which nothing disturbs, bit for bit,
     and it is charged once.

@@ -70,6 +70,7 @@ def test_a_slip_costs_nothing_and_reads_nothing(how: str, slip: str, tmp_path: P
     assert (ledger.balance("declared").charges, data.read) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_search_is_that_of_the_dataset_and_says_so() -> None:
     result = honestdp.tune(Reads, Declared(), **WHOLE)
     assert result.score is not None

@@ -35,6 +35,7 @@ def made(**changed) -> Design:
         return design(Request(**{**given, **changed}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_both_sides_are_within_the_budget_and_validation_is_never_the_dearer_one(selection) -> None:
     found = made(selection=selection, metric=ClippedLoss(2.0) if selection in ("compose", "envelope") else Accuracy())
@@ -47,6 +48,7 @@ def test_both_sides_are_within_the_budget_and_validation_is_never_the_dearer_one
     assert spending.epsilon(delta=1e-5) == max(training, validation)
 
 
+@pytest.mark.slow
 def test_the_noise_is_that_of_the_declared_training_records() -> None:
     found = made()
     assert [(run.records, run.lot, run.steps) for run in found.runs] == [(1600, 64.0, 100)]
@@ -62,6 +64,7 @@ def test_one_candidate_is_one_run_with_the_whole_budget() -> None:
     assert found.runs[0].noise == alone.noise
 
 
+@pytest.mark.slow
 def test_candidates_of_other_lots_and_steps_have_noise_of_their_own_under_one_curve() -> None:
     space = space_of("adam-wosm", {"clip": [0.5], "lot": [32, 128], "steps": [50, 200]}, lot=64, steps=100)
     for selection in ("envelope", "compose", "papernot-steinke"):
@@ -73,6 +76,7 @@ def test_candidates_of_other_lots_and_steps_have_noise_of_their_own_under_one_cu
         assert whole > 2.8
 
 
+@pytest.mark.slow
 def test_short_runs_of_different_lots_stay_within_the_tight_accountant() -> None:
     """Corners of a profile as close as rounding had given negative masses, and then a Renyi bound in place of the tight one."""
     space = space_of("adam-wosm", {"clip": [0.5], "lot": [32, 64], "steps": [30, 60]}, lot=64, steps=100)
@@ -81,6 +85,7 @@ def test_short_runs_of_different_lots_stay_within_the_tight_accountant() -> None
     assert found.selection.epsilon(found.base, delta=1e-5) <= 1.1 * max(each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coverage", "published"), [(0.9, False), (0.5, True)])
 def test_auto_needs_no_more_noise_than_any_named_selection(coverage: float, published: bool) -> None:
     auto = made(selection="auto", coverage=coverage, published=published)
@@ -94,6 +99,7 @@ def test_auto_needs_no_more_noise_than_any_named_selection(coverage: float, publ
             assert auto.runs[0].noise <= other.runs[0].noise * 1.03
 
 
+@pytest.mark.slow
 def test_max_runs_bounds_the_mean_number_of_runs() -> None:
     assert made(selection="envelope", max_runs=7).selection.runs == pytest.approx(7)
     assert made(selection="auto", max_runs=10).selection.runs <= 10 * (1 + 1e-9)

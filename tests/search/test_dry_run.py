@@ -37,6 +37,7 @@ def ahead(ledger: Ledger, **changes: Any) -> honestdp.DryRun:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unread")
 def test_a_dry_run_reads_no_record_and_leaves_nothing(ledger: Ledger) -> None:
     for selection in ("compose", "winner", "envelope"):
@@ -100,6 +101,7 @@ def test_of_a_dataset_the_time_is_not_known() -> None:
 SMALL = ("tune", "digits", "--epsilon", "3", "--lot", "64", "--steps", "30", "--ledger", "ledger.db")
 
 
+@pytest.mark.slow
 def test_the_command_line_keeps_what_it_charged_for_and_charges_once(tmp_path: Path) -> None:
     """Without --out: the folder is beside the ledger, a dry run names it, and the same command reads the result."""
     ledger = Ledger(tmp_path / "ledger.db")

@@ -26,6 +26,7 @@ def net(units: int = 3, *, gate: str = "tanh", bias: bool = True) -> nn.Module:
 SPACE = {"lr": [0.1], "clip": [1.0], "units": [2, 5], "gate": ["tanh", "relu"]}
 
 
+@pytest.mark.slow
 def test_every_architecture_leaves_with_its_arguments_and_is_read_again(tmp_path: Path) -> None:
     settings = {**WHOLE, "space": SPACE, "out": tmp_path / "out", "noise_seed": 1}
     result = honestdp.tune(net, clouds(), **settings)

@@ -113,6 +113,7 @@ def _no_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("honestdp.search.tune._report", lambda *_: "")
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("selection", deaths.SELECTIONS)
 def test_two_copies_of_a_killed_search_end_with_the_same_bytes(
     selection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +143,7 @@ def test_two_copies_of_a_killed_search_end_with_the_same_bytes(
         assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_second_answer_of_a_copy_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was: chunks of a copy that draw seeds of their own."""
     _small(monkeypatch)
@@ -183,6 +185,7 @@ def test_halves_of_a_chunk_that_did_not_fit_draw_nothing_that_the_whole_has_draw
         assert job.population([0, 1])._mechanism.random_state()[place].tolist() == every[1]
 
 
+@pytest.mark.slow
 def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +384,7 @@ def test_who_opened_the_lock_before_it_was_removed_does_not_hold_it(
             Lock(tmp_path).__enter__()
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_resume_one_search_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of("winner")
     _no_report(monkeypatch)

@@ -90,6 +90,7 @@ def test_two_silences_at_once_end_with_the_last(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().out == "heard\n"
 
 
+@pytest.mark.slow
 def test_what_c_has_buffered_and_what_children_say_is_not_heard(tmp_path: Path) -> None:
     code = """
 import ctypes, os, sys
@@ -119,6 +120,7 @@ logging.warning("heard")
 # ---- Signals and cores
 
 
+@pytest.mark.slow
 def test_sigterm_stops_a_search_that_can_then_be_resumed(tmp_path: Path) -> None:
     words = ("tune", *DIGITS, "--selection", "compose", "--steps", "30000", "--out", "out")  # far from done
     process = started(tmp_path, *words)

@@ -56,6 +56,7 @@ def stopped(out: Path, data: Any = None, **named: Any) -> None:
 # ---- The charge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", [Locked, ReadOnly])
 def test_a_charge_that_could_not_be_read_back_is_not_lost(
     refusal: type[Exception], ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,6 +89,7 @@ def test_a_refusal_that_charged_nothing_leaves_no_folder(
 # ---- The end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [True, False])
 def test_the_end_of_a_search_is_in_the_ledger_with_a_folder_and_without(
     kept: bool, ledger: Ledger, tmp_path: Path
@@ -113,6 +115,7 @@ def _busy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "end", end)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_is_busy_at_the_end_costs_no_result(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_ledger_that_is_busy_at_the_end_costs_no_result(
     assert kinds(ledger) == ["budget", "charge", "charge", "over", "over"]
 
 
+@pytest.mark.slow
 def test_nor_the_word_that_a_search_failed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Execution, "_trained", lambda self, number, batch: [None] * len(batch))
     with monkeypatch.context() as patch:
@@ -139,6 +143,7 @@ def test_nor_the_word_that_a_search_failed(ledger: Ledger, monkeypatch: pytest.M
     assert [kind for kind in kinds(ledger) if kind != "resume"] == ["budget", "charge", "over"]
 
 
+@pytest.mark.slow
 def test_a_result_beside_a_key_is_returned_and_the_key_erased(ledger: Ledger, tmp_path: Path) -> None:
     out, copy = tmp_path / "out", tmp_path / "copy"
     with pytest.MonkeyPatch.context() as patch:
@@ -157,6 +162,7 @@ def test_a_result_beside_a_key_is_returned_and_the_key_erased(ledger: Ledger, tm
 # ---- Files of the user's
 
 
+@pytest.mark.slow
 def test_files_that_no_search_wrote_are_neither_removed_nor_touched(tmp_path: Path) -> None:
     out = tmp_path / "out"
     stopped(out)
@@ -210,6 +216,7 @@ def test_what_a_kill_left_of_a_search_is_no_file_of_the_user_s(tmp_path: Path) -
 # ---- The plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 1 << 30])
 def test_a_search_goes_by_the_memory_of_its_plan(free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "free_memory", lambda device: free)
@@ -243,6 +250,7 @@ class Blurred(Dataset[Any]):
         return torch.from_numpy(self.x[index]) + torch.randn(3), self.y[index]
 
 
+@pytest.mark.slow
 def test_two_copies_score_the_same_records_with_the_same_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"metric": Accuracy(), "compute": Compute(device="cpu", workers=0)}
     stopped(tmp_path / "out", Blurred(), **settings)

@@ -72,6 +72,7 @@ class Counted:
         patch.setattr(designing, name, counted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("selection", "plans"), [("auto", {"plan_within": 1}), ("winner", {"plan": 1})])
 def test_a_search_plans_once_and_computes_each_epsilon_once(
     selection: str, plans: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,6 +92,7 @@ def test_one_candidate_is_compared_with_nothing(tmp_path: Path, monkeypatch: pyt
     assert set(counted.epsilons.values()) == {1}
 
 
+@pytest.mark.slow
 def test_what_is_over_or_another_search_is_told_without_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     result = honestdp.tune(linear, clouds(), out=out, **SETTINGS)
@@ -106,6 +108,7 @@ def test_what_is_over_or_another_search_is_told_without_a_plan(tmp_path: Path, m
     assert again.as_dict() == result.as_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("max_runs", [None, 3.0, 40.0])
 @pytest.mark.parametrize("candidates", [2, 6])

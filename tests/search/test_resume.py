@@ -112,6 +112,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_settings_are_refused_by_name(name: str, stopped: Stopped) -> None:
@@ -138,6 +139,7 @@ def test_another_dataset_name_is_refused(stopped: Stopped) -> None:
     assert stopped.ledger.balance("b").charges == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unread")
 def test_another_ledger_is_refused_and_not_charged(stopped: Stopped, tmp_path: Path) -> None:
     other = Ledger(tmp_path / "other.db")
@@ -147,6 +149,7 @@ def test_another_ledger_is_refused_and_not_charged(stopped: Stopped, tmp_path: P
     stopped.refuses("ledger must be the one that this was charged to when it was begun", ledger=tmp_path / "none.db")
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_moved_is_the_same_ledger(tmp_path: Path) -> None:
     search = Stopped(tmp_path)
     shutil.move(tmp_path / "ledger.db", tmp_path / "moved.db")
@@ -176,12 +179,14 @@ def test_records_of_another_kind_are_refused(stopped: Stopped) -> None:
     stopped.refuses("differs in data", data=(x.astype(np.float64), y))
 
 
+@pytest.mark.slow
 def test_a_resume_in_another_process_may_have_other_workers_and_show_its_progress(tmp_path: Path) -> None:
     search = Stopped(tmp_path)
     search.resume(compute=Compute(device="cpu", workers=0, progress=True))
     assert search.ledger.balance("a").charges == 1
 
 
+@pytest.mark.slow
 def test_initial_weights_are_those_that_the_search_began_with(tmp_path: Path) -> None:
     """A script makes its module anew when it is run again, with other weights."""
     torch.manual_seed(1)
@@ -191,6 +196,7 @@ def test_initial_weights_are_those_that_the_search_began_with(tmp_path: Path) ->
     assert torch.equal(weights(search.resume(model=linear()).model), weights(whole.model))
 
 
+@pytest.mark.slow
 def test_a_finished_search_gives_its_result_again(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     search = Stopped(tmp_path)
     result = search.resume()
@@ -206,6 +212,7 @@ def test_a_finished_search_gives_its_result_again(tmp_path: Path, request: pytes
     search.refuses("differs in budget", budget=Budget(2.0, 1e-5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["result.json", "model.safetensors", "candidates/0000.safetensors"])
 @pytest.mark.parametrize("damage", ["missing", "cut off", "nonsense"])
 def test_a_finished_search_with_a_damaged_file_says_so(name: str, damage: str, finished: Stopped) -> None:

@@ -82,6 +82,7 @@ CHANGES: dict[str, tuple[str, str, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_code_under_the_same_name_is_refused_by_name(change: str, tmp_path: Path) -> None:
     what, source, old, new = CHANGES[change]
@@ -110,6 +111,7 @@ class Weighted(nn.Module):
         return nn.functional.cross_entropy(output, y, weight=self.weight, reduction="none")
 
 
+@pytest.mark.slow
 def test_other_numbers_in_a_loss_are_refused(tmp_path: Path) -> None:
     search = Stopped(tmp_path, loss=Weighted(1.0))
     search.refuses("resume must be a search with the same numbers in its code", loss=Weighted(2.0))
@@ -131,6 +133,7 @@ class Paced(FixedClip, name="toy-paced", grid={"lr": (0.1, 0.2)}):
 SHIFT = {"of": torch.zeros(1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", [PACE, SHIFT], ids=["optimizer", "metric"])
 def test_other_numbers_in_the_tensors_of_an_optimizer_or_a_metric_are_refused(
     whose: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +193,7 @@ def test_a_checkpoint_of_other_code_is_refused(change: str, tmp_path: Path) -> N
 # ---- Identities
 
 
+@pytest.mark.slow
 def test_identities_are_the_same_in_every_process() -> None:
     code = textwrap.dedent("""
         import logging, functools, torch
@@ -323,6 +327,7 @@ def in_a_process(folder: Path, lines: str, seed: int | None = None) -> list[Any]
     return done
 
 
+@pytest.mark.slow
 def test_every_kind_of_held_value_is_seen_and_is_the_same_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "scripted.py").write_text(SCRIPTED)
 
@@ -351,6 +356,7 @@ USES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_a_changed_file_behind_the_code_is_seen(use: str, tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
@@ -402,6 +408,7 @@ class Scaled(nn.Module):
         return self.layer(x) * self.scale * GLOBAL * self.hidden
 
 
+@pytest.mark.slow
 def test_other_numbers_in_a_module_are_refused_but_its_weights_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

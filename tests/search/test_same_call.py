@@ -95,6 +95,7 @@ def test_the_same_call_from_anywhere_reads_the_result(
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_other_versions_and_devices_find_the_same_folder(daily: Daily, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result is read by any version; a search that is not over goes on with its own alone, and is not begun anew."""
     result = daily.call()
@@ -110,6 +111,7 @@ def test_other_versions_and_devices_find_the_same_folder(daily: Daily, monkeypat
     assert daily.charges == 2
 
 
+@pytest.mark.slow
 def test_another_call_is_another_search(daily: Daily) -> None:
     daily.call()
     for changes in ({"steps": 4}, {"budget": Budget(2.0, 1e-5)}, {"model": lambda: nn.Sequential(nn.Linear(3, 2))}):
@@ -117,6 +119,7 @@ def test_another_call_is_another_search(daily: Daily) -> None:
     assert daily.charges == len(daily.folders) == 4
 
 
+@pytest.mark.slow
 def test_other_code_under_the_same_name_is_refused_and_not_charged(daily: Daily) -> None:
     killed(daily, loss=_loss)
     with pytest.raises(InvalidArgument, match=r"differs in the loss's code; nothing was charged now.*again"):
@@ -130,6 +133,7 @@ def _frozen(model: nn.Module) -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "whose"),
     [
@@ -153,6 +157,7 @@ def test_a_result_is_not_read_for_another_model_or_loss_and_each_finds_its_own(
     assert daily.charges == len(daily.folders) == 2
 
 
+@pytest.mark.slow
 def test_numbers_that_code_holds_are_in_no_file_of_a_search_that_is_over(daily: Daily) -> None:
     """They may be of the records, and a digest of a number can be guessed: only what was written may differ."""
     texts = []
@@ -170,6 +175,7 @@ def _scaled(factor: float) -> Any:
     return loss
 
 
+@pytest.mark.slow
 def test_what_code_holds_is_compared_in_the_process_that_ended_the_search(daily: Daily) -> None:
     """As in a notebook, where a number is changed and everything is run again. Another process cannot know, and says so."""
     result = daily.call(loss=_scaled(1.0))
@@ -196,6 +202,7 @@ def _others() -> Any:
     return _loss
 
 
+@pytest.mark.slow
 def test_again_is_a_new_search_where_the_last_is_over_and_goes_on_where_it_is_not(daily: Daily) -> None:
     first = daily.call()
     second = daily.call(again=True)
@@ -211,6 +218,7 @@ def test_again_is_a_new_search_where_the_last_is_over_and_goes_on_where_it_is_no
     same(daily.call(), third)
 
 
+@pytest.mark.slow
 def test_again_is_a_new_search_where_another_version_began_the_last(daily: Daily) -> None:
     killed(daily)
     (folder,) = daily.folders
@@ -250,6 +258,7 @@ def killed(daily: Daily, **changes: Any) -> None:
     assert code_of(daily.forked(before, **changes)) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_killed_between_the_charge_and_the_first_step_the_same_call_goes_on(daily: Daily) -> None:
     killed(daily)
     assert daily.charges == 1
@@ -262,6 +271,7 @@ def test_killed_between_the_charge_and_the_first_step_the_same_call_goes_on(dail
     assert kinds == ["budget", "charge", "resume", "over"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["_begin", "_paid"])
 def test_killed_before_the_charge_the_same_call_begins(moment: str, daily: Daily) -> None:
     """_begin: before anything of it is on the disk. _paid: when all is, but for the charge."""
@@ -275,6 +285,7 @@ def test_killed_before_the_charge_the_same_call_begins(moment: str, daily: Daily
     assert daily.charges == len(daily.folders) == 1
 
 
+@pytest.mark.slow
 def test_of_two_processes_that_make_the_same_call_one_is_refused_while_the_other_works(daily: Daily) -> None:
     working, refused = daily.folder / "working", daily.folder / "refused"
 
@@ -328,6 +339,7 @@ def test_two_processes_that_begin_at_the_same_moment_charge_once(daily: Daily) -
 # ---- Planted faults: each charges twice, and the checks above would see it
 
 
+@pytest.mark.slow
 def test_a_folder_that_the_same_call_does_not_find_is_noticed(daily: Daily, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "_digest", lambda _: f"{time.time_ns():x}")
     daily.call()
@@ -335,6 +347,7 @@ def test_a_folder_that_the_same_call_does_not_find_is_noticed(daily: Daily, monk
     assert daily.charges == 2
 
 
+@pytest.mark.slow
 def test_a_search_that_is_begun_over_another_is_noticed(daily: Daily, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(daily)
     monkeypatch.setattr(Search, "_resumed", lambda self, folder, key, resume: self._begin(folder, [], _data()))

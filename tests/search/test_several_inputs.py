@@ -48,6 +48,7 @@ def accuracy(model: torch.nn.Module) -> float:
         return float((model(**x)["logits"].argmax(1) == Y).float().mean())
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_model_that_learns_and_scores_it(tmp_path: Path) -> None:
     result = search(out=tmp_path / "out")
     assert result.hyperparameters["lr"] == 4.0
@@ -58,6 +59,7 @@ def test_a_search_finds_the_model_that_learns_and_scores_it(tmp_path: Path) -> N
     assert again.score == result.score
 
 
+@pytest.mark.slow
 def test_a_metric_and_a_loss_of_ones_own_get_one_records_output_and_no_others() -> None:
     """What is no tensor of a row a record is None: it may hold the others."""
 
@@ -73,6 +75,7 @@ def test_a_metric_and_a_loss_of_ones_own_get_one_records_output_and_no_others() 
     assert search(metric=honestdp.ClippedLoss(3.0)).hyperparameters["lr"] == 4.0
 
 
+@pytest.mark.slow
 def test_a_dataset_of_dicts_is_decoded_by_workers_for_training_and_scores() -> None:
     result = search(Named(X, Y), metric=honestdp.Accuracy(), compute=Compute(workers=1), records=300)
     assert result.hyperparameters["lr"] == 4.0
@@ -86,6 +89,7 @@ class Careless(Reader):
         return super().forward(ids, mask, table if self.training else table * mask.sum())
 
 
+@pytest.mark.slow
 def test_a_model_that_mixes_a_mask_where_it_scores_is_refused_before_the_charge(tmp_path: Path) -> None:
     ledger = honestdp.Ledger(tmp_path / "ledger.db")
     ledger.set_budget("some", honestdp.Budget(100.0, 1e-2))

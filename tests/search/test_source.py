@@ -39,6 +39,7 @@ def digest_after_a_change(package: Path, name: str) -> str:
         path.write_text(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["boundary", "gradients", "kernels", "optimizers", "training", "search", "selection"])
 def test_every_file_of_the_packages_that_decide_a_search_is_in_its_digest(copied: Path, room: str) -> None:
     files = set((PACKAGE / room).rglob("*.py")) - {PACKAGE / name for name in QUESTIONS_ALONE}

@@ -50,6 +50,7 @@ def test_it_costs_nothing_and_says_what_to_do(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_charge_is_composed_claims_none_and_the_same_call_is_charged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_stop_while_the_charge_is_composed_claims_none_and_the_same_call_is_ch
     assert ledger.balance("clouds").charges == 1
 
 
+@pytest.mark.slow
 def test_a_stop_after_the_charge_says_that_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.set_budget("clouds", honestdp.Budget(5.0, 1e-5))

@@ -26,6 +26,7 @@ GOLDEN = ["one-run", *SELECTIONS]
 QUICK = named("papernot-steinke", runs=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["auto", *SELECTIONS])
 def test_every_selection_goes_from_records_to_a_statement(selection: str) -> None:
     result = honestdp.tune(linear, clouds(), selection=selection, max_runs=30, **SEARCH)
@@ -38,6 +39,7 @@ def test_every_selection_goes_from_records_to_a_statement(selection: str) -> Non
     assert result.folder is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["compose", "envelope"])
 def test_what_leaves_is_written(selection: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -74,6 +76,7 @@ def test_the_statement_reads_as_it_was_agreed(selection: str) -> None:
         assert found[name] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), name
 
 
+@pytest.mark.slow
 def test_a_statement_names_everything_a_reader_needs() -> None:
     result = honestdp.tune(linear, clouds(), selection="envelope", max_runs=10, **SEARCH)
     said = str(result.statement)
@@ -110,6 +113,7 @@ def test_a_search_finds_the_good_candidate() -> None:
     assert result.score.value > 0.75
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_search_and_says_not_private() -> None:
     first, again, other = (
         honestdp.tune(linear, clouds(), selection="envelope", max_runs=8, noise_seed=seed, **SEARCH)
@@ -135,6 +139,7 @@ def test_the_default_needs_no_search() -> None:
     assert everything.run.records == 400
 
 
+@pytest.mark.slow
 def test_widths_lots_and_steps_are_searched() -> None:
     space = {"clip": [1.0], "width": [2, 6], "lot": [20, 40], "steps": [10, 15]}
     given = {**SEARCH, "space": space}
@@ -182,6 +187,7 @@ class Noting(Dataset):
         return self.x[index], self.y[index]
 
 
+@pytest.mark.slow
 def test_datasets_and_memory_mapped_arrays_are_searched_too(tmp_path: Path) -> None:
     x, y = clouds(120)
     given = {
@@ -235,6 +241,7 @@ def test_a_run_that_diverges_scores_minus_infinity_and_counts(caplog: pytest.Log
     assert not [record for record in caplog.records if "diverge" in record.message or "nan" in record.message.lower()]
 
 
+@pytest.mark.slow
 def test_a_search_without_a_run_that_ends_says_no_more_than_that(tmp_path: Path) -> None:
     given = {**SEARCH, "optimizer": "sgd", "space": {"lr": [1e38, 1e37], "clip": [1e6]}}
     with pytest.raises(HonestdpError, match="no run ended") as caught:
@@ -256,6 +263,7 @@ def test_a_record_whose_label_is_no_class_contributes_zero_and_nothing_tells_of_
     assert not (tmp_path / "run" / ".secret").exists()
 
 
+@pytest.mark.slow
 def test_a_count_that_may_be_zero_leaves_the_untrained_model() -> None:
     own = named("envelope", runs=0.05, shape="poisson")
     results = [honestdp.tune(linear, clouds(80), selection=own, noise_seed=seed, **SEARCH) for seed in range(4)]
@@ -264,6 +272,7 @@ def test_a_count_that_may_be_zero_leaves_the_untrained_model() -> None:
     assert empty[0].score is None
 
 
+@pytest.mark.slow
 def test_the_ledger_is_charged_what_the_statement_says(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     Ledger(file).set_budget("clouds", Budget(3.0, 1e-5))

@@ -182,6 +182,7 @@ def test_a_folder_that_others_could_read_is_closed_to_them(made: Vault) -> None:
     assert stat.S_IMODE(made.folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_search_never_zeroes_the_files_behind_a_link(begun: bool, tmp_path: Path) -> None:
     """`out/.secret` as a link to a folder on memory, with other people's files in it."""

@@ -121,6 +121,7 @@ def test_a_strict_search_finds_what_a_search_finds() -> None:
     assert "independent by construction" in said[1]
 
 
+@pytest.mark.slow
 def test_strict_is_part_of_a_search_and_an_option_of_the_command(tmp_path: Path) -> None:
     out = tmp_path / "search"
     words = ("tune", "digits", "--epsilon", "3", "--steps", "3", "--lot", "64", "--validation", "0", "--out", str(out))

@@ -76,6 +76,7 @@ def left(
 # ---- Whatever the secret draws are, the same leaves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", OTHERS)
 def test_nothing_tells_the_number_of_runs_or_the_losers(other: str, tmp_path: Path) -> None:
     one = left(ONE_RUN, tmp_path / "one", lambda folder: tune(folder, ENVELOPE))
@@ -92,6 +93,7 @@ def test_nothing_tells_the_number_of_runs_or_the_losers(other: str, tmp_path: Pa
     assert one == many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", SELECTIONS[1:], ids=lambda selection: f"{selection.name}-{selection.runs:g}")
 def test_nothing_tells_them_under_any_selection_by_random_stopping(selection: Selection, tmp_path: Path) -> None:
     one = left(ONE_RUN, tmp_path / "one", lambda folder: tune(folder, selection))
@@ -100,6 +102,7 @@ def test_nothing_tells_them_under_any_selection_by_random_stopping(selection: Se
     assert one == many
 
 
+@pytest.mark.slow
 def test_a_grid_with_one_winner_tells_nothing_of_its_losers(tmp_path: Path) -> None:
     grid = Winner(candidates=len(closed_form.RATES))
     fine = left(Forced(runs=2, place=1), tmp_path / "one", lambda folder: tune(folder, grid))
@@ -128,6 +131,7 @@ def test_a_search_that_is_over_is_read_again_without_a_trace(tmp_path: Path) -> 
     assert one == many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_console_tells_nothing_either(
     as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -156,6 +160,7 @@ def test_the_console_tells_nothing_either(
 # ---- Errors
 
 
+@pytest.mark.slow
 def test_a_search_in_which_every_run_fails_says_the_same_however_many_there_were(tmp_path: Path) -> None:
     ways: list[str | Exception] = ["diverged", RuntimeError("run 3 met record 17"), ValueError("run 4 met record 18")]
     found = [
@@ -178,6 +183,7 @@ def test_a_search_that_is_interrupted_says_the_same_whenever_that_was(tmp_path: 
     assert all(each == found[0] for each in found)
 
 
+@pytest.mark.slow
 def test_a_lack_of_memory_is_not_logged_with_the_number_of_runs(tmp_path: Path) -> None:
     def scarce(patch: pytest.MonkeyPatch) -> None:
         from honestdp.training.loop import Job
@@ -312,6 +318,7 @@ LEAKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", LEAKS)
 def test_a_planted_leak_is_noticed(plant: Any, tmp_path: Path) -> None:
     one, many = (

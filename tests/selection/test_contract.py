@@ -34,12 +34,14 @@ def cost(selection: Selection, run: Run = RUN, delta: float = 1e-6) -> float:
     return selection.epsilon(run.event, delta=delta)
 
 
+@pytest.mark.slow
 def test_more_noise_costs_less(make: Any) -> None:
     costs = [cost(make(6), replace(RUN, noise=noise)) for noise in (1.0, 2.0, 4.0, 8.0)]
     assert costs == sorted(costs, reverse=True)
     assert len(set(costs)) == len(costs)
 
 
+@pytest.mark.slow
 def test_more_steps_cost_more(make: Any) -> None:
     costs = [cost(make(6), replace(RUN, steps=steps)) for steps in (100, 1000, 10000)]
     assert costs == sorted(costs)
@@ -50,11 +52,13 @@ def test_a_larger_rate_costs_more(make: Any) -> None:
     assert costs == sorted(costs)
 
 
+@pytest.mark.slow
 def test_a_larger_delta_costs_less(make: Any) -> None:
     costs = [cost(make(6), delta=delta) for delta in (1e-9, 1e-7, 1e-5, 1e-3)]
     assert costs == sorted(costs, reverse=True)
 
 
+@pytest.mark.slow
 def test_more_runs_never_cost_less(make: Any) -> None:
     costs = [cost(make(candidates)) for candidates in (1, 2, 3, 10, 60)]
     assert costs == sorted(costs)
@@ -99,6 +103,7 @@ def test_liu_talwar_refuses_fourier_transforms() -> None:
         named("liu-talwar", candidates=40, accountant="pld")
 
 
+@pytest.mark.slow
 def test_the_bounds_are_ordered() -> None:
     """Envelope below profile below papernot-steinke, at these means; the winner below the composition."""
     for runs in (4, 40):

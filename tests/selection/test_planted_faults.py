@@ -80,6 +80,7 @@ def test_both_directions_are_charged_and_the_larger_counts(name: str, options: d
     assert selection.epsilon(RUN.event, delta=DELTA) == pytest.approx(before, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), SEARCHES)
 def test_each_direction_has_the_profile_of_its_own(
     name: str, options: dict[str, Any], swap: Any, monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ def value(profile: Profile, epsilon: float) -> float:
     return float(at(profile, np.array([epsilon]))[0])
 
 
+@pytest.mark.slow
 @each
 def test_the_profile_agrees_with_the_epsilon(name: str, options: dict[str, Any]) -> None:
     selection = named(name, candidates=6, **options)
@@ -91,6 +92,7 @@ def test_a_law_without_a_published_bound_has_a_profile() -> None:
     assert 0.9 * DELTA <= found <= 1.01 * DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [case for case in ALL if case[0] != "liu-talwar"], ids=str)
 def test_no_profile_is_below_an_exact_attack(name: str, options: dict[str, Any]) -> None:
     """The winner of k Gaussian runs by its own outcome, in both directions, by quadrature; for compose, the sum of all k.

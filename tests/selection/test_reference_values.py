@@ -70,6 +70,7 @@ def test_winner(candidates: int, value: float, composition: float, attack: float
     assert cost("compose", candidates=candidates) == pytest.approx(composition, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("candidates", "value", "attack"), [(10, 1.311, 1.190), (40, 2.119, 1.841)])
 def test_winner_of_one_setting_and_many_seeds(candidates: int, value: float, attack: float) -> None:
     found = Winner(candidates=candidates, identical=True).epsilon(MNIST.event, delta=1e-6)

@@ -83,6 +83,7 @@ def test_it_has_an_epsilon_and_a_least_noise(toy: type[Basic]) -> None:
     assert 1.99 <= selection.epsilon(run.event, delta=DELTA) <= 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_command_line_knows_it(toy: type[Basic]) -> None:
     from typer.testing import CliRunner
@@ -98,6 +99,7 @@ def test_the_command_line_knows_it(toy: type[Basic]) -> None:
     assert toy.kind in runner.invoke(app, ["plan", *setting, "--noise", "3", "--table"]).stdout
 
 
+@pytest.mark.slow
 def test_the_planner_lists_it_and_the_charts_draw_it(toy: type[Basic], tmp_path: Path) -> None:
     for known in ({"noise": 3.0}, {"epsilon": 2.0}):
         made = plan(records=400, lot=40, steps=20, delta=DELTA, candidates=4, **known)
@@ -128,6 +130,7 @@ def test_the_ledger_charges_it_and_reads_it_back_from_its_file(toy: type[Basic],
     reread.verify(recompute=True)
 
 
+@pytest.mark.slow
 def test_a_search_by_it_ends_in_a_statement_a_charge_and_a_report(toy: type[Basic], tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.set_budget("clouds", Budget(10.0, DELTA))

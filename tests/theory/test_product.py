@@ -28,6 +28,8 @@ from .instances import (
 )
 from .reference_bounds import Pair as ExactPair
 
+pytestmark = pytest.mark.law
+
 KINDS = ("geometric", "tnb", "poisson", "binomial")
 Charge = Callable[[Pair, Count, float], float]
 
@@ -50,7 +52,7 @@ def product_count(law: LawOfK) -> Count:
 
 
 def instances(kinds: tuple[str, ...] = KINDS) -> Iterator[Instance]:
-    found = chain(tight_instances(2, 700, kinds=kinds), random_instances(1, 700, kinds=kinds))
+    found = chain(tight_instances(2, 250, kinds=kinds), random_instances(1, 250, kinds=kinds))
     return (x for x in found if len(x.pair.losses) > 1)
 
 
@@ -107,7 +109,7 @@ def grid_undercharged(searched: Iterator[GridInstance]) -> int:
 
 
 def grids() -> Iterator[GridInstance]:
-    return chain(tight_grid_instances(8, 500), grid_instances(7, 200))
+    return chain(tight_grid_instances(8, 200), grid_instances(7, 100))
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +129,7 @@ def product_renyi(orders: Array, values: Array, reverse: Array, law: LawOfK, rev
 
 
 def test_papernot_steinke_is_never_undercharged() -> None:
-    searched = chain(tight_instances(10, 700, kinds=KINDS[:3]), random_instances(9, 700, kinds=KINDS[:3]))
+    searched = chain(tight_instances(10, 250, kinds=KINDS[:3]), random_instances(9, 250, kinds=KINDS[:3]))
     assert next(renyi_violations(product_renyi, searched), None) is None
 
 
@@ -201,5 +203,5 @@ def test_a_renyi_constant_of_eta_for_eta_plus_one_is_caught() -> None:
         finite = np.isfinite(base)
         return np.where(finite, base + (honest - np.where(finite, base, 0.0)) * count.shape / (1 + count.shape), base)
 
-    searched = tight_instances(10, 700, kinds=("geometric", "tnb"))
+    searched = tight_instances(10, 250, kinds=("geometric", "tnb"))
     assert next(renyi_violations(loosened, searched), None) is not None

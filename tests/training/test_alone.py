@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 ALONE = """
 import importlib.abc, sys
 
@@ -31,6 +33,7 @@ except ImportError as missing:
 """
 
 
+@pytest.mark.slow
 def test_training_needs_torch_and_numpy_alone() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -87,6 +87,7 @@ def uninterrupted() -> Tensor:
     return weights(go(None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, 3, 8, 20])
 def test_ctrl_c_keeps_a_checkpoint_and_the_resumed_result_is_the_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
@@ -209,6 +210,7 @@ def test_without_a_checkpoint_ctrl_c_says_that_nothing_was_kept(monkeypatch: pyt
         go(None)
 
 
+@pytest.mark.slow
 def test_a_finished_training_is_read_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = weights(go(tmp_path / "kept"))
     stop_at(monkeypatch, 0, AssertionError)
@@ -230,6 +232,7 @@ result.save(sys.argv[2])
 """
 
 
+@pytest.mark.kill
 def test_kill_minus_nine_and_resume_gives_the_uninterrupted_bytes(tmp_path: Path) -> None:
     """A model with dropout, whose randomness is torch's own, killed at a random moment after its first checkpoint."""
 

@@ -141,6 +141,7 @@ def test_arguments_of_other_libraries_are_named_with_their_place(act: Callable[[
         train(nonsense=1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_fix_says_that_a_model_compiled_in_place_is_compiled_no_more() -> None:
     model = nn.Sequential(nn.Linear(5, 3), nn.Tanh())

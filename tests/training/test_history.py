@@ -152,6 +152,7 @@ def test_nothing_is_said_of_tuning_that_is_not_known() -> None:
     assert "runs made before to choose its settings are not in it" in train(records()).statement.how
 
 
+@pytest.mark.slow
 def test_the_only_charge_is_no_word_on_tuning_where_the_process_knows_of_other_runs(tmp_path: Path) -> None:
     data, ledger = records(), Ledger(tmp_path / "ledger.db")
     for name in ("a", "b", "c", "d"):

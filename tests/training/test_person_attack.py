@@ -22,6 +22,8 @@ from torch import Tensor, nn
 import honestdp
 from honestdp.optimizers import SGD
 
+pytestmark = pytest.mark.law
+
 DELTA, NOISE, ROWS, OTHERS = 1e-5, 4.0, 10, 5
 RUNS = 400
 

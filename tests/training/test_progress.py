@@ -145,6 +145,7 @@ def standing_at(elapsed: float) -> Callable[[], float]:
     return lambda: elapsed if threading.current_thread().name == "honestdp-sign-of-life" else 0.0
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_search_are_the_same_whatever_its_runs_are(tmp_path: Path) -> None:
     one = lines_of(Forced(runs=1), tmp_path / "one")
     many = lines_of(Forced(runs=5, place=3), tmp_path / "many")
@@ -168,6 +169,7 @@ def _runs_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(progress, "searching_line", lambda *rest: f"{true(*rest)}, {done[0]} runs done")
 
 
+@pytest.mark.slow
 def test_a_line_with_the_runs_that_are_done_is_noticed(tmp_path: Path) -> None:
     one = lines_of(Forced(runs=1), tmp_path / "one", _runs_done)
     many = lines_of(Forced(runs=5, place=3), tmp_path / "many", _runs_done)

@@ -68,6 +68,7 @@ def test_a_mask_matters_to_what_is_trained() -> None:
     assert not torch.allclose(weights((everything, Y)), weights((X, Y)))
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_its_checkpoint_and_not_with_another_mask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_training_goes_on_from_its_checkpoint_and_not_with_another_mask(
     assert torch.equal(weights((X, Y), compute=Compute(checkpoint=path), **long), expected)
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_gets_the_whole_output() -> None:
     def loss(output: Any, y: Tensor) -> Tensor:
         assert type(output) is dict
@@ -123,6 +125,7 @@ def test_a_model_without_that_argument_is_refused_in_words() -> None:
         weights(({**X, "extra": X["table"]}, Y))
 
 
+@pytest.mark.slow
 def test_a_label_never_reaches_the_model() -> None:
     class Curious(Reader):
         def forward(self, ids: Tensor, mask: Tensor, table: Tensor, labels: Tensor | None = None) -> Any:

@@ -120,6 +120,7 @@ def expected() -> Tensor:
     return weights(STACKED, of_one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_of_labels_trains_the_same_model(layout: str, expected: Tensor) -> None:
     data, loss = LAYOUTS[layout]
@@ -253,6 +254,7 @@ def test_a_loss_that_fails_on_the_labels_is_told_what_they_are() -> None:
         weights(NAMED, lambda output, y: loss_of(output, y["cls"], y["missing"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["a dict", "a tuple"])
 def test_a_record_with_one_label_that_is_no_class_contributes_nothing(layout: str) -> None:
     """And does not stop the training, which would tell that it is there."""

@@ -92,6 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], list[str
     return [json.loads(out) for _, out, _ in every], [error for _, _, error in every], folder
 
 
+@pytest.mark.slow
 def test_every_rank_ends_with_the_same_weights_to_the_last_bit(whole: Any) -> None:
     """Of every rule, of records in every home, of people and of variants; though the models they were given began differently."""
     (first, _), (second, _) = whole[0]
@@ -146,6 +147,7 @@ except honestdp.errors.RankLost as lost:
 """
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize(("size", "victim"), [(2, 0), (4, 2)])
 def test_a_rank_that_dies_stops_all_others_at_once_and_all_go_on_together(
     size: int, victim: int, tmp_path: Path
@@ -230,6 +232,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return said(folder, _APART, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "optimizers", "noise_seed", "the loss's code"])
 def test_ranks_that_are_called_otherwise_are_refused_on_all(apart: Any, name: str) -> None:
     for answers, _ in apart:

@@ -219,6 +219,7 @@ class Killed(Pairs):
 
 
 # torch's handler may raise while torch itself opens a temporary file, which then is closed by the garbage collector alone
+@pytest.mark.kill
 @pytest.mark.filterwarnings("ignore:.*:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("how", [{"at": 30}, {"after": 0.3}, {"after": 0.6}], ids=str)

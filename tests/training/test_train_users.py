@@ -147,6 +147,7 @@ class Old(nn.Module):
         return Doubled.apply(x @ self.weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -388,6 +389,7 @@ def test_a_seed_of_numpy_is_a_seed() -> None:
     assert torch.equal(one.model.weight, other.model.weight)
 
 
+@pytest.mark.slow
 def test_a_budget_is_enough_and_the_statement_says_what_was_chosen() -> None:
     x, y = torch.randn(300, 5, generator=torch.Generator().manual_seed(0)), torch.arange(300) % 2
     budget = Budget(1.0, 1e-5)

@@ -77,6 +77,7 @@ def test_a_loss_may_be_changed_between_steps_by_who_sees_the_weights(monkeypatch
     assert FACTOR["of"] == 1.3
 
 
+@pytest.mark.slow
 def test_a_users_own_loss_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     from honestdp.gradients import loss_independence
 

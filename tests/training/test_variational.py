@@ -278,6 +278,7 @@ def example() -> ModuleType:
     return found
 
 
+@pytest.mark.slow
 def test_the_example_finds_the_posterior(capsys: pytest.CaptureFixture[str]) -> None:
     """Within a budget of epsilon 2; the truth is 2, -1, 0, 1, -2. The noise of a mean is below 0.2, so that this fails
     one time in 10^5.

@@ -140,6 +140,7 @@ def test_a_planted_way_to_change_the_run_is_noticed(
 # ---- What it sees
 
 
+@pytest.mark.slow
 def test_it_sees_the_steps_asked_for_the_first_and_the_last() -> None:
     run = RUN.with_steps(25)
     assert [step for step, _ in looks_of(every=10, run=run)] == [0, 10, 20, 25]
@@ -259,6 +260,7 @@ def steps_seen(width: int, every: int) -> list[int]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "expected"), [(10, [16, 24, 32, 40, 56, 64, 72, 80, 96, 100]), (50, [56, 100])])
 def test_whether_a_lot_fits_the_captured_shape_is_not_seen_in_the_steps(
     every: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
@@ -343,6 +345,7 @@ def stop_at(at: int) -> Callable[[int, nn.Module], None]:
     return on_step
 
 
+@pytest.mark.slow
 def test_a_stopped_run_has_the_weights_of_that_step_and_pays_for_all() -> None:
     seen, whole = dict(looks_of(every=10)), go()
     result = go(stop_at(40), every=10)

@@ -105,6 +105,7 @@ honestdp.train(toy_model(), toy_data(), run=run, every=1, optimizer=honestdp.opt
 """
 
 
+@pytest.mark.kill
 def test_kill_minus_nine_leaves_whole_lines(tmp_path: Path) -> None:
     child = Forked(tmp_path, CHILD, "curve", "kept", path=Path(__file__).parents[2])
     while not (tmp_path / "curve").exists() or (tmp_path / "curve").read_bytes().count(b"\n") < 100:

@@ -77,6 +77,7 @@ def test_frequent_categories_are_learnt_and_rare_ones_are_not() -> None:
     assert not any("Rome" in str(value) for value in learnt.as_dict().values())
 
 
+@pytest.mark.slow
 def test_the_charge_comes_before_a_row_is_read_and_is_what_the_mechanisms_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_the_questions_of_a_column_cost_together_what_it_was_given(monkeypatch: 
         monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_a_budget_is_for_everything_and_the_statement_says_the_sum() -> None:
     table = Table({**PRIVATE.columns, "income": Range(1000, 10000, bounds="learnt")}, "ill", spent=0.4)
     data, budget, model = table.data(incomes()), Budget(1.0, 1e-5), torch.nn.Linear(1, 2)

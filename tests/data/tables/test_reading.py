@@ -119,6 +119,7 @@ NO_HEADER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NO_HEADER)
 def test_a_first_line_that_names_no_columns_gives_no_template(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="first line") as caught:

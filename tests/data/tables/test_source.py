@@ -125,6 +125,7 @@ def test_a_bad_file_is_refused_in_words_before_the_charge_and_without_a_value_of
     assert ledger.balance("h").spent == 0
 
 
+@pytest.mark.slow
 def test_no_row_is_read_before_the_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger with too little left keeps the file of a declared N closed: it is not even scanned for what is wrong with it."""
     reads: list[str] = []
