@@ -154,6 +154,12 @@ def test_a_training_takes_no_cluster() -> None:
         honestdp.train(linear(), clouds(), run=run, compute=Compute(cluster="auto"))
 
 
+def test_a_local_search_imports_nothing_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("address", "nodes", "runs", "task"):
+        monkeypatch.setitem(sys.modules, f"honestdp.search.cluster.{name}", None)  # to import it is an error
+    assert honestdp.tune(linear, clouds(), **{**SEARCH, **SMALL}).epsilon <= 3.0
+
+
 def test_without_ray_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InvalidArgument, match=r"pip install 'honestdp\[cluster\]'"):

@@ -11,7 +11,7 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ from honestdp.boundary.data import PrivateData
 from honestdp.gradients.identity import Identity, identity, installed
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
-from honestdp.search.cluster.address import joined
 from honestdp.search.design import Request
 from honestdp.search.digests import TEXT, source_digest, text
 from honestdp.search.runs import Setting
@@ -168,7 +167,9 @@ def configuration(
 def joined_for(public: Configuration) -> AbstractContextManager[None]:
     """Within, the cluster of a search is joined, where it has one."""
     setting = public.setting
-    return joined(setting.cluster, setting.model, setting.loss, setting.schedule, public.request.metric, public.augment)
+    if setting.cluster is None:
+        return nullcontext()
+    return setting.cluster.joined(setting.model, setting.loss, setting.schedule, public.request.metric, public.augment)
 
 
 def modules(space: Space, setting: Setting) -> list[torch.nn.Module]:

@@ -28,16 +28,16 @@ from honestdp.ledger.paying import Account, Books
 from honestdp.logs import silence
 from honestdp.search import result as leaving
 from honestdp.search import secret, vault
-from honestdp.search.cluster.runs import execution, stated
 from honestdp.search.configuration import VERSIONS, Configuration, differences, modules
 from honestdp.search.design import Design
 from honestdp.search.digests import changed_text
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, changed_code, make, remember_code, unwritable
+from honestdp.search.guarantee import seen_by_cluster
 from honestdp.search.guard import guarded
 from honestdp.search.planning import planned
 from honestdp.search.result import SEARCH, TuneResult
-from honestdp.search.runs import MACHINE, Setting
+from honestdp.search.runs import MACHINE, SEEN, Setting
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.training.charging import uncharged
@@ -225,8 +225,11 @@ class Search:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
-        runs = execution(design, plan, setting, data, records=design.records, store=store)
-        result = leaving.result_of(design, stated(self.statement, store), runs, plan, runs.finish(), balance)
+        runs = setting.execution(design, plan, setting, data, records=design.records, store=store)
+        found = runs.finish()
+        # A cluster that the search was begun on has seen it, wherever it ends.
+        stated = self.statement if store.read(SEEN) is None else seen_by_cluster(self.statement)
+        result = leaving.result_of(design, stated, runs, plan, found, balance)
         result = replace(result, folder=folder, page=partial(self.report, result, begun.key))
         if folder is not None:
             result.write(folder)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,7 +31,6 @@ from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import layout_of, load_row
 from honestdp.losses import Loss
 from honestdp.optimizers.schedules import Schedule
-from honestdp.search.cluster.address import Cluster
 from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
@@ -43,10 +43,14 @@ from honestdp.training.models import Model, fresh
 from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble
 
+if TYPE_CHECKING:
+    from honestdp.search.cluster.address import Cluster
+
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0
 ROUNDS = 3  # in which the runs of a batch that fails are trained one by one, before the search stops
 STANDING = "standing"
+SEEN = "cluster"  # the name, among the secrets, of the mark that records and draws were on a cluster
 MACHINE = (torch.OutOfMemoryError, MemoryError, OSError, WorkerDied, torch.AcceleratorError)
 """The machine failed; after an error of an accelerator nothing can be computed on it in this process."""
 NOT_THE_RUN = (*MACHINE, HonestdpError)
@@ -70,6 +74,11 @@ class Setting:
     def kind(self) -> str:
         """Of the device that the runs are trained on."""
         return self.device.type if self.cluster is None else self.cluster.kind
+
+    @property
+    def execution(self) -> type[Execution]:
+        """What trains the runs: this process, or the cluster, whose modules are imported for it alone."""
+        return Execution if self.cluster is None else self.cluster.execution
 
     def spec(self, compute: Compute) -> TrainSpec:
         """How one population is trained. Its noise, budget and ledger are those of the search."""

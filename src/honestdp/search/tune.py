@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,7 +32,6 @@ from honestdp.optimizers.default import BEFORE, default_note, default_rule
 from honestdp.optimizers.schedules import Schedule
 from honestdp.planner.shapes import training_records
 from honestdp.search import folder as folders
-from honestdp.search.cluster.address import cluster_of
 from honestdp.search.configuration import Configuration, configuration, joined_for
 from honestdp.search.design import Design, Request, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
@@ -54,6 +53,9 @@ from honestdp.training.progress import spinner
 from honestdp.training.spec import TrainSpec
 from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.watching import refuse_watching
+
+if TYPE_CHECKING:
+    from honestdp.search.cluster.address import Cluster
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -275,7 +277,7 @@ def requested(model: Model | Callable[..., torch.nn.Module], data: Any, spec: Se
         strict=train.strict,
         device=compute.place(),
         workers=compute.workers,
-        cluster=cluster_of(compute),
+        cluster=_cluster(compute),
     )
     public = configuration(
         request,
@@ -298,6 +300,15 @@ def requested(model: Model | Callable[..., torch.nn.Module], data: Any, spec: Se
         preprocessing=before.words,
         chosen=chosen,
     )
+
+
+def _cluster(compute: Compute) -> Cluster | None:
+    """The cluster that the runs of a search are to be trained on, not joined yet; None for this machine."""
+    if compute.cluster is None:
+        return None
+    from honestdp.search.cluster.address import Cluster
+
+    return Cluster(compute.cluster, compute.kind())
 
 
 def carried_out(what: Requested) -> TuneResult:

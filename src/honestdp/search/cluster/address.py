@@ -14,12 +14,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from honestdp.checks import InvalidArgument
 from honestdp.logs import silence
 from honestdp.search.cluster.nodes import Node, check_alike
-from honestdp.training.compute import Compute
+
+if TYPE_CHECKING:
+    from honestdp.search.runs import Execution
 
 _ANSWERS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
 """A call that Ray answers at such an address, by whether it is one for clients (ray://)."""
@@ -53,8 +55,15 @@ class Cluster:
     def resource(self) -> str:
         return "GPU" if self.kind == "cuda" else "CPU"
 
+    @property
+    def execution(self) -> type[Execution]:
+        """What trains the runs of a search on this cluster."""
+        from honestdp.search.cluster.runs import ClusterRuns
+
+        return ClusterRuns
+
     @contextmanager
-    def joined(self, things: Any = None) -> Iterator[None]:
+    def joined(self, *things: Any) -> Iterator[None]:
         """Within, Ray is connected to it and all nodes have the same versions as this process, and can import what the things,
         a user's functions, are made of. A connection that the caller has made stays.
         """
@@ -120,21 +129,6 @@ class Cluster:
 
     def _refused(self, why: str) -> InvalidArgument:
         return InvalidArgument("cluster", self.address, f"the address of a Ray cluster that can be used: {why}")
-
-
-def cluster_of(compute: Compute) -> Cluster | None:
-    """The cluster that the runs of a search are to be trained on, not joined yet; None for this machine."""
-    return None if compute.cluster is None else Cluster(compute.cluster, compute.kind())
-
-
-@contextmanager
-def joined(cluster: Cluster | None, *things: Any) -> Iterator[None]:
-    """Within, the cluster is joined, where there is one. things: what its nodes must be able to import."""
-    if cluster is None:
-        yield
-        return
-    with cluster.joined(things):
-        yield
 
 
 def _ray(address: str) -> Any:

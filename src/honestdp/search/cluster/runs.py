@@ -11,28 +11,21 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from honestdp.boundary.travel import packed
-from honestdp.budget import Statement
 from honestdp.checks import HonestdpError
 from honestdp.search.cluster.nodes import sizes
 from honestdp.search.cluster.parcels import PLAN, RECORDS, Parcels, new_key
 from honestdp.search.cluster.pool import Pool
 from honestdp.search.cluster.task import DONE, FAILED, Outcome, Plan, Task
-from honestdp.search.design import Design
 from honestdp.search.errors import MachineStopped
-from honestdp.search.guarantee import seen_by_cluster
-from honestdp.search.runs import Execution, Setting, Standing
-from honestdp.search.secret import Secret
-from honestdp.search.vault import Store
+from honestdp.search.runs import SEEN, Execution, Standing
 from honestdp.training.chunks import plan_chunks
 
 ROOM = 0.8  # of a node's object store that the records may take: from a full one Ray writes to the disk
-SEEN = "cluster"  # the name, among the secrets, of the mark that records and draws were on one
 _KEPT = re.compile(r"population(\d+)-(\d+)")
 
 
@@ -145,14 +138,3 @@ class ClusterRuns(Execution):
         super()._save(standing)
         over = [name for name in self._store.names() if (m := _KEPT.fullmatch(name)) and int(m[1]) < standing.done]
         self._store.remove(*over)
-
-
-def stated(statement: Statement, store: Store) -> Statement:
-    """The statement of a search, who has seen it among it: a cluster that it was begun on has, wherever it ends."""
-    return statement if store.read(SEEN) is None else seen_by_cluster(statement)
-
-
-def execution(design: Design, plan: Secret, setting: Setting, data: Any, **more: Any) -> Execution:
-    """What trains the runs of a search: this process, or the cluster of the setting. more: of `Execution`."""
-    made = Execution if setting.cluster is None else ClusterRuns
-    return made(design, plan, setting, data, **more)
