@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from honestdp import checks
@@ -277,3 +277,22 @@ def in_short(statement: Statement) -> list[tuple[str, str]]:
 def number(value: float) -> float | str:
     """A number for JSON, which has no infinite ones."""
     return "Infinity" if math.isinf(value) else value
+
+
+def with_learning(made: Statement, spent: float, unit: Unit) -> Statement:
+    """The statement of everything, from that of the runs alone. spent: epsilon of the bounds and categories that were learnt."""
+    if not spent:
+        return made
+    cost = f"epsilon {rounded_up(spent)} was spent to learn bounds or categories of columns privately"
+    rest = f"epsilon {rounded_up(made.epsilon)} for everything after, added to it"
+    one_more = (
+        f"{made.protects}. To learn bounds one row of a person was used, chosen by another coin: it may be one more"
+    )
+    return replace(
+        made,
+        epsilon=made.epsilon + spent,
+        published=made.published and (made.published[0], made.published[1] + spent),
+        leaves=f"{made.leaves}; and the bounds or categories that were learnt",
+        protects=one_more if unit.person and made.protects else made.protects,
+        notes=(*made.notes, f"{cost}, and {rest}; a ledger has it if it was learnt with that ledger"),
+    )

@@ -49,7 +49,7 @@ DOORS = {
     "data.PrivateData": {
         "federated.client", "federated.rounds", "models.evaluation",
         "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune",
-        "training.charging", "training.preparation", "training.torchrun", "training.train",
+        "training.charging", "training.spec", "training.torchrun", "training.train",
     },
     "intake.Intake": {"training.loop"},
     "noise.torch_generator": {"reference"},

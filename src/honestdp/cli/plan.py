@@ -66,11 +66,11 @@ def plan(
     `honestdp plan --records 70000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --table`
     """
     from honestdp.accounting.once import once
+    from honestdp.budget import with_learning
     from honestdp.planner import comparison
     from honestdp.report import chart as charts
     from honestdp.report import console
     from honestdp.selection.cost import statement as statement_of
-    from honestdp.training.preparation import with_learning
 
     source = sources.planned_on(context.params)
     records, delta = source.counted, source.delta if delta is None else delta

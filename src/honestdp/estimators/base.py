@@ -34,7 +34,7 @@ from honestdp.search.result import TuneResult
 from honestdp.search.tune import tune
 from honestdp.training.models import fresh
 from honestdp.training.result import Result
-from honestdp.training.shape import not_declared
+from honestdp.training.spec import not_declared
 from honestdp.training.train import train
 
 if TYPE_CHECKING:

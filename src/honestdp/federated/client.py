@@ -36,9 +36,9 @@ from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import ADADP, Rule
 from honestdp.optimizers.rule import rule_of
 from honestdp.run import Run
-from honestdp.training.arguments import check_rules
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import own_copy
+from honestdp.training.spec import check_rules
 from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.trial import try_rule
 

@@ -38,7 +38,7 @@ from honestdp.planner.prospects import forewarn
 from honestdp.run import Run, Unit
 from honestdp.search.scored_by import metric_of
 from honestdp.selection import Compose
-from honestdp.training.preparation import Preparation, preparation
+from honestdp.training.spec import Preparation, preparation
 
 NORMAL = 1.959964  # standard deviations of a normal law within which 95 % of it lies
 LAPLACE = math.log(20) / math.sqrt(2)  # of a Laplace law

@@ -47,8 +47,8 @@ from honestdp.search.design import Design
 from honestdp.search.runs import BATCH, MACHINE, Execution, Setting, Standing
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
-from honestdp.training.arguments import check_rules
 from honestdp.training.models import check_alike, check_finite
+from honestdp.training.spec import check_rules
 from honestdp.training.trial import try_rule
 
 WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many

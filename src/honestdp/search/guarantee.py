@@ -18,6 +18,7 @@ from honestdp.budget import (
     large_epsilon,
     prepared,
     uncovered,
+    with_learning,
 )
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
@@ -29,7 +30,6 @@ from honestdp.search.configuration import modules
 from honestdp.search.design import Design
 from honestdp.search.runs import Setting
 from honestdp.selection.cost import statement
-from honestdp.training.preparation import with_learning
 
 CLOCK = (
     "how long the search took, and what else the operator of the machine sees of it, such as the times at which its disk says "

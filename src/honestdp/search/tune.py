@@ -48,9 +48,8 @@ from honestdp.search.spec import SearchSpec
 from honestdp.selection import Selection
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import Model
-from honestdp.training.preparation import preparation
 from honestdp.training.progress import spinner
-from honestdp.training.spec import TrainSpec
+from honestdp.training.spec import TrainSpec, preparation
 from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.watching import refuse_watching
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from honestdp import checks
-from honestdp.budget import Accounted, in_short, number
+from honestdp.budget import Accounted, in_short, number, with_learning
 from honestdp.checks import InvalidArgument
 from honestdp.files import PAGE, WEIGHTS, written
 from honestdp.notebook import Rows, Shown
 from honestdp.optimizers import Rule
 from honestdp.plain_words import rounded_up
 from honestdp.run import ROW, Run, Unit
-from honestdp.training.preparation import with_learning
 
 if TYPE_CHECKING:
     from honestdp.budget import Statement

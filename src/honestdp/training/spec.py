@@ -7,19 +7,26 @@ Its docstring is the one text on each argument: the command line shows it as hel
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from honestdp import checks
 from honestdp.augment import Augmentation
-from honestdp.budget import Budget
+from honestdp.boundary.data import PrivateData
+from honestdp.budget import Budget, prepared
 from honestdp.checks import InvalidArgument
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
+from honestdp.optimizers import Rule
+from honestdp.optimizers.decay import check_decay
 from honestdp.optimizers.schedules import WANTED, Schedule
+from honestdp.planner.shapes import chosen_shape
+from honestdp.run import ROW, Run, Unit
 from honestdp.training.compute import Compute
 
 if TYPE_CHECKING:
@@ -100,3 +107,115 @@ def help_texts(spec: type) -> dict[str, str]:
     section = re.search(r"\n    Attributes:\n(.*?)\n\n", spec.__doc__ or "", re.DOTALL)
     entries = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\Z)", section[1] if section else "", re.DOTALL | re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
+
+
+def check_run(run: Any) -> None:
+    """Refuse anything but a Run or a list of them."""
+    runs = [run] if isinstance(run, Run) else run
+    if not isinstance(runs, list | tuple) or not all(isinstance(each, Run) for each in runs):
+        raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
+
+
+def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
+    """Refuse a rule that cannot train a run of a population."""
+    for rule, run in zip(optimizers, runs, strict=True):
+        for field in fields(rule):
+            if isinstance(getattr(rule, field.name), torch.Tensor):
+                wanted = "a plain number; a population takes one optimizer for each run"
+                raise InvalidArgument(f"{type(rule).__name__}.{field.name}", "a tensor", wanted)
+        check_decay(rule)
+        rule.check(lot=run.lot, noise=run.noise)
+        if rule.own_pace and schedule != "constant":
+            wanted = f"'constant' for {type(rule).__name__}, which sets its own pace"
+            raise InvalidArgument("schedule", schedule, wanted)
+
+
+Runs = Run | Sequence[Run]
+
+
+def shaped(run: Runs | None, data: Sized, *, declared: bool, budget: Any, runs: int) -> tuple[Runs, tuple[str, ...]]:
+    """The given run; without one the planner's lot and steps, whose noise the budget sets, and notes that say so.
+
+    data: counted only where no run declares the number of records. declared: whether the data declare that number.
+    """
+    if run is not None:
+        for each in [run] if isinstance(run, Run) else run:
+            if declared and isinstance(each, Run) and each.records != len(data):
+                raise InvalidArgument("records", each.records, f"{len(data)}, as the data declare")
+        return run, ()
+    if not isinstance(budget, Budget):
+        wanted = "a honestdp.Run; it may be left out with a budget=honestdp.Budget(epsilon, delta), from which it is then chosen"
+        raise InvalidArgument("run", None, wanted)
+    records = len(data)
+    if records == 0:
+        raise InvalidArgument("data", "no records", "at least one record")
+    chosen = chosen_shape(budget, records=records, candidates=runs)
+    notes = (chosen.how,) if declared else (chosen.how, not_declared(records, getattr(data, "unit", ROW)))
+    return Run(records=records, lot=chosen.lot, steps=chosen.steps, noise=0.0), notes
+
+
+def not_declared(records: int, unit: Unit) -> str:
+    """The note on a number of records that nobody declared."""
+    return f"the number of {unit.plural}, {records}, was not declared but taken to be that of the data; it is taken to be public"
+
+
+def runs_of(run: Runs, count: int, budget: Budget | None) -> list[Run]:
+    """One run for each optimizer, with the noise that a budget sets."""
+    if count == 0:
+        raise InvalidArgument("optimizers", [], "a list of at least one optimizer")
+    runs = [run] * count if isinstance(run, Run) else list(run)
+    if len(runs) != count:
+        raise InvalidArgument("run", f"{len(runs)} runs", f"one Run, or one for each of the {count} optimizers")
+    if len({(each.records, each.lot, each.steps) for each in runs}) > 1:
+        raise InvalidArgument("run", runs, "runs that differ in their noise alone; train others separately")
+    if budget is None:
+        return runs
+    if any(each.noise != 0 for each in runs):
+        wanted = "0 when a budget is given: the noise is then calculated from it"
+        raise InvalidArgument("run.noise", runs[0].noise, wanted)
+    from honestdp.accounting.calibration import least_noise  # here: the engine alone needs torch and numpy only
+    from honestdp.selection import Compose
+
+    first, all_of_them = runs[0], Compose(candidates=count)
+    if first.steps == 0:
+        return runs  # nothing is released, so any noise meets it
+    return [least_noise(budget, records=first.records, lot=first.lot, steps=first.steps, selection=all_of_them)] * count
+
+
+_ROUNDING = 1e-12  # the sum of what is left and what is spent is not above the whole, whatever is rounded
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What was done to the records beforehand, and the part of the budget that it has cost.
+
+    A table knows both: how it encodes each row, and the epsilon of bounds that were learnt privately. That epsilon was charged
+    when they were learnt. Learning is (e1, 0) private and training (e2, delta) private on the same records, whatever was
+    learnt, so that both together are (e1 + e2, delta) private: a budget for everything leaves e - e1 to the runs, and a
+    statement names the sum.
+
+    words: for the statement. spent: epsilon, before the runs. declared: whether the data themselves declare N.
+    """
+
+    words: str
+    spent: float = 0.0
+    declared: bool = False
+
+    def left(self, budget: Any) -> Any:
+        """What a budget leaves to the runs. What is no budget is somebody else's to refuse."""
+        if not self.spent or not isinstance(budget, Budget):
+            return budget
+        epsilon = (budget.epsilon - self.spent) * (1 - _ROUNDING)
+        if epsilon <= 0:
+            wanted = f"above {self.spent:g}, which was spent to learn the bounds of the table"
+            raise InvalidArgument("budget.epsilon", budget.epsilon, wanted)
+        return Budget(epsilon, budget.delta)
+
+
+def preparation(data: PrivateData, preprocessing: object) -> Preparation:
+    """The preparation of these data. preprocessing: the user's words on it, if there are any."""
+    words, known = prepared(preprocessing, data.augment), data.known
+    if known is None:
+        return Preparation(words)
+    both = known.preprocessing if preprocessing is None else f"{prepared(preprocessing)}; {known.preprocessing}"
+    return Preparation(prepared(both, data.augment), known.spent, known.declared)

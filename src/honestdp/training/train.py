@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from honestdp import checks
 from honestdp.augment import Augmentation
@@ -23,27 +24,23 @@ from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.layout import stack
+from honestdp.gradients.layout import load_row, stack
 from honestdp.losses import Loss
-from honestdp.losses.class_weights import Weights
+from honestdp.losses.class_weights import ClassWeighted, Weights
 from honestdp.optimizers import Rule
 from honestdp.optimizers.default import default_note, default_rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.planner.prospects import counting, forewarn, prospects
+from honestdp.planner.prospects import counting, forewarn, prospects, stated
 from honestdp.run import Run
-from honestdp.training.arguments import check_rules, check_run
-from honestdp.training.charging import Charging, charging_of, said_to_stay
+from honestdp.training.charging import Charging, charging_of, said_to_stay, uncharged
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.compute import Compute, checked
-from honestdp.training.handover import results_of
-from honestdp.training.history import remember_job
+from honestdp.training.history import Past, marks_of, remember_job
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.models import Model, check_alike, check_finite, modules_of
-from honestdp.training.preparation import preparation
 from honestdp.training.result import Result
-from honestdp.training.shape import runs_of, shaped
-from honestdp.training.spec import TrainSpec
+from honestdp.training.spec import Preparation, TrainSpec, check_rules, check_run, preparation, runs_of, shaped
 from honestdp.training.torchrun import OfFirst, begin_alike, compare, joined, note_of
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
@@ -346,3 +343,48 @@ def assemble(
         memory=memory,
         start=None if charging is None else charging.start,
     )
+
+
+def results_of(
+    job: Job,
+    weights: Tensor,
+    *,
+    delta: float | None,
+    seeded: bool,
+    charging: Charging | None,
+    past: Past,
+    preparation: Preparation,
+    notes: tuple[str, ...] = (),
+) -> list[Result]:
+    """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
+    balance = None if charging is None else charging.balance
+    if delta is None and balance is not None:
+        delta = balance.budget.delta
+    past.marks.update(marks_of(weights, job.intake.layout) if job.runs[0].steps else ())
+    return [
+        Result(
+            load_row(module, job.intake.layout, row).eval(),
+            run,
+            rule,
+            delta,
+            seeded,
+            siblings=tuple(other for j, other in enumerate(job.runs) if j != i),
+            strict=job.intake.question.strict,
+            weighted=isinstance(job.intake.question.loss, ClassWeighted),
+            stopped=job.stopped,
+            watched=job.watched,
+            balance=balance,
+            key="" if charging is None else charging.charge["key"],
+            notes=(
+                *notes,
+                *stated(run, job.intake.layout.shapes),
+                *uncharged(None if charging is None else charging.books),
+                *past.notes,
+            ),
+            preprocessing=preparation.words,
+            spent=preparation.spent,
+            alone=not past.notes,
+            unit=job.intake.unit,
+        )
+        for i, (module, row, run, rule) in enumerate(zip(job.modules, weights, job.runs, job.rules, strict=True))
+    ]
