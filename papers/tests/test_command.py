@@ -1,4 +1,4 @@
-"""`honestdp papers`: list, run, show and document, as real processes."""
+"""`honestdp papers`: list, run, replay and document, as real processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from honestdp.data.sources import DatasetUnavailable
 from honestdp_papers import run_device
 from honestdp_papers.claims import RULE, VERDICTS
 from honestdp_papers.document import page
-from honestdp_papers.parts import make, write_whole
+from honestdp_papers.parts import keep_replays, make, write_whole
 from honestdp_papers.registry import lookup, parts_folder, result_file
 from honestdp_papers.results import reproduce
 
@@ -35,37 +35,40 @@ def output(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_run_writes_a_result_that_show_and_list_read(tmp_path: Path) -> None:
-    result = json.loads(output(tmp_path, "run", "mohapatra2022/figure1", "--quick", "--json"))
-    kept = tmp_path / "papers" / "results" / "mohapatra2022"
-    assert sorted(path.name for path in kept.iterdir()) == ["figure1-quick.json", "figure1-quick.png"]
-    assert json.loads((kept / "figure1-quick.json").read_text()) == result
+def test_run_shows_what_is_kept_and_anew_makes_it(tmp_path: Path) -> None:
+    command = ("run", "koskela2020/section4_2", "--quick")
+    nothing = papers(tmp_path, *command)
+    assert nothing.returncode == 2
+    assert nothing.stderr.endswith("honestdp papers run koskela2020/section4_2 --quick --anew makes one\n")
+    result = json.loads(output(tmp_path, *command, "--anew", "--json"))
+    kept = tmp_path / "papers" / "results" / "koskela2020"
+    assert sorted(path.name for path in kept.iterdir()) == ["section4_2-quick.json"]
+    assert json.loads((kept / "section4_2-quick.json").read_text()) == result
     assert result["quick"]
-    assert result["made"]["command"] == "honestdp papers run mohapatra2022/figure1 --quick --json"
-    assert set(result["made"]) >= {"device", "seconds of the rest", "versions", "on"}
+    assert result["made"]["command"] == "honestdp papers run koskela2020/section4_2 --quick --anew --json"
+    assert set(result["made"]) >= {"device", "seconds of the rest", "versions", "on", "parts", "missing"}
     assert {claim["verdict"] for claim in result["claims"]} <= set(VERDICTS)
 
-    shown = output(tmp_path, "show", "mohapatra2022/figure1", "--quick")
-    assert "verdict" in shown
-    assert "holds in part" in shown
+    before = (kept / "section4_2-quick.json").stat().st_mtime_ns
+    assert json.loads(output(tmp_path, *command, "--json")) == result
+    shown = output(tmp_path, *command)
     assert "quick version" in shown
-    assert "made by     honestdp papers run mohapatra2022/figure1 --quick --json" in shown
-    assert "on          CPU" in shown
+    assert "made by     honestdp papers run koskela2020/section4_2 --quick --anew --json" in shown
+    assert (kept / "section4_2-quick.json").stat().st_mtime_ns == before, "nothing is made"
 
-    again = papers(tmp_path, "run", "mohapatra2022/figure1", "--quick")
-    assert again.stderr == "note: replaces papers/results/mohapatra2022/figure1-quick.json\n"
-
-    listed = {row["name"]: row for row in json.loads(output(tmp_path, "list", "--json"))}
-    assert listed["mohapatra2022/figure1"]["size"] == "quick"
-    assert listed["mohapatra2022/table1"]["size"] is None
-    assert "mohapatra2022/table1" in output(tmp_path, "list", "mohapatra2022")
-    alone = [row["name"] for row in json.loads(output(tmp_path, "list", "koskela2020", "--json"))]
-    assert alone[0] == "koskela2020/lemma1"
-    assert not [name for name in alone if not name.startswith("koskela2020/")]
+    again = papers(tmp_path, *command, "--anew")
+    assert again.stderr == "note: replaces papers/results/koskela2020/section4_2-quick.json\n"
+    listed = {row["name"]: row for row in json.loads(output(tmp_path, "list", "--json"))["items"]}
+    assert listed["koskela2020/section4_2"]["state"] == "kept, quick"
+    assert listed["mohapatra2022/table1"]["state"] == "not made"
+    alone = output(tmp_path, "list", "koskela2020")
+    assert "koskela2020/supplement-figure1" in alone, "names can be copied"
+    assert "mohapatra2022" not in alone
 
 
 def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: Path) -> None:
-    output(tmp_path, "run", "mohapatra2022/figure1")
+    kept = Path(__file__).parents[1] / "results" / "mohapatra2022" / "figure1.json"
+    write_whole(tmp_path / "papers" / "results" / "mohapatra2022" / "figure1.json", kept.read_bytes())
     output(tmp_path, "document", "mohapatra2022")
     page = (tmp_path / "papers" / "docs" / "mohapatra2022.md").read_text()
     assert "](../results/mohapatra2022/figure1.png)" in page
@@ -89,7 +92,7 @@ def test_the_page_is_made_from_full_results_and_names_what_is_missing(tmp_path: 
     total, *parts = map(int, sentences.groups())
     assert 1 <= sum(parts) <= total
     assert f"{page.count('| the paper, a sentence |')} sentences of the paper" in page
-    assert "Not run in full size yet: `honestdp papers run mohapatra2022/table1`" in page
+    assert "Not run in full size yet: `honestdp papers run mohapatra2022/table1 --anew`" in page
     assert "honestdp papers run mohapatra2022/figure1" in page
 
 
@@ -98,27 +101,30 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
     found, (item,) = lookup("mohapatra2022/figure2")
     (grid,) = item.parts(False)
     chosen = {"out": tmp_path, "quick": False, "device": "cpu", "kept_only": True}
-    with pytest.raises(HonestdpError, match=r"none of its 1 parts is in .*; leave out --kept to make them"):
+    with pytest.raises(
+        HonestdpError, match=r"none of its 1 parts is in .*; run --anew in the place of --kept to make them"
+    ):
         reproduce(found, item, **chosen)  # type: ignore[arg-type]
     loss = np.full((2, 30, 30), 5.0) + np.arange(30)
     folder = parts_folder(tmp_path, "mohapatra2022", False)
-    make(replace(grid, work=lambda device, tell: {"loss": loss}, module=""), folder, "cpu")
+    make(replace(grid, work=lambda device, tell: {"loss": loss}), folder, "cpu")
+    differing = {"differs": True, "draws": "same", "apart": 9, "numbers": 10, "difference": 0.5, "on": "2026-11-19"}
+    differing |= {"commit": "0123abcd", "made on": "CPU", "replayed on": "CPU"}
+    keep_replays(folder.parent, {grid.name: differing})
     made = reproduce(found, item, **chosen)["made"]  # type: ignore[arg-type]
-    assert (made["stale"]["parts"], made["missing"]) == (1, [])
-    assert "honestdp/boundary/mechanism.py" in made["stale"]["changed since"]
+    assert (made["parts"], made["missing"]) == (1, [])
     written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
-    assert "1 of 1 parts are stale." in written
-    assert "files that they rest on have changed: " in written
-    assert "[figure2](#figure2) rest on parts that are stale" in written
-    line = "\n- 1 of 1 parts that these numbers rest on are stale, "
+    line = (
+        "\n- 1 of the kept trainings were made again by later code: 0 of them equal, 1 different ([how](#replays)).\n"
+    )
     assert line in written[: written.index("## Settings")]
-    assert "\n## How the parts were made\n" in written, "what the line links to"
-    assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3`" in written
+    assert "| replayed 2026-11-19 at 0123abcd: DIFFERS, 9 of 10 numbers" in written
+    assert "\n## How the parts were made\n" in written
+    assert "Not run in full size yet: `honestdp papers run mohapatra2022/figure3 --anew`" in written
     assert "## What is not trained yet" not in written
     file = result_file(tmp_path, "mohapatra2022", "figure2", False)
     result = json.loads(file.read_text())
     result["made"]["missing"] = ["a/seed0/X", "a/seed0/Y", "a/seed1/X", "a/seed1/Y", "b/Z"]
-    result["made"]["stale"] = {"parts": 0, "of": 1, "changed since": []}
     file.write_text(json.dumps(result))
     written = page(found, out=tmp_path, beside=tmp_path / "docs" / "page.md")
     assert "\n5 parts, for want of time on a GPU." in written
@@ -127,39 +133,6 @@ def test_kept_parts_are_used_as_they_are_and_none_is_made(tmp_path: Path) -> Non
         in written[: written.index("## Settings")]
     )
     assert "\n- `a/seed0`, `a/seed1`: X, Y\n- `b`: Z\n" in written
-    assert "that these numbers rest on" not in written, "nothing is stale"
-
-
-def test_stale_parts_are_counted_over_all_results(tmp_path: Path) -> None:
-    found, items = lookup("koskela2020")
-    for item, stale in zip(items, (2, 0, 1), strict=False):
-        counts = {"parts": stale, "of": 3, "changed since": ["honestdp/run.py"] * bool(stale)}
-        made = {"training by": ["a command"], "command": "", "device": [], "versions": {}, "on": "", "stale": counts}
-        made |= {"seconds of training": 0.0, "seconds of the rest": 0.0}
-        whole = {"claims": [], "tables": [], "notes": [], "numbers": {}, "quick": False, "made": made}
-        write_whole(result_file(tmp_path, "koskela2020", item.name, False), json.dumps(whole).encode())
-    assert "\n- 3 of 9 parts that these numbers rest on are stale, " in page(
-        found, out=tmp_path, beside=tmp_path / "p.md"
-    )
-
-
-def test_what_is_stale_or_missing_is_said_where_a_result_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the library of the command line
-        from honestdp_papers import command
-    found, (item,) = lookup("koskela2020/lemma1")
-    result = reproduce(found, item, out=tmp_path, quick=True, device="cpu")
-    command._print(found, item, result, tmp_path)
-    said = capsys.readouterr().out
-    assert "\nstale " not in said
-    assert "\nnot trained" not in said
-    result["made"] |= {"missing": ["federated/0"], "stale": {"parts": 2, "of": 3, "changed since": ["honestdp/run.py"]}}
-    command._print(found, item, result, tmp_path)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "stale 2 of 3 parts: code that they rest on has changed since they were trained (1 file)" in said
-    assert "not trained federated/0" in said
 
 
 def test_a_page_speaks_of_its_own_paper_s_figures(tmp_path: Path) -> None:
@@ -185,7 +158,7 @@ def test_a_damaged_result_is_one_line(damaged: str, tmp_path: Path) -> None:
     file = tmp_path / "papers" / "results" / "mohapatra2022" / "figure1.json"
     file.parent.mkdir(parents=True)
     file.write_text(damaged)
-    done = papers(tmp_path, "show", "mohapatra2022/figure1")
+    done = papers(tmp_path, "run", "mohapatra2022/figure1")
     assert done.returncode == 2
     assert "figure1.json is no whole result; make it again (honestdp papers run mohapatra2022/figure1" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -202,7 +175,7 @@ results.reproduce = stopped
 from honestdp.cli.main import main
 main()
 """
-    ended, _, error = forked(tmp_path, code, "papers", "run", "mohapatra2022/figure1")
+    ended, _, error = forked(tmp_path, code, "papers", "run", "mohapatra2022/figure1", "--anew")
     assert ended == 130
     assert error == "honestdp: stopped; the parts that are done are kept: run the same again to go on\n"
 
@@ -240,9 +213,8 @@ def test_on_a_bare_machine_what_cannot_be_done_is_one_line(
         (("run", "abadi2016"), "error: PAPER must be a paper's name"),
         (("list", "abadi2016"), "error: PAPER must be a paper's name"),
         (("run", "mohapatra2022/figure99"), "one of mohapatra2022/figure1"),
-        (("show", "mohapatra2022/figure4"), "there is no result of it"),
-        (("show", "mohapatra2022/figure4", "--quick"), "honestdp papers run mohapatra2022/figure4 --quick makes one"),
-        (("run", "mohapatra2022/figure1", "--device", "tpu"), "cpu or cuda"),
+        (("run", "mohapatra2022/figure4"), "honestdp papers run mohapatra2022/figure4 --anew makes one"),
+        (("run", "mohapatra2022/figure1", "--anew", "--device", "tpu"), "cpu or cuda"),
     ],
 )
 def test_a_bad_name_is_one_line_and_exit_code_2(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
@@ -260,14 +232,13 @@ def test_a_cpu_is_told_what_the_full_size_takes_and_nothing_of_it_with_quick(
         warnings.simplefilter("ignore")  # of the library of the command line
         from honestdp_papers import command
     monkeypatch.setattr("honestdp_papers.results.reproduce", lambda *_, **__: {})
-    monkeypatch.setattr(command, "_print", lambda *_: None)
     said = {}
     for quick in (False, True):
-        command._run("koskela2020/table1", quick=quick, device="cpu", out=tmp_path, kept=False, as_json=False)
+        command._made(*lookup("koskela2020/table1"), quick=quick, device="cpu", out=tmp_path, kept=False)
         said[quick] = capsys.readouterr().err
     seconds = sum(part.weight for part in lookup("koskela2020/table1")[1][0].parts(False) if not part.optional)
     assert seconds > 300
-    assert f"koskela2020/table1 in full takes some {seconds / 60:.0f} minutes on a large GPU" in said[False]
+    assert f"koskela2020/table1 in full trains for {seconds / 60:.0f} minutes on a large GPU" in said[False]
     assert "takes" not in said[True]
 
 

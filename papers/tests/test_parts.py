@@ -10,8 +10,19 @@ import pytest
 
 from honestdp.checks import HonestdpError
 from honestdp_papers import parts as parts_module
-from honestdp_papers import version
-from honestdp_papers.parts import Arrays, Part, Tell, changed, expected, file_of, is_done, make_all, read, state
+from honestdp_papers.parts import (
+    Arrays,
+    Part,
+    Tell,
+    expected,
+    file_of,
+    is_done,
+    keep_replays,
+    make_all,
+    read,
+    replays,
+    state,
+)
 
 
 class Work:
@@ -80,84 +91,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert is_done(work.part("a"), tmp_path)
 
 
-PARTS = """
-from honestdp_papers.claims import judged
-from honestdp.run import Run
-LIMIT = 3  # of something
-def work():
-    \"\"\"Says what it does.\"\"\"
-    from honestdp.optimizers import SGD
-    return SGD, LIMIT
-"""
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module of work beside the papers' own, under a folder of its own."""
-    monkeypatch.setitem(version.ROOTS, "honestdp_papers", tmp_path / "src" / "honestdp_papers")
-    monkeypatch.setitem(version.ROOTS, "honestdp", tmp_path / "src" / "honestdp")
-    folder = tmp_path / "src" / "honestdp_papers"
-    for name, text in {
-        "honestdp_papers/work.py": PARTS,
-        "honestdp_papers/claims.py": "WORDS = 1",
-        "honestdp/run.py": "from honestdp.accounting import Event",
-        "honestdp/accounting.py": "A = 1",
-        "honestdp/optimizers/__init__.py": "from honestdp.optimizers.sgd import SGD",
-        "honestdp/optimizers/sgd.py": "class SGD: clip = 1",
-    }.items():
-        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / name).write_text(text)
-    return folder / "work.py"
-
-
-def version_now() -> dict[str, str]:
-    version.files_of.cache_clear()
-    version._tree.cache_clear()
-    return version.files_of("honestdp_papers.work")
-
-
-def test_a_part_rests_on_what_its_work_imports_and_on_no_words(module: Path) -> None:
-    before = version_now()
-    assert list(before) == [
-        "honestdp/optimizers/__init__.py",
-        "honestdp/optimizers/sgd.py",
-        "honestdp/run.py",
-        "honestdp_papers/work.py",
-    ]
-    module.write_text(PARTS.replace("# of something", "# of other things").replace("Says what", "Tells what"))
-    assert version_now() == before
-    (module.parent / "claims.py").write_text("WORDS = 2")
-    (module.parents[1] / "honestdp" / "accounting.py").write_text("A = 2")
-    assert version_now() == before
-    module.write_text(PARTS.replace("LIMIT = 3", "LIMIT = 4"))
-    assert version_now().keys() == before.keys()
-    assert version_now() != before
-
-
-def test_a_part_that_other_code_made_is_stale_says_why_and_is_made_anew(module: Path, tmp_path: Path) -> None:
-    work = Work()
-    part = replace(work.part("a"), module="honestdp_papers.work")
-    version_now()
-    make_all([part], tmp_path / "parts", "cpu")
-    assert state(part, tmp_path / "parts") == "done"
-    (module.parents[1] / "honestdp" / "optimizers" / "sgd.py").write_text("class SGD: clip = 2")
-    version_now()
-    assert state(part, tmp_path / "parts") == "stale"
-    assert changed(part, tmp_path / "parts") == ["honestdp/optimizers/sgd.py"]
-    assert make_all([part], tmp_path / "parts", "cpu", keep_stale=True)
-    assert work.done == ["a"]
-    assert make_all([part], tmp_path / "parts", "cpu")
-    assert work.done == ["a", "a"]
-    assert state(part, tmp_path / "parts") == "done"
-
-
-@pytest.mark.slow
-def test_kernels_that_are_imported_by_name_count() -> None:
-    version.files_of.cache_clear()
-    version._tree.cache_clear()
-    files = version.files_of("honestdp_papers.mohapatra2022.training")
-    assert {"honestdp/kernels/fused.py", "honestdp/boundary/mechanism.py", "honestdp_papers/curves.py"} <= files.keys()
-    assert not [name for name in files if "report" in name or "claims" in name or "ledger" in name]
+def test_a_part_whose_replay_differed_is_stale_until_it_is_made_anew(tmp_path: Path) -> None:
+    work, folder = Work(), tmp_path / "parts"
+    parts = [work.part("a"), work.part("b")]
+    make_all(parts, folder, "cpu")
+    keep_replays(tmp_path, {"a": {"differs": True}, "b": {"differs": False}})
+    assert [state(part, folder) for part in parts] == ["stale", "done"]
+    assert make_all(parts, folder, "cpu", keep_stale=True)
+    assert work.done == ["a", "b"]
+    assert make_all(parts, folder, "cpu")
+    assert work.done == ["a", "b", "a"]
+    assert replays(tmp_path) == {"b": {"differs": False}}
+    assert is_done(parts[0], folder)
 
 
 def test_no_part_is_begun_after_the_time_is_up(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +12,10 @@ from rich.table import Table
 
 from honestdp.checks import HonestdpError
 from honestdp.cli.terminal import Command, progress
-from honestdp_papers.parts import RESULTS, is_done
+from honestdp_papers.claims import VERDICTS
+from honestdp_papers.parts import RESULTS, is_done, replays
 from honestdp_papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder, result_file
+from honestdp_papers.replay import outcome
 
 app = typer.Typer(
     help=(
@@ -40,58 +41,106 @@ def list_papers(
     out: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Every figure and table that can be reproduced, and the verdicts of those that have been."""
+    """List every figure and table, its verdicts, and whether its result is kept, lacks parts or is not made yet."""
     from honestdp_papers.results import kept_result
 
     rows: list[dict[str, Any]] = []
+    replayed: dict[str, dict[str, Any]] = {}
     for found in map(paper, PAPERS if name is None else (name,)):
+        replayed |= {f"{found.name} {part}": one for part, one in replays(out / found.name).items()}
         for item in found.items:
             full, quick = (kept_result(found, item, out=out, quick=quick) for quick in (False, True))
             kept = full or quick
-            verdicts = [claim["verdict"] for claim in kept["claims"]] if kept else []
-            size = "full" if full else "quick" if quick else None
-            rows.append({"name": f"{found.name}/{item.name}", "about": item.about, "size": size, "verdicts": verdicts})
+            rows.append(
+                {
+                    "name": f"{found.name}/{item.name}",
+                    "about": item.about,
+                    "size": "full" if full else "quick" if quick else None,
+                    "state": _state(kept),
+                    "verdicts": [claim["verdict"] for claim in kept["claims"]] if kept else [],
+                }
+            )
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps({"items": rows, "replays": replayed}, indent=2))
         return
-    table = Table("name", "shows", f"verdicts in {out}", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for header in ("name", "state", "verdicts", "shows"):
+        table.add_column(header, no_wrap=header != "shows")
     for row in rows:
-        counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(row["verdicts"]).most_common())
-        table.add_row(row["name"], row["about"], f"{row['size']}: {counts}" if row["size"] else "")
-    Console().print(table)
+        counts = [str(row["verdicts"].count(verdict)) for verdict in VERDICTS]
+        table.add_row(row["name"], row["state"], "/".join(counts) if row["verdicts"] else "", row["about"])
+    console = Console()
+    console.print(table)
+    console.print(f"verdicts in {out}: {' / '.join(VERDICTS)}", markup=False)
+    for part, one in replayed.items():
+        console.print(f"{part}: {outcome(one)}", markup=False)
+
+
+def _state(kept: dict[str, Any] | None) -> str:
+    if kept is None:
+        return "not made"
+    missing = len(kept["made"].get("missing", ()))
+    return f"kept{', quick' if kept['quick'] else ''}{f', {missing} parts missing' if missing else ''}"
 
 
 @app.command(cls=Command)
 def run(
     name: Name,
     quick: Quick = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Make it, and train every part that is stale or not there.")
+    ] = False,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Make it from the parts that are kept, as far as they go; train nothing.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
     out: Out = RESULTS,
-    kept: Annotated[
-        bool,
-        typer.Option(
-            "--kept", help="Train nothing: use kept parts, stale or not, as far as they go; the result says so."
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Reproduce a figure, a table or a whole paper. Stopped work goes on where it was: run the same again.
+    """Show a figure, a table or a whole paper as it is kept; --anew makes it.
 
     `honestdp papers run mohapatra2022/table1`
+
+    Work that was stopped goes on where it was: run the same again.
     """
-    try:
-        _run(name, quick=quick, device=device, out=out, kept=kept, as_json=as_json)
-    except KeyboardInterrupt:
-        typer.echo("honestdp: stopped; the parts that are done are kept: run the same again to go on", err=True)
-        raise typer.Exit(130) from None
+    found, items = lookup(name)
+    if not (anew or kept):
+        results = _shown(found, items, quick=quick, out=out)
+    else:
+        try:
+            results = _made(found, items, quick=quick, device=device, out=out, kept=not anew)
+        except KeyboardInterrupt:
+            typer.echo("honestdp: stopped; the parts that are done are kept: run the same again to go on", err=True)
+            raise typer.Exit(130) from None
+    if as_json:
+        each = [result for _, result in results]
+        typer.echo(json.dumps(each if len(items) > 1 else each[0], indent=2))
+        return
+    for item, result in results:
+        _print(found, item, result, out)
 
 
-def _run(name: str, *, quick: bool, device: str | None, out: Path, kept: bool, as_json: bool) -> None:
+Results = list[tuple[Item, dict[str, Any]]]
+
+
+def _shown(found: Paper, items: list[Item], *, quick: bool, out: Path) -> Results:
+    from honestdp_papers.results import kept_result
+
+    results = [(item, kept_result(found, item, out=out, quick=quick)) for item in items]
+    present = [(item, result) for item, result in results if result is not None]
+    if not present:
+        name = found.name if len(items) > 1 else f"{found.name}/{items[0].name}"
+        raise HonestdpError(
+            f"{name}: no {'quick ' if quick else ''}result of it is kept in {out}; honestdp papers run {name}"
+            f"{' --quick' if quick else ''} --anew makes one"
+        )
+    return present
+
+
+def _made(found: Paper, items: list[Item], *, quick: bool, device: str | None, out: Path, kept: bool) -> Results:
     from honestdp_papers.results import reproduce
 
-    found, items = lookup(name)
-    place = _device(device)
-    results = []
+    place, results = _device(device), []
     for item in items:
         file = result_file(out, found.name, item.name, quick)
         if file.exists():
@@ -99,42 +148,39 @@ def _run(name: str, *, quick: bool, device: str | None, out: Path, kept: bool, a
         if place == "cpu" and not kept and not quick:
             _warn(found, item, out=out)
         with progress(f"{found.name}/{item.name}") as update:
-            results.append(
-                reproduce(
-                    found,
-                    item,
-                    out=out,
-                    quick=quick,
-                    device=place,
-                    kept_only=kept,
-                    tell=lambda part, done, total, update=update: update(done, total, part),
-                )
+            result = reproduce(
+                found,
+                item,
+                out=out,
+                quick=quick,
+                device=place,
+                kept_only=kept,
+                tell=lambda part, done, total, update=update: update(done, total, part),
             )
-        if not as_json:
-            _print(found, item, results[-1], out)
-    if as_json:
-        typer.echo(json.dumps(results if len(items) > 1 else results[0], indent=2))
+        results.append((item, result))
+    return results
 
 
 @app.command(cls=Command)
-def show(name: Name, quick: Quick = False, out: Out = RESULTS, as_json: Json = False) -> None:
-    """Print a result that was made before: claims, verdicts, tables, and how it was made."""
-    from honestdp_papers.results import kept_result
+def replay(
+    name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="As in koskela2020; all, if left out.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    out: Out = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Make one cheap part of each code path again and compare it with the part that is kept: minutes on a CPU.
 
-    found, items = lookup(name)
-    results = [(item, kept_result(found, item, out=out, quick=quick)) for item in items]
-    present = [(item, result) for item, result in results if result is not None]
-    if not present:
-        size = " --quick" if quick else ""
-        raise HonestdpError(
-            f"{name}: there is no {'quick ' if quick else ''}result of it in {out}; honestdp papers run {name}{size} makes one"
-        )
+    The outcomes are written beside the results, to replay.json; `document` prints them. A part whose replay differs is stale.
+    """
+    from honestdp_papers.replay import replay as replay_of
+
+    place = _device(device)
+    found = {
+        one.name: replay_of(one, out=out, device=place, tell=lambda line: typer.echo(line, err=as_json))
+        for one in map(paper, PAPERS if name is None else (name,))
+    }
     if as_json:
-        shown = [result for _, result in present]
-        typer.echo(json.dumps(shown if len(items) > 1 else shown[0], indent=2))
-        return
-    for item, result in present:
-        _print(found, item, result, out)
+        typer.echo(json.dumps(found, indent=2))
 
 
 @app.command(cls=Command)
@@ -142,6 +188,7 @@ def document(
     name: Annotated[str, typer.Argument(metavar="PAPER", help="As in mohapatra2022.")],
     out: Out = RESULTS,
     page: Annotated[Path | None, typer.Option(help="The file to write; papers/docs/PAPER.md if left out.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Write the page of a paper from its full-size results.
 
@@ -155,8 +202,8 @@ def document(
     file = page or Path("papers/docs") / f"{name}.md"
     write_whole(file, written(found, out=out, beside=file).encode())
     others = fill(Path("docs"), found, out=out) if page is None else []
-    for one in (file, *others):
-        typer.echo(str(one))
+    files = [str(one) for one in (file, *others)]
+    typer.echo(json.dumps({"written": files}, indent=2) if as_json else "\n".join(files))
 
 
 def _device(device: str | None) -> str:
@@ -171,14 +218,14 @@ def _device(device: str | None) -> str:
 
 
 def _warn(found: Paper, item: Item, *, out: Path) -> None:
-    """That work made for a GPU is about to begin without one, in full size."""
+    """Say that work made for a GPU is about to begin without one, in full size."""
     folder = parts_folder(out, found.name, False)
     todo = [part for part in item.parts(False) if not part.optional and not is_done(part, folder)]
     seconds = sum(part.weight for part in todo)
     if seconds > LONG:
         here = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
         typer.echo(
-            f"note: {found.name}/{item.name} in full takes some {here} on a large GPU and a hundred times that here; --quick "
+            f"note: {found.name}/{item.name} in full trains for {here} on a large GPU and a hundred times that here; --quick "
             "takes minutes. It can be stopped and goes on where it was.",
             err=True,
         )
@@ -207,23 +254,15 @@ def _print(found: Paper, item: Item, result: dict[str, Any], out: Path) -> None:
     made = result["made"]
     seconds = made["seconds of training"] + made["seconds of the rest"]
     console.print(f"made by     {made['command']}", markup=False)
-    for command in made["training by"]:
-        if command != made["command"]:
-            console.print(f"trained by  {command}", markup=False)
+    trained = [command for command in made["training by"] if command != made["command"]]
+    if trained:
+        console.print(f"trained by  {trained[0]}", markup=False)
+    if len(trained) > 1:
+        console.print(f"            and {len(trained) - 1} other commands: --json has them", markup=False)
     console.print(f"on          {', '.join(made['device'])}, {seconds:.0f} s, {made['on']}", markup=False)
-    for words in _doubtful(made):
-        console.print(words, markup=False)
-
-
-def _doubtful(made: dict[str, Any]) -> list[str]:
-    """Of which parts the numbers are not those of today's code, or not there."""
-    stale, missing, said = made.get("stale", {"parts": 0}), made.get("missing", []), []
-    if stale["parts"]:
-        files = len(stale["changed since"])
-        said.append(
-            f"stale       {stale['parts']} of {stale['of']} parts: code that they rest on has changed since they were trained "
-            f"({files} file{'s' * (files != 1)}); without --kept they are made again"
-        )
-    if missing:
-        said.append(f"not trained {', '.join(missing)}")
-    return said
+    if made.get("missing"):
+        console.print(f"not trained {', '.join(made['missing'])}", markup=False)
+    own = {one.part for one in found.replays if one.item == item.name}
+    for part, one in replays(out / found.name).items():
+        if part in own and not result["quick"]:
+            console.print(f"replay      {part}: {outcome(one)}", markup=False)

@@ -11,7 +11,9 @@ from typing import Any
 
 from honestdp.checks import HonestdpError
 from honestdp_papers.claims import NUMBERS, OURS, RULE, SENTENCE, VERDICTS
+from honestdp_papers.parts import replays
 from honestdp_papers.registry import Item, Paper, result_file
+from honestdp_papers.replay import outcome
 from honestdp_papers.results import kept_result
 
 KINDS = (SENTENCE, NUMBERS, OURS)
@@ -29,9 +31,9 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
     found: Found = [(item, kept_result(paper, item, out=out, quick=False)) for item in paper.items]
     if all(result is None for _, result in found):
         raise HonestdpError(
-            f"no full-size result of {paper.name} is in {out}: honestdp papers run {paper.name}/NAME makes them"
+            f"no full-size result of {paper.name} is in {out}: honestdp papers run {paper.name}/NAME --anew makes them"
         )
-    commands = _commands(found)
+    commands, replayed = _commands(found), replays(out / paper.name)
     head = paper.head()
     lines = [
         f"# {paper.title}",
@@ -44,7 +46,7 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
         "",
         "## In short",
         "",
-        *_in_short(found),
+        *_in_short(found, replayed),
         "",
         "## Settings",
         "",
@@ -63,29 +65,28 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
         "or by several readings counts once for each: a line with two links counts twice.",
         "",
         *_summary(found, head.chapters),
-        *_trusted(found),
         *_contents(found),
     ]
     for item, result in found:
         lines += ["", f"## {item.name}", "", item.about if item.about.endswith("?") else f"{item.about}."]
         if result is None:
-            lines += ["", f"Not run in full size yet: `honestdp papers run {paper.name}/{item.name}`."]
+            lines += ["", f"Not run in full size yet: `honestdp papers run {paper.name}/{item.name} --anew`."]
             continue
         figure = result_file(out, paper.name, item.name, False).with_suffix(".png")
         lines += _section(result, Path(os.path.relpath(figure, beside.parent)).as_posix(), commands)
     lines += _untrained(found)
+    lines += _replays(paper, replayed)
     if commands:
         lines += ["", "## How the parts were made", ""]
         lines += [
             "Figures share parts, and the times above count a part in every figure that it is in. The commands that made them:",
             "",
             *(f"- **{letter}**: `{command}`" for command, letter in commands.items()),
-            *_stale(found),
         ]
     return "\n".join(lines) + "\n"
 
 
-def _in_short(found: Found) -> list[str]:
+def _in_short(found: Found, replayed: dict[str, dict[str, Any]]) -> list[str]:
     """What was found: how many claims of the paper have which verdict, which sentences do not hold, and what follows."""
     results = [(item.name, result) for item, result in found if result is not None]
     claims = [(name, claim) for name, result in results for claim in result["claims"]]
@@ -95,12 +96,11 @@ def _in_short(found: Found) -> list[str]:
         if own:
             said = ", ".join(f"{own.count(verdict)} {words.lower()}" for verdict, words in SUMMED.items())
             lines.append(f"- Of {len(own)} {what}: {said} ([which](#what-the-paper-got-right-and-what-not)).")
-    counts = [result["made"].get("stale", {"parts": 0, "of": 0}) for _, result in results]
-    stale, parts = (sum(count[key] for count in counts) for key in ("parts", "of"))
-    if stale:
+    if replayed:
+        differ = sum(one["differs"] for one in replayed.values())
+        equal = f"{len(replayed) - differ} of them equal, {differ} different" if differ else "all of them equal"
         lines.append(
-            f"- {stale} of {parts} parts that these numbers rest on are stale, made by code that has changed since "
-            "([which files](#how-the-parts-were-made)); a part counts in each result that it is in."
+            f"- {len(replayed)} of the kept trainings were made again by later code: {equal} ([how](#replays))."
         )
     lacking = {part for _, result in results for part in result["made"].get("missing", [])}
     if lacking:
@@ -206,9 +206,6 @@ def _made(made: dict[str, Any], commands: dict[str, str]) -> str:
     said = f"Made by {how} on {', '.join(made['device'])} in {seconds:.0f} s ({packages}; {made['on']})."
     if made.get("missing"):
         said += f" Not trained: {_several(made['missing'])}."
-    stale = made.get("stale", {"parts": 0})
-    if stale["parts"]:
-        said += f" {stale['parts']} of {stale['of']} parts are stale."
     return said
 
 
@@ -237,37 +234,32 @@ def _untrained(found: Found) -> list[str]:
         "## What is not trained yet",
         "",
         f"{len(lacking)} parts, for want of time on a GPU. What is above is made without them, and says so where it matters; "
-        "`honestdp papers run` without `--kept` trains what is missing.",
+        "`honestdp papers run --anew` trains what is missing.",
         "",
         *(f"- {', '.join(places)}: {names}" for (_, names), places in alike.items()),
     ]
 
 
-def _stale(found: Found) -> list[str]:
-    """Which files have changed since parts were made, by folder."""
-    files = {name for _, result in found if result for name in result["made"].get("stale", {}).get("changed since", [])}
-    if not files:
+def _replays(paper: Paper, replayed: dict[str, dict[str, Any]]) -> list[str]:
+    """One part of each code path, and what came out when it was made again."""
+    if not paper.replays:
         return []
-    rooms = Counter(Path(name).parent.as_posix() for name in sorted(files))
-    changed = ", ".join(f"{count} in `{room}`" for room, count in rooms.items())
+    rows = []
+    for one in paper.replays:
+        found = replayed.get(one.part)
+        said = "not yet: it takes a GPU" if one.gpu else "not yet"
+        where = ("", "") if found is None else (found["made on"], found["replayed on"])
+        rows.append([one.path, f"`{one.part}`", *where, said if found is None else outcome(found)])
     return [
         "",
-        f"Since the stale parts were made, files that they rest on have changed: {changed}. A change is told by the file's code, "
-        "whether or not it bears on these numbers; `honestdp papers run` without `--kept` makes such parts again.",
-    ]
-
-
-def _trusted(found: Found) -> list[str]:
-    """How many results rest on stale parts, before the reader trusts them."""
-    each = [(item.name, result["made"].get("stale", {"parts": 0})) for item, result in found if result]
-    stale = [name for name, parts in each if parts["parts"]]
-    if not stale:
-        return []
-    links = ", ".join(f"[{name}](#{name})" for name in stale)
-    return [
-        f"{links} rest on parts that are stale: code that they rest on has changed since they were trained ([which "
-        "files](#how-the-parts-were-made)), and their numbers are those of the code as it was.",
+        "## Replays",
         "",
+        "The code has changed since the parts were trained. One part of each code path is made again by the code of a later day "
+        f"and compared with the part that is kept (`honestdp papers replay {paper.name}`). On the same kind of device the draws "
+        "are the same, and every number is compared, by its difference as a part of the larger one. A GPU draws other noise than "
+        "a CPU; there only the means are compared, against the standard errors of the repeats.",
+        "",
+        *markdown_table(["code", "part", "trained on", "replayed on", "outcome"], rows),
     ]
 
 

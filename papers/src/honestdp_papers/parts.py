@@ -2,7 +2,8 @@
 
 A part needs torch and numpy alone, so parts can be made on a GPU machine that has nothing else and be carried to another
 one, where the figure is made from them. A part keeps every number that was measured, so that a later question is answered from
-it, and the version of the code that made it: when that changes the part is stale and is made anew.
+it, and its own settings: where these have changed, or where a replay of the part came out otherwise (`replay`), the part is stale
+and is made anew.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from typing import Any
 import numpy as np
 
 from honestdp.files import replace_file
-from honestdp_papers.version import digest_of, files_of
 
 RESULTS = Path("papers/results")
 """Where results, figures and parts are kept unless another folder is named."""
+REPLAYS = "replay.json"
+"""Beside the results of a paper."""
 _MODULES = {"run_device.py": "python -m honestdp_papers.run_device", "__main__.py": "python -m honestdp"}
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -41,7 +43,6 @@ class Part:
     """A piece of work. identity: everything its numbers depend on; a file with another identity is made anew.
 
     weight: its share of the work, as seconds on a large GPU, roughly. work(device, tell) returns the arrays to keep.
-    module: where the work is written; with all that it imports it is the code that the numbers rest on.
     optional: a result is made without it where it is not there. flops: what it computes, roughly, where that is known.
     """
 
@@ -49,14 +50,8 @@ class Part:
     identity: dict[str, Any]
     weight: float
     work: Callable[[str, Tell], Arrays]
-    module: str = ""
     optional: bool = False
     flops: float = 0.0
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Every file of code that its numbers rest on, and its digest."""
-        return files_of(self.module) if self.module else {}
 
 
 DONE, STALE, TO_DO = "done", "stale", "to do"
@@ -80,24 +75,46 @@ def file_of(part: Part, folder: Path) -> Path:
 
 
 def state(part: Part, folder: Path) -> str:
-    """Whether the part's file is there, whole and of the same identity, and made by the code as it is now; stale if by other."""
-    try:
-        arrays, about = read(part, folder)
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+    """DONE; STALE where the part's settings have changed or its replay differed; TO_DO where no whole file is there."""
+    about = _about(part, folder)
+    if about is None:
         return TO_DO
-    if not arrays or about["identity"] != json.loads(json.dumps(part.identity)):
-        return TO_DO
-    return DONE if about.get("code") == digest_of(part.files) else STALE
+    differed = replays(folder.parent).get(part.name, {}).get("differs", False)
+    return DONE if has_settings(part, about) and not differed else STALE
 
 
 def is_done(part: Part, folder: Path) -> bool:
     return state(part, folder) == DONE
 
 
-def changed(part: Part, folder: Path) -> list[str]:
-    """The files of code that are not as they were when a part was made."""
-    before, now = read(part, folder)[1].get("files", {}), part.files
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+def is_usable(part: Part, folder: Path) -> bool:
+    """Whether the part is there with its own settings, whatever its replay said."""
+    about = _about(part, folder)
+    return about is not None and has_settings(part, about)
+
+
+def has_settings(part: Part, about: dict[str, Any]) -> bool:
+    return bool(about["identity"] == json.loads(json.dumps(part.identity)))
+
+
+def _about(part: Part, folder: Path) -> dict[str, Any] | None:
+    """How a part was made; None where its file is not there or not whole."""
+    try:
+        arrays, about = read(part, folder)
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        return None
+    return about if arrays and "identity" in about else None
+
+
+def replays(folder: Path) -> dict[str, dict[str, Any]]:
+    """The outcome of the last replay of each part that has one, by the part's name; folder: of a paper's results."""
+    file = folder / REPLAYS
+    return json.loads(file.read_text())["parts"] if file.is_file() else {}
+
+
+def keep_replays(folder: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Write the outcomes; they are of the files as they are, so that a part that is made anew loses its own."""
+    write_whole(folder / REPLAYS, (json.dumps({"version": 1, "parts": found}, indent=1) + "\n").encode())
 
 
 def read(part: Part, folder: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -114,8 +131,6 @@ def make(part: Part, folder: Path, device: str, tell: Tell = lambda done: None) 
     arrays = part.work(device, tell)
     about = {
         "identity": part.identity,
-        "code": digest_of(part.files),
-        "files": part.files,
         "seconds": round(time.perf_counter() - began, 3),
         "device": device_name(device),
         "command": as_seen(),
@@ -124,6 +139,9 @@ def make(part: Part, folder: Path, device: str, tell: Tell = lambda done: None) 
     packed = io.BytesIO()
     np.savez_compressed(packed, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
     write_whole(file_of(part, folder), packed.getvalue())
+    found = replays(folder.parent)
+    if found.pop(part.name, None) is not None:
+        keep_replays(folder.parent, found)
 
 
 def make_all(
@@ -141,12 +159,12 @@ def make_all(
 
     within: seconds after which nothing may be running: a part that would not be over by then is left out, and smaller ones after
     it are made. How long a part takes is told by its weight and by how much longer the parts before it took than theirs.
-    keep_stale: leave parts as they are that other code made. tell: called with a part's name, the work done so far and all work
+    keep_stale: leave parts as they are whose replay differed. tell: called with a part's name, the work done so far and all work
     of this call. refused: called with a part that cannot be made, and why; the others are made all the same,
     unless it raises.
     """
-    enough = (DONE, STALE) if keep_stale else (DONE,)
-    todo = [part for part in parts if state(part, folder) not in enough]
+    enough = is_usable if keep_stale else is_done
+    todo = [part for part in parts if not enough(part, folder)]
     total, done, began, left_out = sum(part.weight for part in todo), 0.0, time.monotonic(), False
     for part in todo:
         spent = time.monotonic() - began

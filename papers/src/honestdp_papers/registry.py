@@ -40,12 +40,28 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """A cheap part that `honestdp papers replay` makes again.
+
+    item: one that the part belongs to. path: the code that the part stands for, in words. repeats: the axis of the independent
+    repeats in the part's arrays. gpu: whether it takes a GPU.
+    """
+
+    item: str
+    part: str
+    path: str
+    repeats: int = 0
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
 class Paper:
     name: str
     title: str
     citation: str
     items: tuple[Item, ...]
     head: Callable[[], Head] = Head
+    replays: tuple[Replay, ...] = ()
 
     def item(self, name: str) -> Item:
         for item in self.items:

@@ -11,15 +11,13 @@ from typing import Any
 
 from honestdp.checks import HonestdpError
 from honestdp_papers.parts import (
-    DONE,
     RESULTS,
-    STALE,
     as_seen,
-    changed,
     device_name,
+    is_done,
+    is_usable,
     make_all,
     read,
-    state,
     versions,
     write_whole,
 )
@@ -38,22 +36,21 @@ def reproduce(
 ) -> dict[str, Any]:
     """Do what is not done yet of an item, write its result and figure, and return the result.
 
-    kept_only: make no part; take those that are there as they are, as far as they go, and say of how many other code made them
-    and which are missing. Optional parts are never made here, and are used where they are.
+    kept_only: make no part; take those that are there, as far as they go, and say which are missing. Optional parts are never
+    made here, and are used where they are.
     """
     folder = parts_folder(out, paper.name, quick)
-    enough = (DONE, STALE) if kept_only else (DONE,)
+    enough = is_usable if kept_only else is_done
     wanted = item.parts(quick)
-    parts = [part for part in wanted if state(part, folder) in enough or not (part.optional or kept_only)]
+    parts = [part for part in wanted if enough(part, folder) or not (part.optional or kept_only)]
     missing = [part.name for part in wanted if not part.optional and part not in parts]
     if missing and not parts:
         raise HonestdpError(
-            f"{item.name}: none of its {len(missing)} parts is in {folder}; leave out --kept to make them"
+            f"{item.name}: none of its {len(missing)} parts is in {folder}; run --anew in the place of --kept to make them"
         )
     make_all(parts, folder, device, keep_stale=kept_only, tell=tell)
     began = time.perf_counter()
     kept = {part.name: read(part, folder) for part in parts}
-    stale = {part.name: changed(part, folder) for part in parts if state(part, folder) == STALE}
     outcome = item.finish({name: arrays for name, (arrays, _) in kept.items()}, quick)
     abouts = [about for _, about in kept.values()]
     result: dict[str, Any] = {
@@ -69,13 +66,8 @@ def reproduce(
             "seconds of training": round(sum(about["seconds"] for about in abouts), 1),
             "seconds of the rest": round(time.perf_counter() - began, 1),
             "versions": abouts[-1]["versions"] if abouts else versions(),
-            "code": sorted({about.get("code", "") for about in abouts}),
+            "parts": len(parts),
             "missing": missing,
-            "stale": {
-                "parts": len(stale),
-                "of": len(parts),
-                "changed since": sorted({f for c in stale.values() for f in c}),
-            },
             "on": datetime.datetime.now(datetime.UTC).date().isoformat(),
         },
     }
@@ -112,6 +104,6 @@ def kept_result(paper: Paper, item: Item, *, out: Path, quick: bool) -> dict[str
     except (ValueError, AttributeError):
         whole = False
     if not whole:
-        again = f"honestdp papers run {paper.name}/{item.name}{' --quick' if quick else ''}"
+        again = f"honestdp papers run {paper.name}/{item.name} --anew{' --quick' if quick else ''}"
         raise HonestdpError(f"{file} is no whole result; make it again ({again} --out {out}) or delete it")
     return found

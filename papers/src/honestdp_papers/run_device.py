@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp_papers.parts import RESULTS, STALE, TO_DO, Part, changed, make_all, state
+from honestdp_papers.parts import RESULTS, TO_DO, Part, make_all, state
 from honestdp_papers.registry import lookup, parts_folder
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="*", help="the parts of a pattern, such as '*mnist*', or of several, by commas, in that order"
     )
-    parser.add_argument("--keep-stale", action="store_true", help="leave parts as they are that other code made")
+    parser.add_argument("--keep-stale", action="store_true", help="leave parts as they are whose replay differed")
     parser.add_argument("--seconds", type=float, help="begin no part after so long")
     parser.add_argument(
         "--within",
@@ -57,15 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-def _few(files: list[str]) -> str:
-    """The first of them, and how many others there are."""
-    return ", ".join(files[:_SHOWN]) + (f" and {len(files) - _SHOWN} others" if len(files) > _SHOWN else "")
-
-
-_SHOWN = 2
-"""Of the files that have changed since a part was made."""
-
-
 def _made(chosen: argparse.Namespace) -> int:
     every: dict[str, Part] = {}
     folder: Path | None = None
@@ -83,9 +74,8 @@ def _made(chosen: argparse.Namespace) -> int:
         whole = sum(part.weight for part in parts.values())
         for part in parts.values():
             now = state(part, folder)
-            why = f"  ({_few(changed(part, folder))})" if now == STALE else ""
             known = f", {part.flops / 1e12:7.1f} TFLOP" if part.flops else ""
-            print(f"{now:<5}  {part.weight:6.1f} s, {100 * part.weight / whole:5.1f} %{known}  {part.name}{why}")
+            print(f"{now:<5}  {part.weight:6.1f} s, {100 * part.weight / whole:5.1f} %{known}  {part.name}")
         flops = sum(part.flops for part in parts.values())
         left = sum(part.weight for part in parts.values() if state(part, folder) == TO_DO)
         print(f"{left:.0f} s of parts that are not there")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from honestdp_papers.galli2024.pace import paced
-from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
+from honestdp_papers.registry import Item, Paper, Replay, finish_in, head_in, parts_in, trained_in
 
 _trained = partial(trained_in, __name__)
 
@@ -53,5 +52,12 @@ PAPER = Paper(
     name="galli2024",
     title="Online Sensitivity Optimization in Differentially Private Learning",
     citation="Galli, Palamidessi & Cucinotta, AAAI 2024",
-    items=tuple(paced(item) for item in (*METHOD, *COMPARISON, *TEXT, *BEYOND)),
+    items=(*METHOD, *COMPARISON, *TEXT, *BEYOND),
+    replays=(
+        Replay("figure5", "ag-news-standin/k5/seeds0-4/AdamWOSM", "a grid of a network of words"),
+        Replay("honest", "honest/ag-news-standin/seeds0-4/AdamOSO", "a run with a clip that is learnt", repeats=1),
+        Replay("figure3", "mnist/k7/seeds0-4/NoDP", "a grid of a convolutional network", gpu=True),
+        Replay("figure4", "fashion/k5/seed4/FixedThreshold", "a grid of an autoencoder", gpu=True),
+        Replay("figure1", "cosine/mnist", "sanitised and true gradients", gpu=True),
+    ),
 )

@@ -77,7 +77,7 @@ def _part(task: Task, quick: bool) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
         return measured(task, runs, steps, blocks, device, tell)
 
-    return Part(name_of(task), identity, 15.0, work, __name__)
+    return Part(name_of(task), identity, 15.0, work)
 
 
 def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device: str, tell: Tell) -> Arrays:

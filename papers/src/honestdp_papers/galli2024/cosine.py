@@ -74,7 +74,7 @@ def parts(quick: bool) -> list[Part]:
     def work(device: str, tell: Tell) -> Arrays:
         return measured(probe, device, tell)
 
-    return [Part(PART, identity, weight, work, __name__)]
+    return [Part(PART, identity, weight, work)]
 
 
 def measured(probe: Probe, device: str, tell: Tell) -> Arrays:

@@ -176,7 +176,6 @@ def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
         identity,
         seconds_of(own, rules, 2),
         work,
-        __name__,
         flops=len(rules) * own.steps * own.lot * own.flops,
     )
 

@@ -199,7 +199,7 @@ def grid_part(name: str, grid: Grid, *, optional: bool = False) -> Part:
     runs = len(grid.rules) * len(grid.seeds)
     flops = runs * (task.steps * task.lot + len(task.looks) * task.tests / 3) * task.flops
     rules = list(grid.rules) * len(grid.seeds)
-    return Part(name, identity, seconds_of(task, rules, len(task.looks)), work, __name__, optional, flops)
+    return Part(name, identity, seconds_of(task, rules, len(task.looks)), work, optional=optional, flops=flops)
 
 
 def seconds_of(task: Task, rules: Sequence[Rule], looks: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
+from honestdp_papers.registry import Item, Paper, Replay, finish_in, head_in, parts_in, trained_in
 
 _trained = partial(trained_in, __name__)
 
@@ -62,4 +62,11 @@ PAPER = Paper(
     title="Learning Rate Adaptation for Differentially Private Learning",
     citation="Koskela & Honkela, AISTATS 2020, with the supplement",
     items=(*THEORY, *NETWORKS, *VARIATIONAL, *FEDERATED),
+    replays=(
+        Replay("supplement-figure1", "mixture/sigma1.2/DPVI", "the mixture by DPVI"),
+        Replay("figure6", "mixture/sigma1.2/ADADP", "the mixture by ADADP, with rejected steps"),
+        Replay("figure1a", "mnist-normalised/sigma2/ADADP-published", "a dense network of MNIST", gpu=True),
+        Replay("figure1b", "cifar10/sigma2/ADADP-published", "a dense network on crops of CIFAR-10", gpu=True),
+        Replay("federated2a", "federated/33", "federated averaging", gpu=True),
+    ),
 )

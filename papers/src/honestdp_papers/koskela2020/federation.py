@@ -187,7 +187,7 @@ def _part(quick: bool, level: int, methods: tuple[str, ...] = PLAIN) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
         return trained(here, rules, level=level, repeats=repeats(quick), device=device, tell=tell)
 
-    return Part(name, identity, seconds, work, __name__, optional=level == BESIDES)
+    return Part(name, identity, seconds, work, optional=level == BESIDES)
 
 
 def trained(

@@ -169,7 +169,7 @@ def _part(noise: float, method: str, quick: bool) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
         return trained(rules, run, repeats, seed, device, tell)
 
-    return Part(name, identity, 1 + steps * 1.5e-3, work, __name__)
+    return Part(name, identity, 1 + steps * 1.5e-3, work)
 
 
 def trained(rules: Sequence[Rule], run: Run, repeats: int, seed: int, device: str, tell: Tell) -> Arrays:

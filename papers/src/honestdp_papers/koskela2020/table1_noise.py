@@ -26,7 +26,7 @@ import numpy as np
 
 from honestdp_papers.koskela2020.setting import CIFAR, DELTA, LOT, half_decades
 from honestdp_papers.koskela2020.training import PUBLISHED, epochs_of, optimizer_part, part_name, sized
-from honestdp_papers.parts import DONE, RESULTS, STALE, read, state
+from honestdp_papers.parts import RESULTS, is_usable, read
 from honestdp_papers.registry import parts_folder
 
 FILE = Path(__file__).with_name("table1_noise.json")
@@ -78,7 +78,7 @@ def _trained(out: Path) -> dict[float, float]:
     folder, found = parts_folder(out, "koskela2020", False), {}
     for noise in ADADP_NOISES:
         part = optimizer_part(CIFAR, PUBLISHED, noise, False)
-        if state(part, folder) in (DONE, STALE):
+        if is_usable(part, folder):
             kept, _ = read(part, folder)
             found[noise] = 100 * float(kept["right"][:, 0, -1].mean()) / float(kept["tests"])
     return found

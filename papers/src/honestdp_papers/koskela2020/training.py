@@ -127,7 +127,7 @@ def grid_part(name: str, grid: Grid, *, optional: bool = False) -> Part:
         return trained(grid, seed, device, tell)
 
     seconds = 5 + run_steps(grid) * step_cost(grid.task)
-    return Part(name, identity, seconds, work, __name__, optional)
+    return Part(name, identity, seconds, work, optional=optional)
 
 
 def run_steps(grid: Grid) -> int:

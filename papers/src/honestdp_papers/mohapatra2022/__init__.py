@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from honestdp_papers.registry import Item, Paper, finish_in, head_in, parts_in, trained_in
+from honestdp_papers.registry import Item, Paper, Replay, finish_in, head_in, parts_in, trained_in
 
 _trained = partial(trained_in, __name__)
 
@@ -65,5 +65,11 @@ PAPER = Paper(
             finish_in(f"{__name__}.honest", "honest"),
             parts_in(f"{__name__}.honest_training", "parts"),
         ),
+    ),
+    replays=(
+        Replay("figure2", "figure2/grid", "900 settings of a regression"),
+        Replay("figure4", "sigma4/adult-202-LR/DPAdam", "a grid of a linear model, with looks at the test records"),
+        Replay("honest", "honest/adult-LR/Horizon", "a run of a linear model at an honest budget", repeats=1),
+        Replay("honest", "honest/mnist-TLNN-ReLU/Horizon", "the same of a network", repeats=1),
     ),
 )

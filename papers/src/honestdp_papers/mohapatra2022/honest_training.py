@@ -163,7 +163,7 @@ def pool_part(pair: Pair, optimizer: str, quick: bool) -> Part:
         return trained(make, dataset, pool, device=device, tell=tell)
 
     trainings = len(pool.runs) * pool.repeats * len(candidates)
-    return Part(name, identity, trainings * STEPS * (8e-6 if kind == RELU else 5e-6), work, __name__)
+    return Part(name, identity, trainings * STEPS * (8e-6 if kind == RELU else 5e-6), work)
 
 
 def trained(make: Callable[[], nn.Module], dataset: NamedDataset, pool: Pool, *, device: str, tell: Tell) -> Arrays:

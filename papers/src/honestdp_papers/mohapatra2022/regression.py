@@ -37,7 +37,7 @@ def parts(quick: bool) -> list[Part]:
     def work(device: str, tell: Tell) -> Arrays:
         return {"loss": _losses(device, repeats, tell).astype(np.float32)}
 
-    return [Part("figure2/grid", identity, 4e-6 * len(VALUES) ** 2 * STEPS * repeats, work, __name__)]
+    return [Part("figure2/grid", identity, 4e-6 * len(VALUES) ** 2 * STEPS * repeats, work)]
 
 
 def _losses(device: str, repeats: int, tell: Tell) -> Array:

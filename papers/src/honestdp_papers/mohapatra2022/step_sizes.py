@@ -39,7 +39,7 @@ def _part(pair: Pair, quick: bool) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
         return {"ratio": _ratios(pair, steps, device, tell), "every": np.array(EVERY)}
 
-    return Part(name_of(pair), identity, 1 + steps * (1e-4 + len(CLIPS) * step_cost(pair)), work, __name__)
+    return Part(name_of(pair), identity, 1 + steps * (1e-4 + len(CLIPS) * step_cost(pair)), work)
 
 
 def _ratios(pair: Pair, steps: int, device: str, tell: Tell) -> Array:

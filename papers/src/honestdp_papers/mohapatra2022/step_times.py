@@ -45,7 +45,7 @@ def _part(pair: Pair, quick: bool) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
         return _measured(pair, blocks, device, tell)
 
-    return Part(name_of(pair), identity, 3.0, work, __name__)
+    return Part(name_of(pair), identity, 3.0, work)
 
 
 def _measured(pair: Pair, blocks: int, device: str, tell: Tell) -> Arrays:

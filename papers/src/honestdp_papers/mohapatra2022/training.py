@@ -83,7 +83,7 @@ def training_part(
         return {"right": right, "tests": np.array(len(dataset.test_rows)), "every": np.array(plan.every)}
 
     seconds = 1 + len(rules) * plan.repeats * run.steps * step_cost(pair)
-    return Part(name, identity, seconds, work, __name__, optional)
+    return Part(name, identity, seconds, work, optional=optional)
 
 
 def step_cost(pair: Pair) -> float:

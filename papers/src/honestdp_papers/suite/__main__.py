@@ -34,7 +34,7 @@ import torch
 
 from honestdp.boundary.capture import free_captured
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp_papers.parts import DONE, STALE, make_all, state, write_whole
+from honestdp_papers.parts import DONE, is_done, make_all, state, write_whole
 from honestdp_papers.quietly import quietly
 from honestdp_papers.run_device import Lines, check_device, is_lost, leave, words_of
 from honestdp_papers.suite.data import prepare
@@ -68,7 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="where what was measured is kept; papers/results/suite if left out"
     )
-    parser.add_argument("--keep-stale", action="store_true", help="leave trainings as they are that other code made")
     parser.add_argument(
         "--together", action="store_true", help="a setting's rules as one population: quicker where they are many"
     )
@@ -158,13 +157,12 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
     """
     check_device(asked.device)
     warnings.simplefilter("ignore")
-    enough = (DONE, STALE) if asked.keep_stale else (DONE,)
     order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
     todo = [
         [
             part
             for part in parts_of(setting, rules, oracle=not asked.beside, together=asked.together)
-            if state(part, folder) not in enough
+            if not is_done(part, folder)
         ]
         for setting in order
     ]
@@ -185,7 +183,7 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
             progress(name, before + done, sum(weights))
 
         try:
-            if not make_all(parts, folder, asked.device, seconds=left, keep_stale=asked.keep_stale, tell=tell):
+            if not make_all(parts, folder, asked.device, seconds=left, tell=tell):
                 _say("stopped in time; run the same again to go on")
                 return 3
             _failed(setting, folder).unlink(missing_ok=True)

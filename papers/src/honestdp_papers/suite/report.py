@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from honestdp_papers.parts import TO_DO, Array, Part, read, state
+from honestdp_papers.parts import Array, Part, is_usable, read
 from honestdp_papers.suite.settings import CANDIDATES, CLIPS, FAMILIES, STEP_SIZES, Setting
 from honestdp_papers.suite.work import Named, oracle_part, rule_part
 
@@ -66,8 +66,7 @@ def found(settings: Sequence[Setting], rules: Sequence[Named], folder: Path) -> 
 
 
 def kept(part: Part, folder: Path) -> bool:
-    """Also by other code: what there is is shown, and the list says what is stale."""
-    return state(part, folder) != TO_DO
+    return is_usable(part, folder)
 
 
 def of_setting(setting: Setting, rules: Sequence[Named], folder: Path) -> Found:

@@ -5,8 +5,8 @@ weights for every candidate and rule. Lots and noise follow from the setting's n
 at once, so that where that is all, every rule of a setting meets the same. Its file is that of `honestdp_papers.parts`: how many
 test records each run answered rightly.
 
-A candidate's part rests on its setting and on the candidates, not on the code: the best of 48 DPSGD runs is not made anew for a
-new word in a rule. A rule's part is made anew when the code changes that the rule rests on.
+A part rests on its setting and on the numbers of its candidates or rule. A rule of honestdp's whose code has changed is trained
+anew once its files are deleted.
 
 A rule is called by its name, with numbers of its own behind a colon: `horizon`, `horizon:average=True`,
 `adam:clip=1.0,lr=0.01`.
@@ -91,7 +91,7 @@ def rule_by_name(called: str) -> Rule:
 def oracle_part(setting: Setting) -> Part:
     """The part keeps `right` `[repeats, candidates]`, `tests` and `largest`, the test records of the largest class."""
     identity = setting.identity | {"candidates": [described(rule) for rule in ORACLE]}
-    return _part(setting, f"{setting.name}/oracle", ORACLE, setting.repeats, identity, "")
+    return _part(setting, f"{setting.name}/oracle", ORACLE, setting.repeats, identity)
 
 
 def rule_part(setting: Setting, named: Named) -> Part:
@@ -99,7 +99,7 @@ def rule_part(setting: Setting, named: Named) -> Part:
     repeats = repeats_of(setting)
     identity = setting.identity | {"rule": described(named.rule), "repeated": repeats, "source": named.source}
     name = f"{setting.name}/{named.file}"
-    return _part(setting, name, [named.rule], repeats, identity, type(named.rule).__module__)
+    return _part(setting, name, [named.rule], repeats, identity)
 
 
 def parts_together(setting: Setting, rules: Sequence[Named]) -> list[Part]:
@@ -121,19 +121,11 @@ def repeats_of(setting: Setting) -> int:
     return max(4, AGAIN * setting.repeats)
 
 
-def _part(
-    setting: Setting, name: str, rules: Sequence[Rule], repeats: int, identity: dict[str, Any], module: str
-) -> Part:
+def _part(setting: Setting, name: str, rules: Sequence[Rule], repeats: int, identity: dict[str, Any]) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
         return trained(setting, rules, repeats, seed=zlib.crc32(name.encode()), device=device)
 
-    return Part(
-        name,
-        identity,
-        seconds(setting, len(rules) * repeats, compiled=bool(module)),
-        work,
-        module if "." in module else "",
-    )
+    return Part(name, identity, seconds(setting, len(rules) * repeats, compiled=rules is not ORACLE), work)
 
 
 def trained(setting: Setting, rules: Sequence[Rule], repeats: int, *, seed: int, device: str) -> Arrays:
