@@ -27,7 +27,9 @@ def filled(text: str, paper: Paper, *, out: Path) -> str:
         name = f"{paper.name}/{item.name}"
         result = kept_result(paper, item, out=out, quick=False)
         said = result["numbers"].get("conclusions", []) if result is not None else []
-        lines = [f"- {one}" for one in said] or [f"- Not trained in full size yet: `honestdp papers run {name}`."]
+        lines = [f"- {one}" for one in said] or [
+            f"- Not trained in full size yet: `honestdp papers run {name} --anew`."
+        ]
         inside = "".join(
             textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines
         )
