@@ -2,8 +2,8 @@
 
     python -m honestdp_papers.run_device mohapatra2022/figure4 --out papers/results --device cuda
 
-The files go to OUT/mohapatra2022/parts. `honestdp papers run mohapatra2022/figure4 --kept --out OUT`, on a machine with everything
-installed, finds them there and makes the figure. Run again to go on where it stopped; parts that cannot be made are one line for
+The files go to OUT/mohapatra2022/parts. On a machine with everything installed `honestdp papers run mohapatra2022/figure4 --kept
+--out OUT` finds them there and makes the figure. Run again to go on where it stopped; parts that cannot be made are one line for
 each reason and exit code 2, and the others are made. Exit code 1: the GPU was lost to the process, and the same
 again goes on; 3: time was up.
 """
