@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from honestdp.boundary import rounding
-from honestdp.ledger import remembered
 from tests import forked_python
 from tests.known_epsilons import known_epsilons
 from tests.leftover_processes import adopt_orphans, left_over, living_children
@@ -21,7 +20,6 @@ def environment_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("HONESTDP_") and name != "HONESTDP_DATA"]:
             patch.delenv(name)
-        patch.setenv(remembered.VARIABLE, str(folder / "composed"))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         yield
 

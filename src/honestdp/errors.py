@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.errors import (  # isort: skip
         BrokenChain, BudgetExceeded, BudgetFixed, ClocksDiffer, Conflict, InDoubt, KeyEnded, KeyReused, LedgerError, Locked,
-        LookAlike, MayDelete, Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit,
+        LookAlike, MayDelete, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit,
         ReadOnly, StaleCopy, Unreachable,
     )  # fmt: skip
     from honestdp.models.digests import TamperedFolder
@@ -54,7 +54,7 @@ _HOMES = {
         "gradients": "ModelWritten RefusedModel",
         "ledger.errors": (
             "BrokenChain BudgetExceeded BudgetFixed ClocksDiffer Conflict InDoubt KeyEnded KeyReused LedgerError Locked "
-            "LookAlike MayDelete Misremembered NoBudget NoCharge NoLedger NotALedger NotDurable NotPrivate OtherUnit ReadOnly "
+            "LookAlike MayDelete NoBudget NoCharge NoLedger NotALedger NotDurable NotPrivate OtherUnit ReadOnly "
             "StaleCopy Unreachable"
         ),
         "models.digests": "TamperedFolder",
@@ -69,7 +69,7 @@ _HOMES = {
 __all__ = [
     "AccountingWarning", "BrokenChain", "BudgetExceeded", "BudgetFixed", "ClocksDiffer", "Conflict", "DatasetUnavailable",
     "FallBack", "HonestdpError", "InDoubt", "Interrupted", "InvalidArgument", "KeyEnded", "KeyReused",
-    "LedgerError", "Locked", "LookAlike", "MachineStopped", "MayDelete", "Misremembered", "ModelWritten", "NoBudget", "NoCharge",
+    "LedgerError", "Locked", "LookAlike", "MachineStopped", "MayDelete", "ModelWritten", "NoBudget", "NoCharge",
     "NoLedger", "NotALedger", "NotDurable", "NotPrivate", "OtherUnit", "OverBudget", "RankLost", "ReadOnly", "RecordFailed",
     "RefusedModel", "RoundFailed", "RoundsOver", "SearchFailed", "SearchStopped", "StaleCopy", "StopTraining", "TamperedFolder",
     "UncountedUse", "UnknownEvent", "Unreachable", "Unreadable", "WorkerDied",

@@ -222,9 +222,9 @@ def test_a_charge_that_loses_every_race_still_comes_to_an_end(place: Place, monk
     read = Ledger._read
     rivals = 0
 
-    def overtaken(self: Ledger, dataset: str, key: str | None = None) -> Any:
+    def overtaken(self: Ledger, dataset: str) -> Any:
         nonlocal rivals
-        found = read(self, dataset, key)
+        found = read(self, dataset)
         with self._store.writing() as transaction:
             rivals += 1
             content = canonical(spending().as_dict())

@@ -14,7 +14,7 @@ import pytest
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BrokenChain, KeyEnded, Ledger, Locked, NoCharge, NoLedger, Place, StaleCopy, postgres, store
 from honestdp.ledger.account import NOTHING, resume_content, resume_key
-from honestdp.ledger.paying import Account
+from honestdp.ledger.paying import Payment
 from honestdp.ledger.transaction import Transaction
 from tests.ledger.small_ledger import BUDGET, in_child, ledger_of, spending
 
@@ -207,7 +207,7 @@ def test_a_resume_is_the_key_of_no_other_charge() -> None:
 
 
 def test_a_ledger_that_locks_after_the_charge_does_not_say_that_nothing_was_charged(tmp_path: Path) -> None:
-    account = Account(ledger_of(tmp_path, timeout=0.2), "a", "search")
+    account = Payment(ledger_of(tmp_path, timeout=0.2), "a", "search")
     account.ledger.charge("a", spending(), key="search")
     other = sqlite3.connect(account.ledger.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")

@@ -32,7 +32,7 @@ from honestdp.ledger import (
     postgres,
     postgres_connection,
 )
-from honestdp.ledger.paying import Account
+from honestdp.ledger.paying import Payment
 from honestdp.ledger.postgres_setup import set_up
 from honestdp.ledger.spending import total_epsilon
 from tests.ledger.cut_network import Cut, network
@@ -251,7 +251,7 @@ def test_no_setting_of_the_role_locks_the_team_out(server: Server, address: Addr
     server.ask(f"ALTER ROLE {ROLE} SET {setting}", base(address), ROLE)
     try:
         assert ledger.charge("a", spending(), key="1").charged
-        assert ledger.verify(recompute=True)
+        assert ledger.verify()
     finally:
         server.ask(f"ALTER ROLE {ROLE} RESET ALL", base(address))
 
@@ -360,7 +360,7 @@ def test_cut_off_for_good_at_the_commit_it_counts_as_charged(
         between.cut(b"COMMIT", how, stays_down=True)
         with pytest.raises(InDoubt, match=r"counts as charged, and nothing may be trained") as raised:
             ledger.charge("a", spending(), key="1")
-        assert not Account(Ledger(address), "a", "1").surely_unpaid(raised.value)
+        assert not Payment(Ledger(address), "a", "1").surely_unpaid(raised.value)
         between.down = False
         assert ledger.charge("a", spending(), key="1").charged is (how == "before")
     assert Ledger(address).balance("a").charges == 1
@@ -433,7 +433,7 @@ def test_cut_off_before_the_commit_nothing_is_charged(server: Server, address: A
         between.cut(b"INSERT", "before", stays_down=True)
         with pytest.raises(Unreachable, match="nothing was charged") as raised:
             ledger.charge("a", spending(), key="1")
-        assert Account(Ledger(address), "a", "1").surely_unpaid(raised.value)
+        assert Payment(Ledger(address), "a", "1").surely_unpaid(raised.value)
     assert Ledger(address).balance("a").charges == 0
 
 

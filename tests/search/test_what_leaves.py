@@ -23,7 +23,7 @@ import torch
 
 import honestdp
 from honestdp.ledger import Ledger
-from honestdp.ledger.paying import Account
+from honestdp.ledger.paying import Payment
 from honestdp.search import result as leaving
 from honestdp.search import vault
 from honestdp.search.lifecycle import Search, SearchStopped
@@ -295,12 +295,12 @@ def _secrets_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_in_the_ledger(patch: pytest.MonkeyPatch) -> None:
-    real, charge = Search._paid, Account.charge
+    real, charge = Search._paid, Payment.charge
 
     def paid(self: Search, begun: Any) -> Any:
         what = f"honestdp tune, {len(begun.plan.candidates)} runs"
         patch.setattr(
-            Account, "charge", lambda self, spending, **named: charge(self, spending, **{**named, "what": what})
+            Payment, "charge", lambda self, spending, **named: charge(self, spending, **{**named, "what": what})
         )
         return real(self, begun)
 

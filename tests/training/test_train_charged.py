@@ -16,7 +16,7 @@ import honestdp
 from honestdp import Budget, Compute, Ledger, Run
 from honestdp.checks import InvalidArgument
 from honestdp.errors import BudgetExceeded, KeyEnded, NoBudget, NotPrivate, StaleCopy
-from honestdp.ledger.paying import Account
+from honestdp.ledger.paying import Payment
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import SGD
 from honestdp.selection import Compose
@@ -364,8 +364,8 @@ def test_a_second_charge_on_resume_is_noticed(path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Interrupted):
         train(path, **kept(path))
     monkeypatch.undo()
-    of = Account.of.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(Account, "of", classmethod(lambda cls, books, key: of(cls, books, key[::-1])))
+    of = Payment.of.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(Payment, "of", classmethod(lambda cls, books, key: of(cls, books, key[::-1])))
     with pytest.raises(InvalidArgument, match="the charge is missing"):
         train(path, **kept(path))
 

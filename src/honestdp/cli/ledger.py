@@ -141,7 +141,6 @@ def spend(
 def verify(
     ledger: LedgerFile = DEFAULT,
     head: Annotated[str | None, Option(help="A head hash noted earlier: it must still be in the ledger.")] = None,
-    recompute: Annotated[bool, Option(help="Also compose all charges anew and compare; may take minutes.")] = False,
     as_json: option.Json = False,
 ) -> None:
     """Checks the chain of entries, and names the first that is not what was written.
@@ -155,7 +154,7 @@ def verify(
             "head", head, "a whole hash, 64 digits and letters from a to f, as show and reports have it"
         )
     book = Ledger(ledger)
-    last = book.verify(head=head, recompute=recompute)
+    last = book.verify(head=head)
     entries = book.entries()
     found = next((entry.number for entry in entries if entry.hash == head), None)
     said = {"intact": True, "entries": len(entries), "head": last} | ({} if found is None else {"found": found})

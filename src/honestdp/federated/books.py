@@ -24,10 +24,10 @@ class Bill:
 
     def pay(self, number: int) -> Balance:
         """As a charge of its own, durably."""
-        from honestdp.ledger.paying import Account
+        from honestdp.ledger.paying import Payment
 
         what = f"honestdp federated client, round {number}"
-        return Account.of(self.books, uuid.uuid4().hex).charge(self.spending, what=what, read=False)
+        return Payment.of(self.books, uuid.uuid4().hex).charge(self.spending, what=what, read=False)
 
 
 def books_of(ledger: Any, dataset: Any, note: Any, noise_seed: int | None) -> Books | None:

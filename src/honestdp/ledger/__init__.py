@@ -13,12 +13,12 @@ from honestdp.ledger.chain import Entry
 
 from honestdp.ledger.errors import (  # isort: skip
     BrokenChain, BudgetExceeded, BudgetFixed, ClocksDiffer, InDoubt, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
-    MayDelete, Misremembered, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
+    MayDelete, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
     Unreachable,
 )  # fmt: skip
 
 __all__ = [
     "Address", "Balance", "BrokenChain", "BudgetExceeded", "BudgetFixed", "ClocksDiffer", "Entry", "InDoubt", "KeyEnded",
-    "KeyReused", "Ledger", "LedgerError", "Locked", "LookAlike", "MayDelete", "Misremembered", "NoBudget", "NoCharge",
+    "KeyReused", "Ledger", "LedgerError", "Locked", "LookAlike", "MayDelete", "NoBudget", "NoCharge",
     "NoLedger", "NotALedger", "NotDurable", "NotPrivate", "OtherUnit", "Place", "ReadOnly", "StaleCopy", "Unreachable",
 ]  # fmt: skip

@@ -17,7 +17,6 @@ from honestdp.budget import Budget
 from honestdp.ledger.chain import BUDGET, CHARGE, OVER, RESUME, Entry, canonical
 from honestdp.ledger.errors import BrokenChain, OtherUnit
 from honestdp.ledger.names import known_name
-from honestdp.ledger.past import Entries, Past, TooOld
 from honestdp.ledger.spending import Spending
 
 NOTHING = canonical({"version": 1})  # the content of an entry that says all by its kind and key
@@ -39,51 +38,29 @@ class Account:
     charges: list[Charge] = field(default_factory=list)
     tokens: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    past: Past | None = None
 
     @classmethod
-    def of(cls, dataset: str, entries: Sequence[Entry], *, key: str | None = None) -> Account:
-        """The account that is meant by this name, empty where there is none; `LookAlike` where another could be meant.
-
-        key: of a charge that is asked for. `TooOld` where it, or what is said of another one, may be in the past.
-        """
+    def of(cls, dataset: str, entries: Sequence[Entry]) -> Account:
+        """The account that is meant by this name, empty where there is none; `LookAlike` where another could be meant."""
         known = accounts(entries)
         name = known_name(dataset, known)
-        account = known.get(name, cls(name))
-        if key is not None and account._forgot(key):
-            raise TooOld
-        return account
-
-    @property
-    def earlier(self) -> Counter[str]:
-        """The contents of the charges that are past."""
-        return Counter() if self.past is None else self.past.spent.get(self.dataset, Counter())
-
-    @property
-    def count(self) -> int:
-        """Of all charges."""
-        return self.earlier.total() + len(self.charges)
+        return known.get(name, cls(name))
 
     def spendings(self, *, first: int | None = None) -> Counter[Spending]:
-        """What was spent and how often, by all charges, or by the past ones and the first of the others."""
+        """What was spent and how often, by all charges or by the first ones."""
         counted: Counter[Spending] = Counter()
-        known = self.earlier + Counter(charge.entry.content for charge in self.charges[:first])
-        for content, count in known.items():
+        for content, count in Counter(charge.entry.content for charge in self.charges[:first]).items():
             counted[_spending(content)] += count  # an equal content is an equal spending: few of them are compared
         return counted
 
     @property
     def unit(self) -> str:
         """What its charges tell people apart by; empty where they are for rows, or there is none."""
-        return next((_spending(content).unit for content in self.earlier), self._recent_unit)
-
-    @property
-    def _recent_unit(self) -> str:
         return self.charges[0].spending.unit if self.charges else ""
 
     def check_unit(self, spending: Spending) -> None:
         """That a charge is for whom the others are for: an epsilon of rows and one of people have no sum that means anything."""
-        if self.count and spending.unit != self.unit:
+        if self.charges and spending.unit != self.unit:
             mine, other = (f"people ({unit})" if unit else "single rows" for unit in (self.unit, spending.unit))
             raise OtherUnit(
                 f"what {self.dataset} has spent is an epsilon of {mine}, and this charge is one of {other}: the two do not add "
@@ -101,8 +78,6 @@ class Account:
                 raise _broken(entry, "it charges a dataset without a budget")
             if key in self.tokens:
                 raise _broken(entry, f"the key {key!r} was charged before")
-            if self._forgot(key):
-                raise TooOld
             self.tokens[key] = ()
             self.charges.append(Charge(entry, _read(entry, _spending)))
         elif kind == BUDGET:
@@ -123,13 +98,7 @@ class Account:
         else:
             raise _broken(entry, f"its kind is {kind!r}")
 
-    def _forgot(self, key: str) -> bool:
-        """Whether this key may have been charged in the past."""
-        return self.past is not None and key not in self.tokens and self.past.may_have(self.dataset, key)
-
     def _check_open(self, entry: Entry, key: str) -> None:
-        if self._forgot(key):
-            raise TooOld
         if key not in self.tokens:
             raise _broken(entry, f"nothing was charged under the key {key!r}")
         if key in self.ended:
@@ -138,9 +107,7 @@ class Account:
 
 def accounts(entries: Sequence[Entry]) -> dict[str, Account]:
     """The account of every dataset: every entry says something that can be read, and that may follow what is before it."""
-    past = entries.past if isinstance(entries, Entries) else None
-    known = {} if past is None else past.budgets
-    by_name = {name: Account(name, _budget(content), past=past) for name, content in known.items()}
+    by_name: dict[str, Account] = {}
     for entry in entries:
         if (account := by_name.get(entry.dataset)) is None:
             account = by_name[entry.dataset] = Account(entry.dataset)

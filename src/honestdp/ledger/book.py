@@ -19,16 +19,15 @@ from collections.abc import Sequence
 
 from honestdp import checks
 from honestdp.budget import LEDGER_VARIABLE, Budget
-from honestdp.ledger import describe, errors, past, remembered
+from honestdp.ledger import describe, errors
 from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.address import Address, place_of
 from honestdp.ledger.balance import Balance
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
 from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
-from honestdp.ledger.past import Entries
-from honestdp.ledger.spending import Spending, counted_epsilon, recomputed_epsilon
+from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.ledger.store import store_of
-from honestdp.ledger.transaction import Transaction, until_it_fits
+from honestdp.ledger.transaction import until_it_fits
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
@@ -69,7 +68,7 @@ class Ledger:
             canonical_name(dataset)  # no file for a name that it would refuse
             self._store.create()
         with self._store.writing() as transaction:
-            account = _held(transaction, dataset)
+            account = Account.of(dataset, transaction.entries())
             known = account.budget
             if known is not None and known != budget:
                 raise errors.BudgetFixed(
@@ -100,16 +99,16 @@ class Ledger:
             text = "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
             raise errors.NotPrivate(text)
         for attempt in itertools.count():
-            entries, account = self._read(dataset, key)
+            entries, account = self._read(dataset)
             budget = self._budget_of(account)
             known = _charged_before(account, budget, spending, key)
             if known is not None:
                 return known
             before, after = _quote(account, budget, spending)
             with self._store.writing() as transaction:
-                now = transaction.entries(known=entries, recent=True)
-                current = account if now == entries else _held(transaction, dataset, key)
-                if current.past is not account.past or current.charges != account.charges:
+                now = transaction.entries(known=entries)
+                current = account if now == entries else Account.of(dataset, now)
+                if current.charges != account.charges:
                     if attempt < PATIENCE or current.with_key(key) is not None:
                         continue
                     before, after = _quote(current, budget, spending)
@@ -117,7 +116,7 @@ class Ledger:
                 entry = transaction.append(
                     dataset=account.dataset, kind=CHARGE, key=key, what=described, content=content
                 )
-            charges = current.count + 1
+            charges = len(current.charges) + 1
             head, number, unit = entry.hash, entry.number, spending.unit
             return Balance(
                 account.dataset, budget, before, after, charges, charged=True, head=head, entry=number, unit=unit
@@ -140,9 +139,9 @@ class Ledger:
         after: the token of the resume before, empty for the first. Another than the last one raises `StaleCopy`.
         """
         check_name(dataset=dataset, key=key, token=token)
-        entries, _ = self._read(dataset, key)  # which need not be verified under the lock
+        entries, _ = self._read(dataset)  # which need not be verified under the lock
         with self._store.writing() as transaction:
-            account = _held(transaction, dataset, key, known=entries)
+            account = Account.of(dataset, transaction.entries(known=entries))
             charge = self._open_charge(account, key)
             tokens = account.tokens[key]
             if token in tokens[-1:]:
@@ -163,9 +162,9 @@ class Ledger:
     def end(self, dataset: str, *, key: str) -> None:
         """Notes durably, before it returns, that the search charged under this key is over: `resume` refuses it from now on."""
         check_name(dataset=dataset, key=key)
-        entries, _ = self._read(dataset, key)  # which need not be verified under the lock
+        entries, _ = self._read(dataset)  # which need not be verified under the lock
         with self._store.writing() as transaction:
-            account = _held(transaction, dataset, key, known=entries)
+            account = Account.of(dataset, transaction.entries(known=entries))
             if key not in account.ended:
                 time = self._open_charge(account, key).entry.time
                 transaction.append(dataset=account.dataset, kind=OVER, key=key, content=NOTHING, time=time)
@@ -175,8 +174,8 @@ class Ledger:
         entries, account = self._read(dataset)
         budget = self._budget_of(account)
         spent = counted_epsilon(account.spendings(), delta=budget.delta)
-        charges = account.count
-        head, number, unit = entries.head, entries.number, account.unit
+        charges = len(account.charges)
+        head, number, unit = entries[-1].hash, len(entries), account.unit
         return Balance(
             account.dataset, budget, spent, spent, charges, charged=False, head=head, entry=number, unit=unit
         )
@@ -196,26 +195,22 @@ class Ledger:
         """The datasets that have a budget, in the order in which they were given one."""
         return list(accounts(self._store.entries()))
 
-    def verify(self, *, head: str | None = None, recompute: bool = False) -> str:
+    def verify(self, *, head: str | None = None) -> str:
         """Checks everything that can be checked, and gives the head hash; an error names the first broken entry.
 
         head: a head hash noted earlier, which must still be in the chain.
-        recompute: also compose every dataset's charges with nothing remembered, and compare. It may take minutes.
         """
         with self._store.reading() as transaction:
             entries = transaction.entries()
             transaction.check_pages()
         if not entries:
             raise errors.NotALedger(f"{self.path} is empty: a ledger begins with a budget")
-        known = accounts(entries)
+        accounts(entries)  # an error where an entry does not follow from those before it
         if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
             raise errors.BrokenChain(
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
                 entry=len(entries) + 1,
             )
-        past.check(entries)
-        for account in known.values() if recompute else ():
-            _check_remembered(account, self._budget_of(account))
         return entries[-1].hash
 
     def export(self, dataset: str | None = None) -> dict[str, object]:
@@ -229,19 +224,15 @@ class Ledger:
             "balances": [self.balance(name).as_dict() for name in names],
         }
 
-    def _read(self, dataset: str, key: str | None = None) -> tuple[Entries, Account]:
-        """The dataset's account, with the entries that it was made from: those after the past, if they will do."""
+    def _read(self, dataset: str) -> tuple[list[Entry], Account]:
+        """The dataset's account, with the entries that it was made from."""
         try:
-            with self._store.reading() as transaction:
-                account = _held(transaction, dataset, key)
-                entries = transaction.entries(recent=True)
-                first = None if entries.past is None else transaction.first()
+            entries = self._store.entries()
         except errors.NoLedger:
             if isinstance(self.path, Address):  # which no budget begins: `init` does
                 raise
-            return Entries(), Account.of(dataset, ())
-        past.keep(entries, first)
-        return entries, account
+            entries = []
+        return entries, Account.of(dataset, entries)
 
     def _open_charge(self, account: Account, key: str) -> Charge:
         """The charge of a search that is not over."""
@@ -264,14 +255,6 @@ class Ledger:
         return account.budget
 
 
-def _held(transaction: Transaction, dataset: str, key: str | None = None, *, known: Sequence[Entry] = ()) -> Account:
-    """The account by the entries after the past; by all of them where those do not tell."""
-    try:
-        return Account.of(dataset, transaction.entries(known, recent=True), key=key)
-    except past.TooOld:
-        return Account.of(dataset, transaction.entries(), key=key)
-
-
 def _charged_before(account: Account, budget: Budget, spending: Spending, key: str) -> Balance | None:
     """The balance of the charge that this key has already made, as it was then; None where it has made none."""
     charge = account.with_key(key)
@@ -284,20 +267,7 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
         )
     before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
     head, number, unit = charge.entry.hash, charge.entry.number, account.unit
-    charges = account.earlier.total() + place + 1
-    return Balance(account.dataset, budget, before, after, charges, charged=False, head=head, entry=number, unit=unit)
-
-
-def _check_remembered(account: Account, budget: Budget) -> None:
-    """What charges are allowed by is what they come to when nothing is remembered."""
-    spent = account.spendings()
-    usual = counted_epsilon(spent, delta=budget.delta)
-    anew = recomputed_epsilon(spent, delta=budget.delta)
-    if usual != anew:
-        raise errors.Misremembered(
-            f"{account.dataset} has spent {rounded_up(anew)}, and {rounded_up(usual)} by what {remembered.folder()} remembers: "
-            f"remove that folder, and look into who can write it"
-        )
+    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=head, entry=number, unit=unit)
 
 
 def _quote(account: Account, budget: Budget, *spendings: Spending) -> tuple[float, float]:

@@ -96,10 +96,6 @@ class NotPrivate(LedgerError):
     """A spending of infinite epsilon, which no budget allows."""
 
 
-class Misremembered(LedgerError):
-    """A composition on the disk that is not what the charges come to."""
-
-
 class NoCharge(LedgerError):
     """A key that nothing was ever charged under."""
 

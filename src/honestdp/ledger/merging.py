@@ -1,10 +1,10 @@
-"""Composition of many different charges, two at a time in a tree whose unchanged branches are remembered.
+"""Composition of many different charges, two at a time in a tree whose unchanged branches this process keeps.
 
 Composing k kinds of queries at once takes k transforms, each of the length of the whole. Here the kinds are the leaves of a
 tree. Each is composed by itself and put on a grid made for its own deviation, and two blocks are merged at a time: a merged
 block needs no more cells than its parts. Queries that are alike are squared and not merged one by one. The tree is a trie over
 the hashes of the kinds' names, so that it does not depend on the order of the charges, and one more charge changes one path
-of it alone: every other block can be remembered.
+of it alone: this process keeps every other block. Another process composes them anew, to the same number.
 
 Everything errs to the safe side. The masses of a sum are sums of products of positive numbers, taken directly: each is right
 to a few thousand roundings, whatever its size, so that tails of any delta keep their digits, and they are raised by as much.
@@ -16,11 +16,11 @@ a level of the tree, and at every other level alone. What is cut off at the ends
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -29,7 +29,6 @@ from honestdp.accounting.discrete import AtomStep
 from honestdp.accounting.pair import Pair
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import Array, GaussianStep
-from honestdp.ledger import remembered
 
 CELLS = 160  # of the grid to a standard deviation of the losses, at least
 MOST_CELLS = 2**14  # of a block; beyond, the grid is coarser, as it may be where rare losses are far from the rest
@@ -39,8 +38,8 @@ DEEPER = 1e-5  # the part of delta that a leaf is followed to: many of them are 
 TOLERANCE = 2e-5  # the part of epsilon that the grid of a leaf may add
 SPREAD = 1e-4  # the part of its variance that it may add
 STEPS = 2**14  # composed at once by the accountant; more of them are powers of these
-WORTH_KEEPING = 4  # leaves of a block that is remembered
-HEADER = struct.Struct("<qqdd")
+WORTH_KEEPING = 4  # leaves of a block that is kept
+KEPT = 2048  # blocks of this process: those of some 4000 kinds
 
 
 class BeyondNumbers(OverflowError):
@@ -107,24 +106,6 @@ class Block:
             kept = kept.coarser()
         return kept
 
-    def to_bytes(self) -> bytes:
-        return HEADER.pack(self.exponent, self.first, self.p_inf, self.r_inf) + self.p.astype("<f8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Block | None:
-        """The block that `to_bytes` wrote; None where this cannot be one, for P and R are distributions."""
-        if len(data) <= HEADER.size or (len(data) - HEADER.size) % 8:
-            return None
-        exponent, first, p_inf, r_inf = HEADER.unpack_from(data)
-        p = np.frombuffer(data, dtype="<f8", offset=HEADER.size).astype(np.float64)
-        if not -1000 < exponent < 100 or abs(first) > 2**52 or len(p) > MOST_CELLS or not np.all(p >= 0):
-            return None
-        block = cls(exponent, first, p, p_inf, r_inf)
-        if max(abs(block.losses[0]), abs(block.losses[-1])) > FARTHEST or min(p_inf, r_inf) < 0:
-            return None
-        totals = float(p.sum()) + p_inf, float(np.sum(p * np.exp(-block.losses))) + r_inf
-        return block if all(abs(total - 1) < 1e-3 for total in totals) else None
-
 
 NOTHING = Block(-100, 0, np.ones(1), 0.0, 0.0)  # no loss at all
 
@@ -186,23 +167,6 @@ def of_atoms(step: AtomStep, *, delta: float) -> Block:
     return _block(step.losses, step.p, step.p_inf, step.r_inf, delta=delta)
 
 
-def write_atoms(step: AtomStep) -> bytes:
-    return np.concatenate(([step.p_inf, step.r_inf], step.losses, step.p)).astype("<f8").tobytes()
-
-
-def read_atoms(data: bytes) -> AtomStep | None:
-    """The step that `write_atoms` wrote; None where this cannot be one."""
-    if len(data) % 16 or len(data) < 16:
-        return None
-    numbers = np.frombuffer(data, dtype="<f8").astype(np.float64)
-    (p_inf, r_inf), (losses, p) = numbers[:2], numbers[2:].reshape(2, -1)
-    sound = np.isfinite(numbers).all() and np.all(p >= 0) and np.all(np.diff(losses) > 0) and min(p_inf, r_inf) >= 0
-    total = 1.0 if len(p) else 0.0  # no losses at all: nothing is spent
-    if not sound or abs(p.sum() + p_inf - total) > 1e-3:
-        return None
-    return AtomStep(losses, p, p_inf=float(p_inf), r_inf=float(r_inf))
-
-
 def of_pair(pair: Pair, *, delta: float) -> Block:
     """A composed pair. What its numbers may lack is added where it may be lacking, a cell farther out."""
     above, below = pair.slack(pair.losses), pair.reversed.slack(-pair.losses)
@@ -221,13 +185,8 @@ def of_gaussians(rate: float, noise: float, count: int, *, delta: float) -> Bloc
     total = NOTHING
     for steps, times in ((STEPS, whole), (rest, 1)):
         if steps * times:
-            make = partial(_gaussian, GaussianStep(rate, noise, steps), delta)
-            asked = f"gaussian {rate!r} {noise!r} {steps} {delta!r}"
-            one = (
-                make() if times == 1 else remembered.remember(asked, make, write=Block.to_bytes, read=Block.from_bytes)
-            )
-            part = power(one, times, delta=delta)
-            total = merge(total, part, delta=delta)
+            one = _gaussian(GaussianStep(rate, noise, steps), delta)
+            total = merge(total, power(one, times, delta=delta), delta=delta)
     return total
 
 
@@ -250,13 +209,13 @@ def _gaussian(step: GaussianStep, delta: float) -> Block:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Queries of one kind. name: what they are; amount: how much of it. The two say all that the block depends on."""
+    """Queries of one kind. name: what they are; amount: how much of it. Equal leaves make equal blocks."""
 
     name: str
-    amount: str
-    make: Callable[[], Block]
+    amount: Hashable
+    make: Callable[[], Block] = field(compare=False)
 
-    @property
+    @functools.cached_property
     def place(self) -> bytes:
         return hashlib.sha256(self.name.encode()).digest()
 
@@ -264,36 +223,35 @@ class Leaf:
 def gaussian_leaves(counts: Mapping[tuple[float, float], int], *, delta: float) -> list[Leaf]:
     """A leaf for every rate and noise of Gaussian queries. Where nothing is sampled, precisions add up: one leaf for all."""
     leaves = [
-        Leaf(f"gaussian {rate!r} {noise!r}", str(count), partial(of_gaussians, rate, noise, count, delta=delta))
+        Leaf(f"gaussian {rate!r} {noise!r}", count, partial(of_gaussians, rate, noise, count, delta=delta))
         for (rate, noise), count in counts.items()
         if rate < 1
     ]
     precision = math.fsum(count * (1 / noise) ** 2 for (rate, noise), count in counts.items() if rate == 1)
     if precision > 0:
         noise = 1 / math.sqrt(precision * (1 + 2.0**-40))
-        leaves.append(Leaf("gaussian 1.0", repr(noise), partial(of_gaussians, 1.0, noise, 1, delta=delta)))
+        leaves.append(Leaf("gaussian 1.0", noise, partial(of_gaussians, 1.0, noise, 1, delta=delta)))
     return leaves
 
 
 def merged(leaves: Sequence[Leaf], *, delta: float) -> Block:
     """All leaves together; a function of their names, amounts and delta, in whichever order they come."""
-    placed = sorted(leaves, key=lambda leaf: leaf.place)
-    return _tree(placed, [leaf.place for leaf in placed], 0, delta)
+    return _tree(tuple(sorted(leaves, key=lambda leaf: leaf.place)), 0, delta)
 
 
-def _tree(leaves: Sequence[Leaf], places: Sequence[bytes], depth: int, delta: float) -> Block:
+def _tree(leaves: tuple[Leaf, ...], depth: int, delta: float) -> Block:
+    """The leaves whose places agree in their first `depth` bits."""
     if len(leaves) == 1:
         return leaves[0].make()
-    told = "\n".join(f"{place.hex()} {leaf.amount}" for leaf, place in zip(leaves, places, strict=True))
-    key = f"block {delta!r}\n{told}"
+    return (_kept_branch if len(leaves) >= WORTH_KEEPING else _branch)(leaves, depth, delta)
 
-    def made() -> Block:
-        split = sum(1 for place in places if not place[depth // 8] >> (7 - depth % 8) & 1)
-        if split in (0, len(leaves)):
-            return _tree(leaves, places, depth + 1, delta)
-        sides = (_tree(leaves[part], places[part], depth + 1, delta) for part in (slice(0, split), slice(split, None)))
-        return merge(*sides, delta=delta)
 
-    if len(leaves) < WORTH_KEEPING:
-        return made()
-    return remembered.remember(key, made, write=Block.to_bytes, read=Block.from_bytes)
+def _branch(leaves: tuple[Leaf, ...], depth: int, delta: float) -> Block:
+    split = sum(1 for leaf in leaves if not leaf.place[depth // 8] >> (7 - depth % 8) & 1)
+    if split in (0, len(leaves)):
+        return _tree(leaves, depth + 1, delta)
+    sides = (_tree(leaves[part], depth + 1, delta) for part in (slice(0, split), slice(split, None)))
+    return merge(*sides, delta=delta)
+
+
+_kept_branch = functools.lru_cache(maxsize=KEPT)(_branch)

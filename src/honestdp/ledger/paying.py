@@ -76,7 +76,7 @@ def books_of(ledger: Any, dataset: Any, *, noise_seed: object = None, note: Any 
 
 
 @dataclass(frozen=True)
-class Account:
+class Payment:
     """The charge of the search or training with this key."""
 
     ledger: Ledger
@@ -85,7 +85,7 @@ class Account:
     note: str = ""
 
     @classmethod
-    def of(cls, books: Books, key: str) -> Account:
+    def of(cls, books: Books, key: str) -> Payment:
         return cls(Ledger(books.ledger), books.dataset, key, books.note)
 
     def charge(self, spending: Spending, *, what: str, read: bool, delta: float | None = None) -> Balance:

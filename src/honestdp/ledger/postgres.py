@@ -26,7 +26,6 @@ from honestdp.ledger import errors
 from honestdp.ledger import postgres_rules as rules
 from honestdp.ledger.address import Address
 from honestdp.ledger.chain import COLUMNS, Entry
-from honestdp.ledger.past import Entries
 from honestdp.ledger.postgres_connection import Connection, connected, driver_of, said
 from honestdp.ledger.transaction import Transaction as Held
 
@@ -149,7 +148,7 @@ class Store:
     def create(self) -> None:
         """A ledger on a server is set up by its administrator."""
 
-    def entries(self) -> Entries:
+    def entries(self) -> list[Entry]:
         with self.reading() as transaction:
             return transaction.entries()
 

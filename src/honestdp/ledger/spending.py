@@ -31,7 +31,7 @@ from honestdp.accounting.discrete import AtomStep, step_of
 from honestdp.accounting.events import score_event, steps_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep, Step
-from honestdp.ledger import merging, remembered
+from honestdp.ledger import merging
 from honestdp.ledger.merging import BeyondNumbers, Block, Leaf
 from honestdp.run import Run
 from honestdp.selection import Selection, catalogue
@@ -180,14 +180,6 @@ def counted_epsilon(spendings: Mapping[Spending, int], *, delta: float) -> float
         return math.inf
 
 
-def recomputed_epsilon(spendings: Mapping[Spending, int], *, delta: float) -> float:
-    """The same, with nothing remembered from earlier: neither by this process nor on the disk."""
-    with remembered.nothing():
-        for cache in (_total, _steps):
-            cache.cache_clear()
-        return counted_epsilon(spendings, delta=delta)
-
-
 @functools.lru_cache(maxsize=256)
 def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
     if sum(count for _, count in spendings) == 1:
@@ -196,24 +188,11 @@ def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
         return math.inf
     if not _many(spendings):
         return _at_once(spendings, delta)
-    make = functools.partial(_of_many, spendings, delta)
-    if not all(_ours(spending) for spending, _ in spendings):
-        return make()
-    told = "\n".join(sorted(f"{count} {spending.text}" for spending, count in spendings))
-    return remembered.remember_number(f"total {delta!r}\n{told}", make)
-
-
-def _of_many(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
     with suppress(BeyondNumbers):
         epsilon = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
         if math.isfinite(epsilon):
             return epsilon
     return _at_once(spendings, delta)
-
-
-def _ours(spending: Spending) -> bool:
-    """Whether all of its code is this package's: a user's own selection is no part of what is asked."""
-    return type(spending.selection).__module__.startswith("honestdp.selection.")
 
 
 def _many(spendings: tuple[tuple[Spending, int], ...]) -> bool:
@@ -244,13 +223,13 @@ def _leaves(spendings: tuple[tuple[Spending, int], ...], delta: float) -> list[L
     leaves = merging.gaussian_leaves(gaussian, delta=delta)
     for spending, count in others:
         make = functools.partial(_power_of_step, spending, count, delta)
-        leaves.append(Leaf(f"spending {spending.text}", str(count), make))
+        leaves.append(Leaf(f"spending {spending.text}", (spending, count), make))
     return leaves
 
 
 def _power_of_step(spending: Spending, count: int, delta: float) -> Block:
     """Of a spending that is known by its profile, so many times."""
-    step = _remembered_step(spending, delta * merging.DEEPER)
+    step = _profile_step(spending, delta * merging.DEEPER)
     if len(step.losses) == 0:
         return merging.NOTHING
     return merging.power(merging.of_atoms(step, delta=delta), count, delta=delta)
@@ -287,17 +266,11 @@ def _steps(spending: Spending, delta: float) -> tuple[Step, ...]:
         return NOT_PRIVATE
     if spending.composed:
         return steps_of(spending.training)
-    step = _remembered_step(spending, delta)
+    step = _profile_step(spending, delta)
     return () if len(step.losses) == 0 else (step,)
 
 
-def _remembered_step(spending: Spending, delta: float) -> AtomStep:
-    asked, make = f"profile {delta!r}\n{spending.text}", functools.partial(_profile_step, spending, delta)
-    if not _ours(spending):
-        return make()
-    return remembered.remember(asked, make, write=merging.write_atoms, read=merging.read_atoms)
-
-
+@functools.lru_cache(maxsize=512)
 def _profile_step(spending: Spending, delta: float) -> AtomStep:
     """The step of a spending that is known by its profile; one without losses where it spends nothing."""
     profiles = spending.profiles(delta=delta)

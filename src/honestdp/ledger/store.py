@@ -26,7 +26,6 @@ from honestdp.files import opened
 from honestdp.ledger.address import Place
 from honestdp.ledger.chain import COLUMNS, Entry
 from honestdp.ledger.errors import BrokenChain, LedgerError, Locked, NoLedger, NotALedger, ReadOnly
-from honestdp.ledger.past import Entries
 from honestdp.ledger.transaction import Transaction as Held
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Store:
         self.path = path
         self.timeout = timeout
 
-    def entries(self) -> Entries:
+    def entries(self) -> list[Entry]:
         with self.reading() as transaction:
             return transaction.entries()
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from honestdp.ledger.address import Place
-from honestdp.ledger.chain import Entry, verified
+from honestdp.ledger.chain import GENESIS, Entry, verified
 from honestdp.ledger.errors import BrokenChain, Conflict
-from honestdp.ledger.past import Entries, Past, recalled
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -44,56 +43,37 @@ class Transaction(ABC):
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._read: Entries | None = None
+        self._read: list[Entry] | None = None
         self.appended: Entry | None = None
 
-    def entries(self, known: Sequence[Entry] = (), *, recent: bool = False) -> Entries:
-        """All entries, verified; or, of a long ledger, those after a past that is remembered.
+    def entries(self, known: Sequence[Entry] = ()) -> list[Entry]:
+        """All entries, verified.
 
         known: entries of this ledger that this call verified a moment ago. They are not verified again where the last of them is
             still in its place, so that the lock is held for a short time; whoever reads next verifies them.
-        recent: whether those after the past will do.
         """
-        if self._read is None or (self._read.past is not None and not recent):
-            self._read = self._verified(known, recent=recent)
+        if self._read is None:
+            self._read = self._verified(known)
         return self._read
 
-    def first(self) -> str | None:
-        """The hash of the first entry, which is this ledger's own."""
-        found = self._row(1)
-        return str(found[0][-1]) if found else None
-
-    def _verified(self, known: Sequence[Entry], *, recent: bool) -> Entries:
+    def _verified(self, known: Sequence[Entry]) -> list[Entry]:
         if not self._begun():
-            return Entries()
-        past = known.past if isinstance(known, Entries) else None
-        if not known or self._row(known[-1].number) != [tuple(known[-1])] or (past is not None and not recent):
-            known, past = (), self._past() if recent else None
-        start = Entries(known, past)
-        rows = self._rows(start.number)
-        start += verified(rows, written=self._count(), after=start.number, head=start.head)
-        return start
-
-    def _past(self) -> Past | None:
-        """What is remembered of this ledger, where its last entry is in its place and has the hash of what it says."""
-        first = self.first()
-        found = None if first is None else recalled(first)
-        if found is None:
-            return None
-        row = self._row(found.number)
-        if len(row) != 1 or row[0][-1] != found.head or not all(type(value) is str for value in row[0][1:]):
-            return None
-        return found if Entry(*row[0]).digest() == found.head else None  # type: ignore[arg-type]
+            return []
+        if known and self._row(known[-1].number) != [tuple(known[-1])]:
+            known = ()
+        head = known[-1].hash if known else GENESIS
+        return [*known, *verified(self._rows(len(known)), written=self._count(), after=len(known), head=head)]
 
     def append(
         self, *, dataset: str, kind: str, content: str, key: str = "", what: str = "", time: str | None = None
     ) -> Entry:
         """Adds an entry at the end of the chain, beginning the ledger where there is none. Without a time: now."""
-        entries = self.entries(recent=True)
-        if not entries.number:
+        entries = self.entries()
+        if not entries:
             self._begin()
         time = self._now() if time is None else time
-        entry = Entry(entries.number + 1, time, dataset, kind, key, what, content, entries.head).sealed()
+        head = entries[-1].hash if entries else GENESIS
+        entry = Entry(len(entries) + 1, time, dataset, kind, key, what, content, head).sealed()
         self._insert(entry)
         self._check_schema()
         self.check_kept(entry)

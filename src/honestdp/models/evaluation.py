@@ -27,7 +27,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.budget import Statement, large_epsilon, uncovered
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger
-from honestdp.ledger.paying import Account, books_of
+from honestdp.ledger.paying import Payment, books_of
 from honestdp.ledger.spending import Spending
 from honestdp.logs import silence
 from honestdp.losses import Loss, default_loss
@@ -104,7 +104,7 @@ def evaluate(
         rehearse(judged, saved.model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
     forewarn(large_epsilon(epsilon))
     if books is not None:
-        account, cost = Account.of(books, uuid.uuid4().hex), spending(epsilon, records, private.unit)
+        account, cost = Payment.of(books, uuid.uuid4().hex), spending(epsilon, records, private.unit)
         if private.known is not None:  # every call is charged by itself: a file that cannot be read must not be
             account.check_first(cost, private.scan)
         balance = account.charge(cost, what=f"honestdp evaluate, {judged.name}", read=False)

@@ -27,7 +27,7 @@ from typing import Self
 
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Balance, Ledger
-from honestdp.ledger.paying import Account, Books
+from honestdp.ledger.paying import Books, Payment
 from honestdp.ledger.spending import Spending
 from honestdp.logs import logger
 from honestdp.search import result as leaving
@@ -229,7 +229,7 @@ def check_readable(
     if books is None:
         scan()
     else:
-        Account.of(books, uuid.uuid4().hex).check_first(spending, scan, delta=delta)
+        Payment.of(books, uuid.uuid4().hex).check_first(spending, scan, delta=delta)
 
 
 def check_room(folder: Path | None, needed: int) -> None:

@@ -24,7 +24,7 @@ from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError, Place
-from honestdp.ledger.paying import Account, Books
+from honestdp.ledger.paying import Books, Payment
 from honestdp.logs import silence
 from honestdp.search import result as leaving
 from honestdp.search import secret, vault
@@ -216,10 +216,10 @@ class Search:
             account.resume(last, lambda mine: begun.store.write(RESUMES, json.dumps(mine).encode()))
         return balance
 
-    def _account(self, key: str) -> Account | None:
+    def _account(self, key: str) -> Payment | None:
         if self.ledger is None:
             return None
-        return Account(Ledger(self.ledger), str(self.configuration.dataset), key, self.note)
+        return Payment(Ledger(self.ledger), str(self.configuration.dataset), key, self.note)
 
     def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
@@ -325,7 +325,7 @@ def _over(folder: Path, configuration: Configuration) -> TuneResult:
         raise InvalidArgument("out", str(folder), wanted) from trouble
 
 
-def standing(account: Account | None) -> str:
+def standing(account: Payment | None) -> str:
     """What an interrupted search has paid, in words: the interruption may have come while its charge was composed."""
     if account is None:
         return NO_LEDGER
@@ -357,7 +357,7 @@ def with_first_weights(setting: Setting, store: Store) -> Setting:
     return replace(setting, model=leaving.load_weights(copy.deepcopy(setting.model), weights))
 
 
-def end(folder: Path, account: Account | None) -> None:
+def end(folder: Path, account: Payment | None) -> None:
     """What is left to do when all that leaves is on the disk."""
     if account is not None:
         account.end()
@@ -368,14 +368,14 @@ def end(folder: Path, account: Account | None) -> None:
     leaving.settle(folder)
 
 
-def end_unkept(account: Account | None) -> None:
+def end_unkept(account: Payment | None) -> None:
     """Of a search without a folder, which nobody can resume: a ledger that is busy must not cost its result."""
     with suppress(LedgerError, OSError):
         if account is not None:
             account.end()
 
 
-def fail(folder: Path | None, account: Account | None) -> None:
+def fail(folder: Path | None, account: Payment | None) -> None:
     """A search that is over without a result."""
     if folder is None:
         end_unkept(account)

@@ -43,7 +43,7 @@ from honestdp.training.watching import Watch
 
 if TYPE_CHECKING:
     from honestdp.ledger import Balance
-    from honestdp.ledger.paying import Account, Books
+    from honestdp.ledger.paying import Books, Payment
 
 STAYS = "what was charged for it stays charged"
 
@@ -142,10 +142,10 @@ class Charging:
         self._account().resume(self.charge, keep)
         return self.charge
 
-    def _account(self) -> Account:
-        from honestdp.ledger.paying import Account
+    def _account(self) -> Payment:
+        from honestdp.ledger.paying import Payment
 
-        return Account.of(self.books, self.charge["key"])
+        return Payment.of(self.books, self.charge["key"])
 
     def end(self) -> None:
         """The training is over. A ledger that is busy must not cost its result: the next look at a checkpoint ends it."""

@@ -63,12 +63,12 @@ def learn(
 
 def _charge(table: Table, rows: TableRows, epsilon: float, names: Sequence[str], **books_named: Any) -> None:
     """Durably, before a value is read: epsilon, as one private choice, and nothing else."""
-    from honestdp.ledger.paying import Account, books_of
+    from honestdp.ledger.paying import Payment, books_of
 
     books = books_of(books_named["ledger"], books_named["dataset"], note=books_named["note"])
     if books is None:
         return
-    account = Account.of(books, uuid.uuid4().hex)
+    account = Payment.of(books, uuid.uuid4().hex)
     spending = spending_of(table, len(rows), epsilon)
     account.check_first(spending, rows.scan)
     account.charge(spending, what=f"honestdp, private bounds of {', '.join(names)}"[:200], read=False)
