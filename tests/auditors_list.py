@@ -26,7 +26,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/augmenting.py", "augment/__init__.py", "boundary/travel.py",
     ),
     "The door of scores": (
-        "boundary/counted.py", "boundary/exact.py", "boundary/metrics.py", "boundary/questions.py", "boundary/scores.py",
+        "boundary/counted.py", "boundary/exact.py", "boundary/class_metrics.py", "boundary/number_metrics.py",
+        "boundary/metrics.py", "boundary/scores.py",
     ),
     "Tables: what a row becomes, and what is learnt of columns": (
         "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/cells.py",

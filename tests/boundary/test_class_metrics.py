@@ -13,10 +13,11 @@ from torch.nn import functional
 
 import honestdp
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, LogLoss
-from honestdp.boundary import scores
+from honestdp.boundary import class_metrics
+from honestdp.boundary.class_metrics import balanced, log_loss
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Metric, score_of
-from honestdp.boundary.scores import ScoreDoor, asks_user, balanced, log_loss, numbers_of
+from honestdp.boundary.scores import ScoreDoor
 from honestdp.checks import InvalidArgument
 from honestdp.losses import cross_entropy
 from honestdp.losses.class_weights import ClassWeighted
@@ -84,7 +85,7 @@ def test_a_mean_over_the_classes_that_are_there_is_noticed() -> None:
 
     assert moved() <= metric.sensitivity
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "balanced", over_those_present)
+        patch.setattr(class_metrics, "balanced", over_those_present)
         patch.setattr(ScoreDoor, "_total", _unfilled)
         assert moved() > metric.sensitivity
 
@@ -125,9 +126,9 @@ def test_log_loss_is_that_of_torch_and_of_nothing_else() -> None:
     expected = functional.binary_cross_entropy_with_logits(logit[:, 0], second.float())
     for labels in (second, second.float(), 2 * second - 1):
         assert float(log_loss(logit, labels).mean()) == pytest.approx(float(expected), rel=1e-5)
-    assert not asks_user(metric, lambda output, y: output.sum(1))
-    assert not asks_user(BalancedAccuracy(PARTS), lambda output, y: output.sum(1))
-    assert float(numbers_of(metric, cross_entropy)(torch.zeros(2, 3, 4), torch.zeros(2, 4).long())[0]) == pytest.approx(
+    assert not metric.asks_user(lambda output, y: output.sum(1))
+    assert not BalancedAccuracy(PARTS).asks_user(lambda output, y: output.sum(1))
+    assert float(metric.numbers(cross_entropy)(torch.zeros(2, 3, 4), torch.zeros(2, 4).long())[0]) == pytest.approx(
         math.log(3)
     )
 
@@ -219,6 +220,6 @@ def test_a_loss_with_class_weights_is_scored_record_by_record() -> None:
     """By ClippedLoss: weighted as it is trained, each record by itself."""
     outputs, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 3
     loss = ClassWeighted((1.0, 2.0, 4.0))
-    found = numbers_of(ClippedLoss(9.0), loss)(outputs, y)
+    found = ClippedLoss(9.0).numbers(loss)(outputs, y)
     expected = functional.cross_entropy(outputs, y, reduction="none") * torch.tensor([1.0, 2.0, 4.0])[y]
     torch.testing.assert_close(found.float(), expected)

@@ -16,8 +16,16 @@ from scipy import stats
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLikelihood, LogLoss
 from honestdp.boundary import bounds
 from honestdp.boundary import metrics as scores
-from honestdp.boundary.metrics import Score, best_of, check_metric, choice_noise, default_metric, score_noise, score_of
-from honestdp.boundary.questions import question_noise
+from honestdp.boundary.metrics import (
+    Score,
+    best_of,
+    check_metric,
+    choice_noise,
+    default_metric,
+    question_noise,
+    score_noise,
+    score_of,
+)
 from honestdp.checks import InvalidArgument
 
 FALSE_ALARM = 1e-6

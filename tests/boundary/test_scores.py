@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from honestdp import Accuracy, ClippedLoss, DeclaredMetric, losses
-from honestdp.boundary import scores as validation
-from honestdp.boundary.metrics import BATCH, Metric
-from honestdp.boundary.scores import OneByOne, ScoreDoor, right
+from honestdp.boundary import class_metrics
+from honestdp.boundary.class_metrics import cross_entropies, right
+from honestdp.boundary.metrics import Metric
+from honestdp.boundary.number_metrics import OneByOne
+from honestdp.boundary.scores import BATCH, ScoreDoor
 from honestdp.gradients import ModelWritten
 from honestdp.losses import cross_entropy, squared_error
 
@@ -207,7 +209,7 @@ def test_labels_that_are_no_class_are_kept_from_cross_entropy(label: int) -> Non
     """On a GPU they would end the process' use of it, and -100 means to torch that a record counts nothing: a loss of 0."""
     x, y = classes(5, 6)
     y[2] = label
-    found = validation._cross_entropy(x, y)
+    found = cross_entropies(x, y)
     assert torch.isnan(found).tolist() == [False, False, True, False, False]
 
 
@@ -387,7 +389,7 @@ def _broadcast(output: Tensor, y: Tensor) -> Tensor:
 FAULTS = {
     "batchwise": (OneByOne, "__call__", _batchwise),
     "no clip": (ClippedLoss, "units", _no_clip),
-    "broadcast": (validation, "right", _broadcast),
+    "broadcast": (class_metrics, "right", _broadcast),
 }
 
 

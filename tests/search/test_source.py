@@ -15,11 +15,9 @@ QUESTIONS_ALONE = (
     "gradients/fixing.py",
     "training/writers.py",
     "boundary/bounds.py",
-    "boundary/questions.py",
 )
-"""What no search asks: what a search would do, what of a model is to be replaced before it, curves of a training, a table's
-bounds, which are learnt before it, and scores of a finished model.
-"""
+"""What no search asks: what a search would do, what of a model is to be replaced before it, curves of a training, and
+a table's bounds, which are learnt before it."""
 
 
 @pytest.fixture(scope="module")

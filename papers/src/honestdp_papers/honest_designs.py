@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from honestdp.boundary.metrics import Accuracy
+from honestdp.boundary.class_metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
 from honestdp.search.design import Design, Request, design

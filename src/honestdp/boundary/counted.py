@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from honestdp import checks
+from honestdp.gradients.inputs import Inputs
+from honestdp.losses import Loss
+
 RESOLUTION = 128  # how many units the half of a range is divided into
+Numbers = Callable[[Any, Any], Tensor]
+"""output, of n rows, and y `[n, ...]` -> one number a record, `[n]`."""
+MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
+"""Failures that are no record's own: they stop the search. After an error of an accelerator it computes nothing more."""
 
 
 class Counted(ABC):
     """What every metric does with its numbers: one a record, between `worst` and `best`, counted in whole units from -D to D.
 
-    Not to be overridden: the sensitivity rests on it.
+    A metric has `numbers` and `check` of its own, and its range. The rest is not to be overridden: the sensitivity rests on it.
     """
 
     sensitivity: ClassVar[int] = RESOLUTION
     """D."""
+
+    name: str
+    weighs_classes: bool = False
+    """Whether a record's number depends on the declared prevalence of its class."""
 
     @property
     @abstractmethod
@@ -28,6 +41,17 @@ class Counted(ABC):
     @property
     @abstractmethod
     def best(self) -> float: ...
+
+    @abstractmethod
+    def numbers(self, loss: Loss) -> Numbers:
+        """What the metric makes of the records, or rows of people, of a batch: one number each, of that record alone."""
+
+    def check(self, loss: Loss, output: Any, y: Inputs) -> None:  # noqa: B027 (most metrics of numbers take any)
+        """Raise InvalidArgument where the metric cannot score such outputs and labels. output, y: of synthetic records."""
+
+    def asks_user(self, loss: Loss | None) -> bool:
+        """Whether a record's number comes from a function of the user. loss: None is one of honestdp's own."""
+        return False
 
     def within(self, numbers: Tensor) -> Tensor:
         """numbers `[n]`, of any size or NaN -> `[n]`, each within the range; the worst in the place of NaN."""
@@ -68,6 +92,20 @@ class Counted(ABC):
         return (self.best - self.worst) ** 2 / 4 * (1 - fraction * centred**2) / records
 
 
+class UpToABound(Counted):
+    """Numbers from 0, the best, to a bound, the worst."""
+
+    bound: float
+    best = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive(bound=self.bound)
+
+    @property
+    def worst(self) -> float:
+        return float(self.bound)
+
+
 @dataclass(frozen=True)
 class PersonMean(Counted):
     """The mean of a metric over the rows of a person, each row's number within its range: one number a person, and so one that
@@ -77,25 +115,37 @@ class PersonMean(Counted):
     rows: the metric of one row.
     """
 
-    rows: Any
+    rows: Counted
 
     @property
-    def name(self) -> str:
-        return str(self.rows.name)
+    def name(self) -> str:  # type: ignore[override]
+        return self.rows.name
+
+    @property
+    def weighs_classes(self) -> bool:  # type: ignore[override]
+        return self.rows.weighs_classes
+
+    def numbers(self, loss: Loss) -> Numbers:
+        return self.rows.numbers(loss)
+
+    def check(self, loss: Loss, output: Any, y: Inputs) -> None:
+        self.rows.check(loss, output, y)
+
+    def asks_user(self, loss: Loss | None) -> bool:
+        return self.rows.asks_user(loss)
 
     @property
     def worst(self) -> float:
-        return float(self.rows.worst)
+        return self.rows.worst
 
     @property
     def best(self) -> float:
-        return float(self.rows.best)
+        return self.rows.best
 
     @property
     def limits(self) -> tuple[float, float]:
-        low, high = self.rows.limits
-        return low, high
+        return self.rows.limits
 
     def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
         """At most that of single rows: the square of a mean is at most the mean of the squares."""
-        return float(self.rows.sampling_variance(value, records=records, fraction=fraction))
+        return self.rows.sampling_variance(value, records=records, fraction=fraction)

@@ -17,210 +17,27 @@ or gives NaN, counts as the worst.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from honestdp import checks
+from honestdp.boundary.class_metrics import OF_SEVERAL, Accuracy, BalancedAccuracy, LogLoss
 from honestdp.boundary.counted import Counted, PersonMean
 from honestdp.boundary.exact import opendp
+from honestdp.boundary.number_metrics import ClippedLoss, DeclaredMetric, LogLikelihood
 from honestdp.checks import InvalidArgument
-from honestdp.losses.class_weights import balancing_weights, checked_prevalence
 
-OF_SEVERAL = (
-    "for labels of several tensors honestdp.DeclaredMetric(function, low=, high=), whose function(output, y) of one record gets "
-    "the tuple or dict of its labels, or honestdp.ClippedLoss(bound)"
-)
-BATCH = 1024
-"""Records in one forward pass of a model that is scored: a public constant, and the last batch is filled up with blank records,
-so that no width depends on how many records the coins put on the validation side."""
+Metric = Counted
+METRICS = (Accuracy, BalancedAccuracy, LogLoss, ClippedLoss, LogLikelihood, DeclaredMetric, PersonMean)
 CONFIDENCE, DEVIATIONS = 0.95, 1.959964
 
 
-@dataclass(frozen=True)
-class Accuracy(Counted):
-    """The part of records that are classified right: the highest of several outputs is the label, or the one output, a logit, is
-    above 0 where the label is 1 and not where it is 0. S = right - wrong, so that D = 1.
-
-    For `tune(metric=...)`, which takes it by itself where labels are whole numbers.
-
-    >>> import honestdp
-    >>> honestdp.Accuracy().sensitivity
-    1
-    """
-
-    name: str = "accuracy"
-    worst, best = 0.0, 1.0
-    sensitivity = 1
-
-
-class _UpToABound(Counted):
-    """Numbers from 0, the best, to a bound, the worst."""
-
-    bound: float
-    best = 0.0
-
-    def __post_init__(self) -> None:
-        checks.positive(bound=self.bound)
-
-    @property
-    def worst(self) -> float:
-        return float(self.bound)
-
-
-@dataclass(frozen=True)
-class ClippedLoss(_UpToABound):
-    """The mean loss, each record's clipped to [0, bound] and rounded to 1/256 of it. For `tune(metric=...)`.
-
-    bound: the most that a record counts, above 0; InvalidArgument otherwise.
-
-    >>> import honestdp
-    >>> honestdp.ClippedLoss(4.0).worst
-    4.0
-    """
-
-    bound: float
-    name: str = "loss"
-
-
-@dataclass(frozen=True)
-class LogLoss(_UpToABound):
-    """The mean of -log of the probability that the model gives to a record's label (softmax of several outputs, or one logit),
-    whatever loss it is trained with; each record's clipped to [0, bound]. For `tune(metric=...)`, also as "log loss".
-
-    bound: the most that a record counts, above 0: at 5, a label that gets less than 0.7 % counts as one that gets 0.7 %.
-
-    >>> import honestdp
-    >>> honestdp.LogLoss().bound
-    5.0
-    """
-
-    bound: float = 5.0
-    name: str = "log loss"
-
-
-class _InARange(Counted):
-    """Numbers from low, the worst, to high, the best."""
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        checks.finite(low=self.low, high=self.high)
-        if not self.low < self.high or not math.isfinite(self.high - self.low):
-            raise InvalidArgument("high", self.high, f"above low, which is {self.low}, and by a finite number")
-
-    @property
-    def worst(self) -> float:
-        return self.low
-
-    @property
-    def best(self) -> float:
-        return self.high
-
-
-@dataclass(frozen=True)
-class LogLikelihood(_InARange):
-    """The mean held-out log-likelihood, for a model whose output in eval() mode is the log-likelihood of the record (or
-    a bound of it), one number; each record's clipped to [low, high] and rounded to 1/256 of it. For `tune(metric=...)`.
-
-    low, high: DECLARED, the least and the most that a record counts. A density may be above 1 and its log above 0. The
-    noise is in proportion to high - low: choose them from what the model can reach, never from these records.
-
-    >>> import honestdp
-    >>> honestdp.LogLikelihood(low=-8.0, high=-2.0).worst
-    -8.0
-    """
-
-    _: KW_ONLY
-    low: float
-    high: float
-    name: str = "log-likelihood"
-
-
-@dataclass(frozen=True)
-class BalancedAccuracy(Counted):
-    """The mean over K classes of the part of each that is classified right. For `tune(metric=...)`, also as "balanced accuracy"
-    with `prevalence=`.
-
-    prevalence: the part of the records in each class, in order, DECLARED from public knowledge: counted from these records it
-        would be a private quantity that no noise protects.
-
-    With weights w_c = 1/(K p_c) a record of class c counts 1/2 + w_c/2 where it is right and 1/2 - w_c/2 where not; where the
-    declared parts are the true ones, the mean of that is balanced accuracy. A record of the rarest class moves the sum the most,
-    by D, and the noise is as large as that: one part in 100 of two classes costs 50 times the noise of accuracy.
-
-    >>> import honestdp
-    >>> honestdp.BalancedAccuracy([0.75, 0.25]).weights
-    (0.6666666666666666, 2.0)
-    """
-
-    prevalence: Sequence[float]
-    name: str = "balanced accuracy"
-    limits = (0.0, 1.0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "prevalence", checked_prevalence(self.prevalence))
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        return balancing_weights(self.prevalence)
-
-    @property
-    def worst(self) -> float:
-        return (1 - max(self.weights)) / 2
-
-    @property
-    def best(self) -> float:
-        return (1 + max(self.weights)) / 2
-
-    def sampling_variance(self, value: float, *, records: float, fraction: float) -> float:
-        """At most, by the declared parts: a record of class c is w_c/2 from the middle."""
-        return sum(part * weight**2 / 4 for part, weight in zip(self.prevalence, self.weights, strict=True)) / records
-
-
-@dataclass(frozen=True)
-class DeclaredMetric(_InARange):
-    """A user's own: function(output, y) of ONE record -> a number from low to high, greater is better; the score is its mean.
-
-    output and y are one record's: for ten classes a tensor of ten numbers and a tensor of one. The number is clipped to the range
-    and rounded to 1/256 of it. What is not a mean over records (F1, AUC) has no such function and is not offered.
-
-    function, low, high: as above; InvalidArgument for what is no function or no range. name: in results and reports.
-
-    >>> import honestdp
-    >>> top_two = honestdp.DeclaredMetric(lambda output, y: y in output.topk(2).indices, low=0, high=1, name="top two")
-    """
-
-    function: Callable[[Tensor, Tensor], Any]
-    _: KW_ONLY
-    low: float
-    high: float
-    name: str = "metric"
-
-    def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise InvalidArgument("function", self.function, "a function of one record's output and label")
-        super().__post_init__()
-
-
-OfRows = Accuracy | BalancedAccuracy | ClippedLoss | LogLoss | LogLikelihood | DeclaredMetric
-Metric = OfRows | PersonMean
-
-
-def of_rows(metric: Metric) -> OfRows:
-    """What is computed of one row."""
-    row: OfRows = metric.rows if isinstance(metric, PersonMean) else metric
-    return row
-
-
 def check_metric(metric: Any) -> None:
-    """One of these, and no subclass: what it counts is computed here, not by it."""
-    if type(metric) not in get_args(Metric):
+    """Raise InvalidArgument for anything but METRICS. A subclass is refused: it could count a record for more than D."""
+    if type(metric) not in METRICS:
         wanted = (
             "honestdp.Accuracy(), BalancedAccuracy(prevalence), LogLoss(), ClippedLoss(bound), LogLikelihood(low=, high=) or "
             "DeclaredMetric(function, low=, high=) with a function of one record's output and label"
@@ -340,3 +157,19 @@ def choice_noise(count: int, *, epsilon: float, sensitivity: int, generator: np.
 def best_of(noisy: Mapping[int, int]) -> int:
     """The candidate of the highest S + Z; of equals the first, a rule that looks at no record."""
     return min(noisy, key=lambda candidate: (-noisy[candidate], candidate))
+
+
+def question_noise(*, epsilon: float, sensitivity: int) -> int:
+    """Z, for a score that is asked once, by itself: a discrete Laplace number, exact by opendp.
+
+    P(Z = z) is in proportion to exp(-|z| / s), s = D/epsilon. One record more or less moves S by at most D, so P(S + Z = t)
+    changes by a factor of at most exp(D / s) = exp(epsilon) for every t, and S + Z is (epsilon, 0) private.
+    """
+    dp = opendp()
+    scale = question_scale(epsilon=epsilon, sensitivity=sensitivity)
+    return int(dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)(0))
+
+
+def question_scale(*, epsilon: float, sensitivity: int) -> float:
+    """s = D/epsilon, rounded up: a scale too small would cost more than epsilon."""
+    return math.nextafter(sensitivity / epsilon, math.inf)

@@ -20,40 +20,27 @@ is alone: it must not take the others with it, for then it alone would move the 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from honestdp.boundary.metrics import (
-    BATCH,
-    Accuracy,
-    BalancedAccuracy,
-    DeclaredMetric,
-    LogLikelihood,
-    LogLoss,
-    Metric,
-    check_metric,
-    of_rows,
-)
+from honestdp.boundary.counted import MACHINE
+from honestdp.boundary.metrics import Metric, check_metric
 from honestdp.boundary.people import RowsOfPeople
 from honestdp.boundary.records import zeros_like
-from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, mapped_outputs, outputs, predictions
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.write_guard import ModelWritten, TensorSnapshot, tensors_of, versions_of
-from honestdp.losses import Loss, cross_entropy, one_number, prediction, squared_error
+from honestdp.losses import Loss
 
 Forward = Callable[[nn.Module], Callable[[Inputs], Any]]
 """A model, prepared once a score -> its outputs of a batch `[width, ...]`."""
-Numbers = Callable[[Any, Any], Tensor]
-"""output, of n rows, and y `[n, ...]` -> one number a record, `[n]`."""
-MACHINE = (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError)
-"""What is no record's own: it stops the search. After an error of an accelerator it computes nothing more, for any record."""
+BATCH = 1024
+"""Records in one forward pass of a model that is scored: a public constant, and the last batch is filled up with blank records,
+so that no width depends on how many records the coins put on the validation side."""
 
 
 def one_by_one(model: nn.Module) -> Callable[[Inputs], Any]:
@@ -94,7 +81,7 @@ class ScoreDoor:
         check_metric(metric)
         self._people = people
         self._metric, self._forward, self._width, self._noise = metric, forward, width, dict(enumerate(noise))
-        self._numbers = numbers_of(metric, loss)
+        self._numbers = metric.numbers(loss)
         self._blank = inputs.each(lambda part: part.new_zeros(1, *part.shape[1:]), x) if blank is None else blank
         cuts = [slice(first, first + width) for first in range(0, len(inputs.first(y)), width)]
         self._batches = [(inputs.rows(x, cut), inputs.rows(y, cut)) for cut in cuts]
@@ -156,156 +143,3 @@ def _filled(part: Tensor, blank: Tensor, width: int) -> Tensor:
 def _noisy(total: Tensor, noise: int) -> int:
     """The one way out."""
     return int(total) + noise
-
-
-def numbers_of(metric: Metric, loss: Loss) -> Numbers:
-    """What the metric makes of the records, or rows of people, of a batch, each by itself."""
-    metric = of_rows(metric)
-    if isinstance(metric, Accuracy):
-        return right
-    if isinstance(metric, BalancedAccuracy):
-        return partial(balanced, metric.weights)
-    if isinstance(metric, LogLoss):
-        return log_loss
-    if isinstance(metric, LogLikelihood):
-        return log_likelihood
-    if isinstance(metric, DeclaredMetric):
-        return OneByOne(metric.function)
-    if loss is cross_entropy:
-        return _cross_entropy
-    return (
-        squared_error
-        if loss is squared_error
-        else OneByOne(lambda output, y: loss(outputs.each_tensor(lambda row: row[None], output), inputs.alone(y)))
-    )
-
-
-def asks_user(metric: Metric | None, loss: Loss | None) -> bool:
-    """Whether a record's number comes from a function of the user. loss: None is one of honestdp's own."""
-    return metric is not None and isinstance(numbers_of(metric, loss or cross_entropy), OneByOne)
-
-
-def aligned(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs `[n, classes, ...]` and labels `[n, ...]` of the same further dimensions. Labels `[n, 1, ...]` and outputs `[n]`
-    are understood; what would have to be broadcast is refused.
-    """
-    if y.dim() > 1 and 0 in y.shape[1:]:
-        wanted = "another than accuracy where a record has no labels: honestdp.LogLikelihood(low=, high=)"
-        raise InvalidArgument("metric", "accuracy", wanted)
-    if output.dim() == 1:
-        output = output[:, None]
-    if y.dim() == output.dim() and y.shape[1] == 1:
-        y = y[:, 0]
-    classes = output.shape[1]
-    if y.shape != (len(output), *output.shape[2:]) or classes == 0 or (classes > 1 and y.is_floating_point()):
-        wanted = (
-            f"another than accuracy for outputs of shape {list(output.shape[1:])} and {y.dtype} labels of shape "
-            f"{list(y.shape[1:])} a record. Accuracy takes one whole number as the label of a record (or of a position in it) "
-            "and an output for each class, or one logit. Take honestdp.ClippedLoss(bound) or honestdp.DeclaredMetric(function, "
-            "low=, high=)"
-        )
-        raise InvalidArgument("metric", "accuracy", wanted)
-    return output, y
-
-
-def right(output: Any, y: Tensor) -> Tensor:
-    """`[n]`: whether a record is classified right, at every position of it. NaN is wrong."""
-    scores, y = aligned(prediction(output), y)
-    highest, place = scores.max(dim=1)  # NaN is the highest of all
-    # One output is a logit. Labels of two classes are 0 and 1, sometimes -1 and 1: above one half is the second class.
-    found = (highest > 0) == (y > 0.5) if scores.shape[1] == 1 else place == y
-    found &= highest == highest
-    return found if found.dim() == 1 else found.flatten(1).all(dim=1)
-
-
-def balanced(weights: Sequence[float], output: Any, y: Tensor) -> Tensor:
-    """`[n]`: 1/2 and half of the weight of a record's class, more where it is right and less where not. NaN for other labels."""
-    found = right(output, y)
-    scores, label = aligned(prediction(output), y)
-    if label.dim() != 1:
-        raise InvalidArgument("metric", "balanced accuracy", "another for several labels a record")
-    place = (label > 0.5).long() if scores.shape[1] == 1 else label
-    fits = (place >= 0) & (place < len(weights))
-    weight = torch.tensor(weights, dtype=torch.float64, device=label.device)[torch.where(fits, place, 0)]
-    return torch.where(fits, 0.5 + weight * (found.double() - 0.5), torch.nan)
-
-
-def log_loss(output: Any, y: Tensor) -> Tensor:
-    """`[n]`: -log of the probability of a record's label, the mean over its positions. NaN for a label that is no class."""
-    scores, label = aligned(prediction(output), y)
-    if scores.shape[1] > 1:
-        return _cross_entropy(scores, label) / max(1, label[0].numel())
-    second = torch.where(label > 0.5, 1.0, 0.0).to(torch.float64)
-    losses = functional.binary_cross_entropy_with_logits(scores[:, 0].double(), second, reduction="none")
-    return losses.reshape(len(label), -1).mean(dim=1)
-
-
-def log_likelihood(output: Any, y: Inputs) -> Tensor:
-    """`[n]`: what the model gives, one number a record."""
-    return one_number(output, len(inputs.first(y)), "the model's output shape, for log-likelihood,").double()
-
-
-def _cross_entropy(output: Any, y: Tensor) -> Tensor:
-    """Cross-entropy, and NaN for a label that is none of the classes: with it the loss would fail for the whole batch."""
-    output = prediction(output)
-    fits = (y >= 0) & (y < output.shape[1])
-    losses = cross_entropy(output, torch.where(fits, y, 0)).double()
-    return torch.where(fits.reshape(len(y), -1).all(dim=1), losses, torch.nan)
-
-
-class OneByOne:
-    """A user's function of one record, called for every record of a batch without showing it another one.
-
-    By `torch.func.vmap` where the function can be mapped, which is found out on zeros and not on records; else in a loop, each
-    call with copies. Shape and number of what comes back are forced: one number a record.
-    """
-
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self._function = function
-        self._mapped: bool | None = None
-
-    def __call__(self, output: Any, y: Inputs) -> Tensor:
-        if self._mapped is None:
-            zeros = outputs.each_tensor(lambda rows: torch.zeros_like(rows[:2]), output)
-            self._mapped = self._can_be_mapped(zeros, zeros_like(y, min(2, len(inputs.first(y)))))
-        if self._mapped:
-            return self._map(output, y)
-        places = range(len(inputs.first(y)))
-        return torch.stack([self._alone_or_nan(outputs.row(output, i), inputs.rows(y, i)) for i in places])
-
-    def alone(self, output: Any, y: Inputs) -> Tensor:
-        """The number of one record."""
-        found = torch.as_tensor(self._function(output, y), device=inputs.first(y).device)
-        if found.numel() != 1:
-            raise InvalidArgument("metric", f"a result of shape {list(found.shape)}", "one number for one record")
-        return found.reshape(()).double()
-
-    def _map(self, output: Any, y: Inputs) -> Tensor:
-        """Over copies: a function may write into what it gets."""
-        tensors, rebuild = outputs.tensors_in(output)
-
-        def alone(rows: list[Tensor], label: Inputs) -> Tensor:
-            return self.alone(rebuild(rows), label)
-
-        copies = [tensor.clone() for tensor in tensors]
-        mapped: Tensor = torch.func.vmap(alone, randomness="different")(copies, inputs.each(torch.clone, y))
-        return mapped
-
-    def _can_be_mapped(self, output: Any, y: Inputs) -> bool:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that a map is slow
-                self._map(output, y)
-        except MACHINE:
-            raise
-        except Exception:
-            return False
-        return True
-
-    def _alone_or_nan(self, output: Any, y: Inputs) -> Tensor:
-        try:
-            return self.alone(outputs.each_tensor(torch.clone, output), inputs.each(torch.clone, y))
-        except MACHINE:
-            raise
-        except Exception:
-            return torch.full((), torch.nan, dtype=torch.float64, device=inputs.first(y).device)

@@ -2,7 +2,7 @@
 
 An exact score of private records is a function of them that no noise protects: asked often enough, or of few enough records, it
 gives one away. So a score leaves through the boundary's score door alone, as S + Z with Z a discrete Laplace number of scale
-D/epsilon (`boundary.questions`): pure epsilon, no delta. Every call is a question of its own with noise of its own,
+D/epsilon (`boundary.metrics`): pure epsilon, no delta. Every call is a question of its own with noise of its own,
 and is charged by itself.
 """
 
@@ -20,8 +20,7 @@ import torch
 from honestdp import checks
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import open_door
-from honestdp.boundary.metrics import Metric, Score
-from honestdp.boundary.questions import question_noise, question_scale
+from honestdp.boundary.metrics import Metric, Score, question_noise, question_scale
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Statement, large_epsilon, uncovered

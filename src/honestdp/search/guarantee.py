@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
 from honestdp.accounting.once import epsilon_of
-from honestdp.boundary.metrics import BalancedAccuracy, of_rows
-from honestdp.boundary.scores import asks_user
 from honestdp.budget import (
     DECLARED_CLASSES,
     Statement,
@@ -144,11 +142,11 @@ def _assumptions(
     size = f"the number of {design.unit.plural}, {design.records}, is public"
     size += "; it was declared" if declared else "; it was not declared but taken to be that of the data"
     trust = []
-    if asks_user(design.metric, loss):
+    if design.metric is not None and design.metric.asks_user(loss):
         one = "row" if design.unit.person else "record"
         how = f"it was shown one {one} at a time, and remembers none"
         trust.append(f"what scores a {one} is the user's function: {how}")
-    if (design.metric and isinstance(of_rows(design.metric), BalancedAccuracy)) or isinstance(loss, ClassWeighted):
+    if (design.metric is not None and design.metric.weighs_classes) or isinstance(loss, ClassWeighted):
         trust.append(DECLARED_CLASSES)
     if decoded:
         trust.append("the Dataset fails on no record, and holds the same records in the same order whenever it is read")

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from honestdp.boundary.class_metrics import Accuracy, BalancedAccuracy, LogLoss
 from honestdp.boundary.counted import PersonMean
 from honestdp.boundary.data import Shapes
-from honestdp.boundary.metrics import Accuracy, BalancedAccuracy, LogLoss, Metric, check_metric, default_metric, of_rows
+from honestdp.boundary.metrics import Metric, check_metric, default_metric
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.run import ROW, Unit
@@ -35,7 +36,9 @@ def metric_of(
     shapes: of the records, where they are known. prevalence: of the classes, declared. unit: whose record it is.
     """
     found = _meant(metric, shapes, validation, prevalence)
-    return PersonMean(of_rows(found)) if found is not None and unit.person else found
+    if found is None or isinstance(found, PersonMean) or not unit.person:
+        return found
+    return PersonMean(found)
 
 
 def _meant(metric: Any, shapes: Shapes | None, validation: float, prevalence: Sequence[float] | None) -> Metric | None:
