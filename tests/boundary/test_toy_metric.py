@@ -29,8 +29,8 @@ class Margin(Counted):
         return margins
 
     def check(self, loss: Loss, output: Any, y: Any) -> None:
-        if output.shape[1] < 2:
-            raise InvalidArgument("metric", self.name, "another for a model of one output")
+        if output.shape[1] > 2:
+            raise InvalidArgument("metric", self.name, "another for more than two classes")
 
 
 def margins(output: Tensor, y: Tensor) -> Tensor:
@@ -59,8 +59,8 @@ def test_a_search_is_scored_by_it() -> None:
 
 
 def test_its_own_check_is_asked_before_a_record_is() -> None:
-    with pytest.raises(InvalidArgument, match="another for a model of one output"):
-        search(nn.Linear(4, 1), Margin())
+    with pytest.raises(InvalidArgument, match="another for more than two classes"):
+        search(nn.Linear(4, 3), Margin())
 
 
 def test_a_record_counts_for_no_more_than_the_sensitivity_whatever_its_number() -> None:
