@@ -1,14 +1,13 @@
 """`TrainSpec`: the arguments that a training and every run of a search share, in one frozen value, checked when it is made.
 
 `train`, `train_population`, `tune`, the command line and the estimators build a `TrainSpec`; everything behind them takes one.
-Its docstring is the one text on each argument: the command line shows it as help.
+The metadata of its fields hold the one text on each argument, under "help": the command line shows it (`help_texts`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,25 +36,6 @@ if TYPE_CHECKING:
 class TrainSpec:
     """How a model is trained under differential privacy, and what pays for it.
 
-    Attributes:
-        budget: what may be spent by everything that reads a record.
-        loss: loss(output, y) -> one number an example. By default cross-entropy for classes, squared error for numbers, -output
-            without labels.
-        class_weights: the factor of the losses of each class, such as [1, 9], or "balanced": 1 for the rarest class and less for
-            the others, by prevalence.
-        prevalence: the part of each class, such as [0.9, 0.1], declared from public knowledge and never counted from the records.
-        schedule: the step size over time: constant, decay (Koskela & Honkela), cosine, warmup or warmup-cosine. warmup:0.05 warms
-            up over that part of the steps, a tenth if left out. In Python also a function of the step that returns a factor.
-        augment: the variants of a record, drawn anew for each step, such as honestdp.augment.CropAndFlip(pad=4).
-        noise_seed: fixes every random number, to repeat a result. NOT PRIVATE.
-        secure: noise from a cryptographic generator (CPU).
-        strict: each record goes through model and loss by itself; slower.
-        ledger: the ledger to charge before a record is read: a file, or an address postgresql://...
-        dataset: the dataset's name in the ledger.
-        note: free text stored in the ledger entry. It is public.
-        preprocessing: what was done to the data beforehand, in words, for the statement.
-        compute: device, workers, progress and checkpoint; see `Compute`.
-
     Raises:
         InvalidArgument: a value that no training can have.
 
@@ -63,20 +43,73 @@ class TrainSpec:
     'cosine'
     """
 
-    budget: Budget | None = None
-    loss: Loss | None = None
-    class_weights: Weights | None = None
-    prevalence: Sequence[float] | None = None
-    schedule: str | Schedule = "constant"
-    augment: Augmentation | None = None
-    noise_seed: int | None = None
-    secure: bool = False
-    strict: bool = False
-    ledger: str | Path | Ledger | None = None
-    dataset: str | None = None
-    note: str = ""
-    preprocessing: str | None = None
-    compute: Compute | None = None
+    budget: Budget | None = field(
+        default=None,
+        metadata={"help": "what may be spent by everything that reads a record."},
+    )
+    loss: Loss | None = field(
+        default=None,
+        metadata={
+            "help": (
+                "loss(output, y) -> one number an example. By default cross-entropy for classes, squared "
+                "error for numbers, -output without labels."
+            )
+        },
+    )
+    class_weights: Weights | None = field(
+        default=None,
+        metadata={
+            "help": (
+                'the factor of the losses of each class, such as [1, 9], or "balanced": 1 for the rarest '
+                "class and less for the others, by prevalence."
+            )
+        },
+    )
+    prevalence: Sequence[float] | None = field(
+        default=None,
+        metadata={
+            "help": (
+                "the part of each class, such as [0.9, 0.1], declared from public knowledge and never counted "
+                "from the records."
+            )
+        },
+    )
+    schedule: str | Schedule = field(
+        default="constant",
+        metadata={
+            "help": (
+                "the step size over time: constant, decay (Koskela & Honkela), cosine, warmup or "
+                "warmup-cosine. warmup:0.05 warms up over that part of the steps, a tenth if left out. In Python "
+                "also a function of the step that returns a factor."
+            )
+        },
+    )
+    augment: Augmentation | None = field(
+        default=None,
+        metadata={
+            "help": ("the variants of a record, drawn anew for each step, such as honestdp.augment.CropAndFlip(pad=4).")
+        },
+    )
+    noise_seed: int | None = field(
+        default=None,
+        metadata={"help": "fixes every random number, to repeat a result. NOT PRIVATE."},
+    )
+    secure: bool = field(default=False, metadata={"help": "noise from a cryptographic generator (CPU)."})
+    strict: bool = field(default=False, metadata={"help": "each record goes through model and loss by itself; slower."})
+    ledger: str | Path | Ledger | None = field(
+        default=None,
+        metadata={"help": "the ledger to charge before a record is read: a file, or an address postgresql://..."},
+    )
+    dataset: str | None = field(default=None, metadata={"help": "the dataset's name in the ledger."})
+    note: str = field(default="", metadata={"help": "free text stored in the ledger entry. It is public."})
+    preprocessing: str | None = field(
+        default=None,
+        metadata={"help": "what was done to the data beforehand, in words, for the statement."},
+    )
+    compute: Compute | None = field(
+        default=None,
+        metadata={"help": "device, workers, progress and checkpoint; see `Compute`."},
+    )
 
     def __post_init__(self) -> None:
         if self.loss is not None and (isinstance(self.loss, type) or not callable(self.loss)):
@@ -99,14 +132,12 @@ class TrainSpec:
 
 
 def help_texts(spec: type) -> dict[str, str]:
-    """The text on each attribute in the docstring of a spec, by the attribute's name.
+    """The help text of each field of a spec, by the field's name.
 
     >>> help_texts(TrainSpec)["secure"]
     'noise from a cryptographic generator (CPU).'
     """
-    section = re.search(r"\n    Attributes:\n(.*?)\n\n", spec.__doc__ or "", re.DOTALL)
-    entries = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\Z)", section[1] if section else "", re.DOTALL | re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
+    return {each.name: each.metadata["help"] for each in fields(spec)}
 
 
 def check_run(run: Any) -> None:
@@ -119,10 +150,10 @@ def check_run(run: Any) -> None:
 def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
     """Refuse a rule that cannot train a run of a population."""
     for rule, run in zip(optimizers, runs, strict=True):
-        for field in fields(rule):
-            if isinstance(getattr(rule, field.name), torch.Tensor):
+        for each in fields(rule):
+            if isinstance(getattr(rule, each.name), torch.Tensor):
                 wanted = "a plain number; a population takes one optimizer for each run"
-                raise InvalidArgument(f"{type(rule).__name__}.{field.name}", "a tensor", wanted)
+                raise InvalidArgument(f"{type(rule).__name__}.{each.name}", "a tensor", wanted)
         check_decay(rule)
         rule.check(lot=run.lot, noise=run.noise)
         if rule.own_pace and schedule != "constant":
