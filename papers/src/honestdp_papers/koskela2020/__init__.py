@@ -67,6 +67,5 @@ PAPER = Paper(
         Replay("figure6", "mixture/sigma1.2/ADADP", "the mixture by ADADP, with rejected steps"),
         Replay("figure1a", "mnist-normalised/sigma2/ADADP-published", "a dense network of MNIST", gpu=True),
         Replay("figure1b", "cifar10/sigma2/ADADP-published", "a dense network on crops of CIFAR-10", gpu=True),
-        Replay("federated2a", "federated/33", "federated averaging", gpu=True),
     ),
 )

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,9 +29,6 @@ from honestdp_papers.curves import placed, seeded
 from honestdp_papers.koskela2020.cifar import DEVIATIONS, MEANS, TRAIN, images
 from honestdp_papers.koskela2020.local_steps import LocalSteps
 from honestdp_papers.parts import Arrays, Part, Tell, described
-
-if TYPE_CHECKING:
-    from honestdp_papers.koskela2020.federated_network import Network
 
 LEVELS, QUICK_LEVELS = (0, 33, 67, 100), (0, 33, 100)
 """Per cent of the images that are dealt out at random."""
@@ -49,7 +45,7 @@ STEP_SIZES = {
 }
 """Half decades; for ADADP the first step size, of which the last is its usual one."""
 QUICK_STEP_SIZES = {"ADADP": (1e-3, 1e-1), "SGD": (1e-2, 10**-1.5, 1e-1), "Adam": (1e-4, 10**-3.5, 1e-3)}
-RUN_STEP = {"SGD": 1.2e-5, "ADADP": 1.2e-5, "Adam": 1.8e-5}
+RUN_STEP = 1.4e-4
 """Seconds of a run's step on a large GPU, among the runs of a part (measured on an H200)."""
 
 
@@ -182,7 +178,7 @@ def _part(quick: bool, level: int, methods: tuple[str, ...] = PLAIN) -> Part:
         "repeats": repeats(quick),
     }
     steps = repeats(quick) * here.clients * here.steps * here.rounds
-    seconds = 30 + steps * sum(len(some) * RUN_STEP[method] for method, some in rules.items())
+    seconds = 30 + steps * sum(map(len, rules.values())) * RUN_STEP
 
     def work(device: str, tell: Tell) -> Arrays:
         return trained(here, rules, level=level, repeats=repeats(quick), device=device, tell=tell)
@@ -203,7 +199,7 @@ def trained(
     runs = [rule for rule in each for _ in range(repeats * here.clients)]
     dealt = Dealt([shares(y, here, level, repeat) for repeat in range(repeats)], here, level, place)
     pixels, classes = shown(x, place), torch.from_numpy(y.astype(np.int64)).to(place)
-    steps = local_steps(here, runs, pixels, classes, dealt)
+    steps = LocalSteps(here.model(), runs, pixels, classes, lot=here.lot, steps=here.steps * here.rounds)
     models = [seeded(here.model, repeat) for repeat in range(repeats)]
     averages = stack(models, layout_of(models[0]), place).repeat(len(each), 1)
     exam = Exam(here.model(), shown(test_x, place), test_y)
@@ -238,7 +234,6 @@ class Dealt:
 
     def __init__(self, rows: Sequence[Sequence[Array]], here: World, level: int, place: torch.device) -> None:
         self._rows, self._here, self._level, self._place = rows, here, level, place
-        self.clients = sum(map(len, rows))  # in all repeats
 
     def lots(self, number: int, federations: int) -> Tensor:
         """`[steps, runs, lot]` of round `number`. Every method and step size has the same ones: a difference is none of luck."""
@@ -251,19 +246,6 @@ class Dealt:
         cut = np.stack(ordered).astype(np.int32).reshape(len(ordered), here.steps, here.lot)
         lots = torch.from_numpy(np.ascontiguousarray(cut.swapaxes(0, 1))).to(self._place)
         return lots.repeat(1, federations, 1)
-
-
-def local_steps(
-    here: World, rules: Sequence[Rule], images: Tensor, classes: Tensor, dealt: Dealt
-) -> LocalSteps | Network:
-    """By torch and the rules themselves; the supplement's network on a GPU by kernels, which are compared with those first."""
-    if not (images.is_cuda and here.model is convolutional):
-        return LocalSteps(here.model(), rules, images, classes, lot=here.lot, steps=here.steps * here.rounds)
-    from honestdp_papers.koskela2020.federated_compare import compare
-    from honestdp_papers.koskela2020.federated_network import Network
-
-    compare(here.model, rules, images, classes, dealt.lots(0, len(rules) // dealt.clients))
-    return Network(here.model(), rules, images, classes, lot=here.lot)
 
 
 def shown(x: Array, place: torch.device) -> Tensor:
