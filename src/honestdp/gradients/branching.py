@@ -26,6 +26,11 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     seen = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled within: else torch would import its compiler, for more than a second, at the first operation."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         shaped = _SHAPE in func.tags and (func not in _INDEXED or _masked(args))
         self.seen = self.seen or shaped or _NUMBER in func.tags

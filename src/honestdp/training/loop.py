@@ -81,7 +81,7 @@ class Job:
 
     def work(self, show: bool) -> Tensor:
         """The final weights of all runs, `[runs, d]`."""
-        about, todo = self._identity(), None
+        about, todo = {} if self.place is None else self._identity(), None
         if self.place is not None:
             todo = checkpoints.load(self.place, about, self.seed, self.initial.device)
         if todo is not None and len(todo.finished) == len(todo.chunks):
