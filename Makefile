@@ -12,9 +12,11 @@ EVERYTHING := .venv/.everything
 FEDERATED := .venv/.federated
 CLUSTER := .venv/.cluster
 
-BUDGET := ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 4 --delta 1e-5
-SEARCH := tune digits --epsilon 3 --delta 1e-5 --optimizer adam-wosm --space clip=0.1,0.2,0.5,1 --space lr=0.001,0.005 \
-	--lot 64 --steps 300 --ledger demo/ledger.db --out demo/search
+# Of one budget: a training with nothing to tune, and a search for the one number that plain SGD needs.
+BUDGET := ledger set-budget --ledger demo/ledger.db --dataset digits --epsilon 6 --delta 1e-5
+FIRST := tune digits --epsilon 3 --delta 1e-5 --ledger demo/ledger.db --out demo/first
+SEARCH := tune digits --epsilon 3 --delta 1e-5 --optimizer sgd --space lr=0.1,0.5,2,10 --space clip=0.3 --lot 256 --steps 300 \
+	--ledger demo/ledger.db --out demo/search
 
 .PHONY: help demo test quick docs federated cluster lint bench clean
 
@@ -44,6 +46,10 @@ demo: $(CORE)
 	rm -rf demo
 	mkdir demo
 	$(BIN)/honestdp $(BUDGET)
+	@echo; echo "1. One training with nothing to tune. Models made so have 92.9 % on the public test digits (mean of ten seeds)."; echo
+	$(BIN)/honestdp $(FIRST)
+	@echo; echo "2. A search at the same epsilon, of SGD's step size. Its winners have 90.6 %; four trainings at the same"
+	@echo "   epsilon with the four rates have 84.1 % on average, and 68.1 to 92.3 % each (benchmarks/demo.py measures all)."; echo
 	$(BIN)/honestdp $(SEARCH)
 
 $(FEDERATED): $(CORE)
