@@ -62,7 +62,6 @@ EVERY_RULE = [
     rules.Quantile(lr=0.1),
     rules.Horizon(),
     rules.Horizon(average=True),
-    rules.Outlook(),
 ]
 
 

@@ -62,7 +62,6 @@ RULES: list[rules.Rule] = [
     rules.Quantile(lr=0.1),
     rules.ADADP(clip=1.0),
     rules.Horizon(),
-    rules.Outlook(),
     rules.Echo(),
 ]
 

@@ -272,7 +272,7 @@ def test_rule_6_two_answers_cost_one_gaussian_of_multiplier_sigma(extra: str, se
     assert len(noise.asked) == 2
 
 
-@pytest.mark.parametrize("rule", [rules.OSO(lr=0.5), rules.Quantile(lr=0.5), rules.Outlook(), rules.Echo()])
+@pytest.mark.parametrize("rule", [rules.OSO(lr=0.5), rules.Quantile(lr=0.5), rules.Echo()])
 def test_rule_6_holds_for_the_rules_own_queries(rule: rules.Rule) -> None:
     population, mechanism = population_of([toy_model()], toy_data(60), [rule], lot=50.0, steps=2, noise=[1.7])
     query = population._rule.query(population.state, mechanism.constants)

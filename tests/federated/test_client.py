@@ -16,7 +16,7 @@ from honestdp.boundary.second import InputNorm
 from honestdp.boundary.seed import Seed
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.ledger.errors import BudgetExceeded, NotPrivate
-from honestdp.optimizers import SGD, Outlook
+from honestdp.optimizers import SGD, Echo
 from honestdp.plain_words import rounded_up
 from tests.federated.small import RECORDS, client, model, records_of, start
 
@@ -159,12 +159,12 @@ def test_the_statement_says_whether_independence_is_by_construction() -> None:
 
 def test_the_statement_says_what_else_its_steps_release() -> None:
     said = "releases the mean logarithm of the norms of its lot's inputs"
-    assert any(said in note for note in client(optimizer="outlook").statement.notes)
+    assert any(said in note for note in client(optimizer="echo").statement.notes)
     assert not any(said in note for note in client().statement.notes)
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizing(Outlook):
+class Sizing(Echo):
     """Asks for the size of records with so little noise that nothing is left for the gradient."""
 
     def query(self, state: Any, constants: Any) -> Any:

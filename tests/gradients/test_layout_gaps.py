@@ -30,7 +30,6 @@ RULES = [
     rules.Quantile(lr=0.1),
     rules.Horizon(),
     rules.Horizon(average=True),
-    rules.Outlook(),
     rules.Echo(),
 ]
 

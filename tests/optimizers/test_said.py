@@ -27,7 +27,6 @@ from honestdp.optimizers import (
     FixedClip,
     Horizon,
     Momentum,
-    Outlook,
     Quantile,
     Rule,
 )
@@ -75,7 +74,6 @@ def test_a_rule_names_what_is_missing_and_what_it_does_not_have(call: Any, said:
 
 RULES = [
     SGD(0.1, 1.0), Momentum(0.1, 0.9, 1.0), Adam(1.0), AdamWOSM("auto"), ADADP(1.0), OSO(0.1), Quantile(0.1), Horizon(),
-    Outlook(),
     Echo(),
     OSO(0.1, momentum=0.5, nu_q=2.0, proportional=True, automatic=True), AdamOSO(), Quantile(0.1, clamped=False),
 ]  # fmt: skip

@@ -167,30 +167,6 @@ def horizon(theta: Tensor, known: Known, *, average: bool) -> Way:
             theta = mean
 
 
-def outlook(theta: Tensor, known: Known) -> Way:
-    """For dense layers, one after the other: each step is set by the norm of what enters the layer."""
-    layers, lot, heard = known.layers, known.lot, []
-    squares = [(m.weight.square().mean().item(), m.bias.square().mean().item()) for m in layers]
-    m = torch.zeros_like(theta)
-    while True:
-        t = len(heard)
-        release = yield _sized(known), theta
-        heard.append(release)
-        log_n = _log_norm(known, heard)
-        m = 0.9 * m + 0.1 * release.gradient
-        m_hat = m / (1 - 0.9 ** (t + 1))
-        spread = math.hypot(known.sigma * math.sqrt(known.steps) / (1.5 * lot), 1 / 150)
-        eta = math.exp(0.4 * log_n) / len(layers) / spread
-        square, parts = (math.exp(2 * log_n) - 1) / layers[0].in_features, []
-        for number, (layer, (weights, biases)) in enumerate(zip(layers, squares, strict=True)):
-            fan_in = layer.in_features
-            n = math.sqrt(1 + fan_in * square)
-            n = n if number == 0 else math.sqrt(n * math.sqrt(fan_in))
-            parts.append(torch.full((layer.weight.numel() + layer.bias.numel(),), eta / n, dtype=torch.float64))
-            square = min(max(fan_in * weights, 0.1), 4.0) * square + biases
-        theta = theta - math.sqrt(1 - t / known.steps) * torch.cat(parts) * m_hat
-
-
 def echo(theta: Tensor, known: Known) -> Way:
     """For dense layers of which no more than the shapes are known: noise of deviation exp(ln s) moves an output by two, or by
     less where twice the noise that moves it by one does not move it by 2.5."""

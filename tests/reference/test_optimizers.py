@@ -46,7 +46,6 @@ CASES: dict[str, tuple[Any, Any, list[dict[str, Any]], dict[str, Any]]] = {
     "adam-oso, proportional": (rules.AdamOSO, papers.adam_oso, joined(_OSO, _ADAM), {"proportional": True}),
     "quantile": (rules.Quantile, papers.quantile, _QUANTILE, {}),
     "quantile, not clamped": (rules.Quantile, papers.quantile, _QUANTILE, {"clamped": False}),
-    "outlook": (rules.Outlook, papers.outlook, [{}, {}], {}),
     "echo": (rules.Echo, papers.echo, [{}, {}], {}),
     "echo, of much noise": (rules.Echo, papers.echo, [{}, {}], {}),
     "horizon": (rules.Horizon, papers.horizon, [{}, {}], {"average": False}),

@@ -41,7 +41,6 @@ EVERY_RULE = [
     rules.AdamOSO(),
     rules.Quantile(lr=0.1),
     rules.Horizon(average=True),
-    rules.Outlook(),
     rules.Echo(),
 ]
 

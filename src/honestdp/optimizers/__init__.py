@@ -1,4 +1,4 @@
-"""The papers' optimizers as pure rules over releases, three of our own, and the base of a user's own (FixedClip).
+"""The papers' optimizers as pure rules over releases, two of our own, and the base of a user's own (FixedClip).
 
 Each has a name, by which `train`, `tune` and the command line know it, and a grid, which `tune` searches where it gets no space.
 
@@ -17,12 +17,11 @@ from honestdp.optimizers.echo import Echo
 from honestdp.optimizers.horizon import Horizon
 from honestdp.optimizers.momentum import Momentum
 from honestdp.optimizers.oso import OSO
-from honestdp.optimizers.outlook import Outlook
 from honestdp.optimizers.quantile import Quantile
 from honestdp.optimizers.rule import BY_NAME, FixedClip, Rule, State
 from honestdp.optimizers.sgd import SGD
 
 __all__ = [
-    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "Echo", "FixedClip", "Horizon", "Momentum", "Outlook",
+    "ADADP", "BY_NAME", "OSO", "SGD", "Adam", "AdamOSO", "AdamWOSM", "Echo", "FixedClip", "Horizon", "Momentum",
     "Quantile", "Rule", "State",
 ]  # fmt: skip

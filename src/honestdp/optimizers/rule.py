@@ -10,7 +10,7 @@ former into one of the latter. Every state tensor has the leading dimension `[ru
 A rule of one's own is a frozen dataclass that derives from `FixedClip` with a `name` and a `grid`; it is then known by that
 name wherever a rule is asked for, in `tune` as in `train`.
 
-Every rule has the hyperparameter `weight_decay` besides its own (`decay`).
+Every rule has the hyperparameter `weight_decay` besides its own (`Decayed`).
 """
 
 from __future__ import annotations
@@ -136,6 +136,34 @@ class Rule(ABC):
 
     def check(self, *, lot: float, noise: float) -> None:  # noqa: B027 (most rules are defined everywhere)
         """Refuse public constants under which the rule is undefined."""
+
+
+@dataclass(frozen=True)
+class Decayed:
+    """A rule with its weight decay, as the mechanism knows a rule.
+
+    Decay is decoupled from the gradient (Loshchilov & Hutter 2019) and applied around the rule: the released gradient is that of
+    the loss at theta, the weights shrink by a part of the rule's own step size (`Rule.pace`), and the rule moves them from there.
+    It is a function of weights and public numbers, so it is post-processing: no clip, no noise and no epsilon depends on it.
+    """
+
+    rule: Rule
+
+    def query(self, state: State, constants: Constants) -> Query:
+        return self.rule.query(state, constants)
+
+    def update(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
+        shrunk = params * (1 - self.rule.pace(state, constants) * column(self.rule.weight_decay))
+        return self.rule.update(shrunk, state, release, constants)
+
+
+def with_decay(rule: Rule) -> Rule | Decayed:
+    """The rule, or the rule with its weight decay where there is any."""
+    return Decayed(rule) if isinstance(rule.weight_decay, Tensor) or rule.weight_decay else rule
+
+
+def check_decay(rule: Rule) -> None:
+    checks.non_negative(weight_decay=rule.weight_decay)
 
 
 class FixedClip(Rule):

@@ -20,8 +20,7 @@ from honestdp import checks
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import BY_NAME, Rule
-from honestdp.optimizers.decay import check_decay
-from honestdp.optimizers.rule import required, rule_class
+from honestdp.optimizers.rule import check_decay, required, rule_class
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import steps_of
 from honestdp.training.models import factory_arguments

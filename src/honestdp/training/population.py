@@ -12,7 +12,7 @@ from torch import Tensor
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers import Rule, State
-from honestdp.optimizers.decay import with_decay
+from honestdp.optimizers.rule import with_decay
 
 SMALL = 2**18
 """Products of a step's forward pass, in all runs: some 50 microseconds of one core."""

@@ -22,7 +22,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights, with_class_weights
 from honestdp.optimizers import Rule
-from honestdp.optimizers.decay import check_decay
+from honestdp.optimizers.rule import check_decay
 from honestdp.optimizers.schedules import WANTED, Schedule
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import ROW, Run, Unit

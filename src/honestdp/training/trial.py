@@ -8,8 +8,7 @@ from honestdp.boundary.clipping import gradient_multiplier, within_bounds
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import Layout
-from honestdp.optimizers.decay import with_decay
-from honestdp.optimizers.rule import Rule, stack_rules
+from honestdp.optimizers.rule import Rule, stack_rules, with_decay
 from honestdp.run import Run
 
 

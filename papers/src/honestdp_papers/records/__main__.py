@@ -53,6 +53,7 @@ import torch
 from torch import Tensor, nn
 
 import honestdp
+import honestdp_papers.outlook  # noqa: F401  (kept results name this rule)
 from honestdp.optimizers.rule import BY_NAME
 from honestdp.planner.shapes import STEPS, chosen_shape, share
 from honestdp_papers.quietly import quietly

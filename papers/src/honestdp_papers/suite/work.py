@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 import honestdp
+import honestdp_papers.outlook  # noqa: F401  (kept results name this rule)
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.records import prepared
 from honestdp.checks import HonestdpError, InvalidArgument
