@@ -70,6 +70,7 @@ def test_a_replay_is_written_beside_the_results_and_a_part_that_differs_is_stale
     assert told[-1] == "other: left out, it needs a GPU"
     assert state(part, folder) == "done"
     offset = 5.0
+    assert not replay(paper, out=tmp_path, device="cpu", tell=told.append, only="oth*")["grid"]["differs"], "not made"
     assert replay(paper, out=tmp_path, device="cpu", tell=told.append)["grid"]["differs"]
     assert replays(tmp_path / "toy2026")["grid"]["draws"] == "same"
     assert state(part, folder) == "stale"

@@ -164,6 +164,7 @@ def _made(found: Paper, items: list[Item], *, quick: bool, device: str | None, o
 @app.command(cls=Command)
 def replay(
     name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="As in koskela2020; all, if left out.")] = None,
+    only: Annotated[str, typer.Option(help="The parts of a pattern, such as 'honest/*'.")] = "*",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
     out: Out = RESULTS,
     as_json: Json = False,
@@ -176,7 +177,7 @@ def replay(
 
     place = _device(device)
     found = {
-        one.name: replay_of(one, out=out, device=place, tell=lambda line: typer.echo(line, err=as_json))
+        one.name: replay_of(one, out=out, device=place, only=only, tell=lambda line: typer.echo(line, err=as_json))
         for one in map(paper, PAPERS if name is None else (name,))
     }
     if as_json:

@@ -8,6 +8,7 @@ the means alone are compared, against the standard error of its repeats.
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import math
 import subprocess
 import time
@@ -30,7 +31,9 @@ ERRORS = 5.0
 """Standard errors up to which two means of independent trainings count as equal."""
 
 
-def replay(paper: Paper, *, out: Path, device: str, tell: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+def replay(
+    paper: Paper, *, out: Path, device: str, tell: Callable[[str], None], only: str = "*"
+) -> dict[str, dict[str, Any]]:
     """Make the cheap parts of a paper again, write the outcomes beside its results, and return them by the parts' names.
 
     Args:
@@ -38,10 +41,13 @@ def replay(paper: Paper, *, out: Path, device: str, tell: Callable[[str], None])
         out: the folder of results.
         device: cpu or cuda; parts that only a GPU makes in minutes are left out on a CPU.
         tell: called with a line before each part and after it.
+        only: the pattern of the parts to make; the outcomes of others are kept.
     """
     folder = parts_folder(out, paper.name, False)
     found = replays(folder.parent)
     for one in paper.replays:
+        if not fnmatch.fnmatch(one.part, only):
+            continue
         if one.gpu and not device.startswith("cuda"):
             tell(f"{one.part}: left out, it needs a GPU")
             continue

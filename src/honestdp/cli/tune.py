@@ -133,7 +133,7 @@ def tune(
 
     `honestdp tune patients.csv --schema patients.toml --target readmitted --epsilon 3 --out model/`
 
-    `honestdp tune digits --epsilon 3 --optimizer sgd --space lr=0.1,0.5,2,10 --space clip=0.3 --lot 256 --steps 300 --out runs/first`
+    `honestdp tune digits --epsilon 3 --optimizer sgd --space lr=0.1,0.5,2,10 --space clip=0.3 --lot 256 --steps 300 --out sgd`
 
     With no optimizer it is one run with nothing to tune and the whole budget in it: by echo for classes, by horizon for numbers,
     which find their steps themselves (docs/optimizers.md says how, and when to name another).
