@@ -16,7 +16,7 @@ PACKAGE = Path(honestdp.__file__).parent
 PARTS: dict[str, tuple[str, ...]] = {
     "The reference: a private training on one page": ("reference.py",),
     "The door of training": (
-        "boundary/query.py", "boundary/second.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py",
+        "boundary/query.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py",
         "boundary/clipping.py", "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",
         "boundary/rounds.py", "boundary/ranks.py",
     ),
@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/augmenting.py", "augment/__init__.py", "boundary/travel.py",
     ),
     "The door of scores": (
-        "boundary/counted.py", "boundary/exact.py", "boundary/class_metrics.py", "boundary/number_metrics.py",
+        "boundary/counted.py", "boundary/class_metrics.py", "boundary/number_metrics.py",
         "boundary/metrics.py", "boundary/scores.py",
     ),
     "Tables: what a row becomes, and what is learnt of columns": (
@@ -37,7 +37,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Secrecy of a search": (
         "search/secret.py", "search/vault.py", "search/cluster/parcels.py", "search/cluster/task.py",
     ),
-    "Trials and draws that see no record": ("boundary/rehearsal.py", "boundary/generators.py", "gradients/echo.py"),
+    "Trials and draws that see no record": ("boundary/rehearsal.py", "gradients/echo.py"),
 }  # fmt: skip
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,

@@ -15,10 +15,9 @@ from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import Intake, take_in
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import noise_source
-from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.query import ANSWERED, Constants, Query, SecondQuestion
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import Question, release
-from honestdp.boundary.second import ANSWERED, SecondQuestion
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule

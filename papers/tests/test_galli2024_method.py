@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from honestdp.boundary import release as door
-from honestdp.boundary.second import Direction
+from honestdp.boundary.query import Direction
 from honestdp.optimizers import OSO
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
 from honestdp_papers.galli2024 import PAPER, burden, cosine, free_steps, frontier, proposition1

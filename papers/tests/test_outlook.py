@@ -11,8 +11,7 @@ from tests.toy_training import constants_of, intake_of, toy_data, toy_model
 from torch import Tensor, nn
 
 import honestdp
-from honestdp.boundary.query import Constants
-from honestdp.boundary.second import HALF_RANGE
+from honestdp.boundary.query import HALF_RANGE, Constants
 from honestdp.optimizers.echo import GUESS
 from honestdp_papers.outlook import Outlook
 

@@ -19,10 +19,10 @@ TOOLS = ("honestdp.gradients", "honestdp.kernels", "honestdp.losses")
 WORDS = {
     "clipping": {"gradient_multiplier", "within_bounds"},
     "ranks": {"ALONE", "Joined", "RankLost", "Ranks"},
-    "query": {"LEAST_CLIP", "Constants", "Query", "Release", "State"},
-    "second": {"HALF_RANGE", "Direction", "InputNorm", "WithinClip"},
-    "seed": {"Seed"},
-    "generators": {"lent", "seed_all"},
+    "query": {
+        "HALF_RANGE", "LEAST_CLIP", "Constants", "Direction", "InputNorm", "Query", "Release", "State", "WithinClip",
+    },
+    "seed": {"Seed", "lent", "seed_all"},
     "metrics": {
         "Metric", "Score", "best_of", "check_metric", "choice_noise", "default_metric", "question_noise", "question_scale",
         "score_noise", "score_of",

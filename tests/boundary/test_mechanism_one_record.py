@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from honestdp.boundary.query import LEAST_CLIP, Query
-from honestdp.boundary.second import WithinClip
+from honestdp.boundary.query import LEAST_CLIP, Query, WithinClip
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Dense, Outer, Product, Rows, bookkeeping, outer, per_example, rule
 from honestdp.gradients.choice import ruled_layers

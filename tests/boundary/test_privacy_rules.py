@@ -19,11 +19,10 @@ from honestdp.boundary.clipping import (
 )
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import CpuNoise
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, Constants, Direction, InputNorm, Query, Release, WithinClip, input_norms
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import Question, release
 from honestdp.boundary.sampling import Lots
-from honestdp.boundary.second import HALF_RANGE, Direction, InputNorm, WithinClip, input_norms
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.run import Run

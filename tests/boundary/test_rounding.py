@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from honestdp.boundary import release as step
 from honestdp.boundary import rounding
 from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise
-from honestdp.boundary.query import Constants, Query, Release
+from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import PIECE, Question, release
 from honestdp.boundary.rounding import grid, noisy
-from honestdp.boundary.second import HALF_RANGE
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from tests.toy_training import CPU, second_question

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import honestdp
-from honestdp.boundary.second import InputNorm
+from honestdp.boundary.query import InputNorm
 from honestdp.boundary.seed import Seed
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
 from honestdp.ledger.errors import BudgetExceeded, NotPrivate

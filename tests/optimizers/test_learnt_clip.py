@@ -14,8 +14,7 @@ from honestdp import Run
 from honestdp import optimizers as rules
 from honestdp.boundary import release as door
 from honestdp.boundary.mechanism import Mechanism
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
-from honestdp.boundary.second import Direction
+from honestdp.boundary.query import LEAST_CLIP, Constants, Direction, Query, Release, State
 from honestdp.checks import InvalidArgument
 from honestdp.cli.spaces import spaces_of
 from honestdp.optimizers.rule import stack_rules

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 import honestdp
-from honestdp.boundary.query import Constants, Query, Release
-from honestdp.boundary.second import HALF_RANGE, Direction, InputNorm
+from honestdp.boundary.query import HALF_RANGE, Constants, Direction, InputNorm, Query, Release
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.optimizers import BY_NAME, SGD, FixedClip, Rule, State

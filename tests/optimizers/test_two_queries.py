@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from honestdp.boundary.clipping import gradient_multiplier
-from honestdp.boundary.query import Query
-from honestdp.boundary.second import HALF_RANGE
+from honestdp.boundary.query import HALF_RANGE, Query
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.learnt import DIRECTION_NOISE
 from tests.toy_training import second_question

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 import honestdp
-from honestdp.boundary.query import Constants, Query, Release
-from honestdp.boundary.second import Direction, InputNorm
+from honestdp.boundary.query import Constants, Direction, InputNorm, Query, Release
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.optimizers import FixedClip, State

@@ -16,11 +16,10 @@ from honestdp.boundary import augmenting, mechanism, rounding
 from honestdp.boundary import people as persons
 from honestdp.boundary import release as releasing
 from honestdp.boundary.mechanism import Mechanism
-from honestdp.boundary.query import Query
+from honestdp.boundary.query import Direction, Query
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import Question
 from honestdp.boundary.sampling import Lots
-from honestdp.boundary.second import Direction
 from honestdp.optimizers import SGD
 from tests.boundary.crying_records import planted
 from tests.boundary.test_people import ClippedByRow

@@ -326,7 +326,7 @@ def test_a_step_is_rehearsed_before_the_charge_with_its_second_question(
     def fails(*_: Any) -> None:
         raise IndexError("no such dimension")
 
-    monkeypatch.setattr("honestdp.boundary.second.input_norms", fails)
+    monkeypatch.setattr("honestdp.boundary.query.input_norms", fails)
     with pytest.raises(InvalidArgument, match=r"makes a step of training on made-up records.*no such dimension"):
         train(path, optimizer="echo")
     assert kinds(path)["charge"] == 0

@@ -14,8 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import LEAST_CLIP, Query
-from honestdp.boundary.second import ANSWERED
+from honestdp.boundary.query import ANSWERED, LEAST_CLIP, Query
 from honestdp.checks import InvalidArgument
 
 AUTO_SLACK = 0.01
@@ -29,7 +28,7 @@ def within_bounds(query: Query, sigma: Tensor) -> Query:
     """
     second = query.second
     if second is not None and type(second) not in ANSWERED:  # a subclass would read private norms
-        wanted = f"one of {', '.join(one.__name__ for one in ANSWERED)} (honestdp.boundary.second), or None"
+        wanted = f"one of {', '.join(one.__name__ for one in ANSWERED)} (honestdp.boundary.query), or None"
         raise InvalidArgument("second", type(second).__name__, wanted)
     numbers = {"clip": query.clip} | ({} if second is None else {"second.noise": second.noise})
     for name, value in numbers.items():

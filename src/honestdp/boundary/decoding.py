@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.layouts import as_pair, described, together
 from honestdp.boundary.records import Fetched, Pair, Records, shaped, two_blanks
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ import torch
 
 from honestdp.boundary.class_metrics import OF_SEVERAL, Accuracy, BalancedAccuracy, LogLoss
 from honestdp.boundary.counted import Counted, PersonMean
-from honestdp.boundary.exact import opendp
 from honestdp.boundary.number_metrics import ClippedLoss, DeclaredMetric, LogLikelihood
 from honestdp.checks import InvalidArgument
 
@@ -173,3 +173,23 @@ def question_noise(*, epsilon: float, sensitivity: int) -> int:
 def question_scale(*, epsilon: float, sensitivity: int) -> float:
     """s = D/epsilon, rounded up: a scale too small would cost more than epsilon."""
     return math.nextafter(sensitivity / epsilon, math.inf)
+
+
+def opendp() -> SimpleNamespace:
+    """opendp's exact mechanisms by name, imported when one is first needed, and without its prelude: that imports scikit-learn and
+    pandas, a second of every search.
+    """
+    from opendp import domains, measurements, measures, metrics, mod
+
+    mod.enable_features("contrib")
+    return SimpleNamespace(
+        m=measurements,
+        atom_domain=domains.atom_domain,
+        vector_domain=domains.vector_domain,
+        absolute_distance=metrics.absolute_distance,
+        l1_distance=metrics.l1_distance,
+        l2_distance=metrics.l2_distance,
+        symmetric_distance=metrics.symmetric_distance,
+        max_divergence=measures.max_divergence,
+        binary_search_param=mod.binary_search_param,
+    )

@@ -9,7 +9,7 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 - An empty lot is a step like any other: pure noise.
 - Padding and records with a non-finite norm have weight 0, and weight 0 contributes exactly 0 whatever the gradient.
 - The clip is read once, before the lot is touched; the rule cannot change it until the release is made.
-- A second question about the same lot (`second`: OSO's direction, the quantile's count, the inputs' norm) takes part of
+- A second question about the same lot (`query`: OSO's direction, the quantile's count, the inputs' norm) takes part of
   the noise budget: with multiplier nu_x on the second answer, the gradient gets nu_g = (sigma^-2 - nu_x^-2)^-1/2. Two
   Gaussians on one lot with these multipliers are together one Gaussian of multiplier sigma, because their noise can be
   rotated into each other. The split is made here, never by a rule.

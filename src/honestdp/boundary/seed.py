@@ -4,13 +4,24 @@ Noise, lots, dropout, initial weights and retries each take a child of it, named
 parent and its name, so children betray neither each other nor the parent, and whoever holds the secret gets all draws
 again: a training that is killed and resumed, or copied and resumed twice, draws the same numbers and says the same thing.
 Whoever has read it can subtract the noise, so it is as secret as the records.
+
+User code draws from the global generators of Python, numpy and torch. Their numbers serve no privacy, but they must follow from
+the seed like the noise does: the same noise on two different dropout masks, or on two crops of an image, would let whoever sees
+both results subtract the noise. And a user's own draws must not be moved by a training. So these generators are `lent`, and seeded
+by `seed_all`. A generator that user code makes for itself is out of reach.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import numpy as np
+import torch
 
 BITS = 256
 
@@ -51,3 +62,29 @@ class Seed:
 
 def _stream(key: bytes, name: str, count: int) -> bytes:
     return hashlib.shake_256(key + name.encode()).digest(count)
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """Within, the global generators may be seeded and drawn from; after, they are as they were before."""
+    python, array, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    ready = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()  # type: ignore[no-untyped-call]
+    devices = torch.cuda.get_rng_state_all() if ready else []
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)  # noqa: NPY002
+        torch.set_rng_state(cpu)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+
+
+def seed_all(number: int) -> None:
+    """Seed them, of every device, with a number of up to 63 bits."""
+    random.seed(number)
+    np.random.seed([number & 0xFFFFFFFF, number >> 32])  # noqa: NPY002
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # the same, without a note of who asked for every device that is not there, which takes longer than a small score
+        torch.default_generator.manual_seed(number)

@@ -18,10 +18,9 @@ from torch.utils.data import Subset
 
 from honestdp.boundary.arrays import blocks, in_words
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.layouts import as_pair, described
 from honestdp.boundary.ranks import Ranks
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.query import Constants
 from honestdp.boundary.rounds import ClientsData
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.gradients.layout import Layout, layout_of
 from honestdp.losses import Loss
 from honestdp.optimizers import Rule, State

@@ -18,7 +18,7 @@ between a weight and the outputs is in it: depth, width, pools, normalisation, s
 passed on by noise in the next. It depends on n, the size of the records.
 
 n belongs to the data, so it is released: every step asks, beside the gradient, for the mean of ln sqrt(1 + |x|^2) over its lot,
-clipped to a public range (`boundary.second`), with noise 7.124 sigma. That leaves 1.01 sigma to the gradient: both together are
+clipped to a public range (`boundary.query`), with noise 7.124 sigma. That leaves 1.01 sigma to the gradient: both together are
 one Gaussian of noise sigma, and are accounted as the step. A step takes for n the mean of all releases so far and of a public
 guess, weighed by their variances.
 """
@@ -31,8 +31,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import Constants, Query, Release
-from honestdp.boundary.second import HALF_RANGE, InputNorm
+from honestdp.boundary.query import HALF_RANGE, Constants, InputNorm, Query, Release
 from honestdp.gradients.echo import LOG_NORMS, SHAKES, chain
 from honestdp.optimizers.learnt import DIRECTION_NOISE, SHARED
 from honestdp.optimizers.rule import FixedClip, State

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, State
-from honestdp.boundary.second import Direction
+from honestdp.boundary.query import LEAST_CLIP, Constants, Direction, Query, State
 from honestdp.checks import InvalidArgument, non_negative
 from honestdp.optimizers.rule import Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
 

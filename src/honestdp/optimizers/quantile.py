@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
-from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State
-from honestdp.boundary.second import WithinClip
+from honestdp.boundary.query import LEAST_CLIP, Constants, Query, Release, State, WithinClip
 from honestdp.checks import InvalidArgument
 from honestdp.optimizers.learnt import SHARED
 from honestdp.optimizers.rule import (

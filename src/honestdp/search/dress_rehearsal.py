@@ -25,12 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.data import Shapes
-from honestdp.boundary.generators import lent
 from honestdp.boundary.intake import try_out
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.rehearsal import rehearse as try_metric
 from honestdp.boundary.release import width_of
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs

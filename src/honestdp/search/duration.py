@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from honestdp.boundary.data import Shapes
-from honestdp.boundary.generators import lent
+from honestdp.boundary.seed import lent
 from honestdp.logs import silence
 from honestdp.search.design import Design
 from honestdp.search.planning import made_up_job

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import WorkerDied
-from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import open_door
 from honestdp.boundary.metrics import best_of
 from honestdp.boundary.scores import ScoreDoor
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import layout_of, load_row
 from honestdp.losses import Loss

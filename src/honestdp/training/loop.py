@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.query import Constants
 from honestdp.boundary.ranks import RankLost, Ranks
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients.identity import identity
 from honestdp.logs import logger

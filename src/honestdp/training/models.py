@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.generators import lent, seed_all
+from honestdp.boundary.seed import lent, seed_all
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.vetting import refuse_by_name
 

@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from honestdp import checks
-from honestdp.boundary.generators import lent, seed_all
+from honestdp.boundary.seed import lent, seed_all
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import Layout, load_row
 

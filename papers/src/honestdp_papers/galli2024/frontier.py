@@ -14,8 +14,7 @@ import torch
 
 from honestdp.accounting import epsilon
 from honestdp.boundary.clipping import gradient_multiplier
-from honestdp.boundary.query import Query
-from honestdp.boundary.second import Direction
+from honestdp.boundary.query import Direction, Query
 from honestdp.optimizers.learnt import DIRECTION_NOISE
 from honestdp_papers.claims import NUMBERS, Outcome, Table, judged
 from honestdp_papers.galli2024.noise import noise_of

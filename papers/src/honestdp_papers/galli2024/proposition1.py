@@ -15,10 +15,9 @@ from torch import nn
 
 from honestdp.accounting import epsilon
 from honestdp.boundary.noise import noise_source
-from honestdp.boundary.query import Constants, Query
+from honestdp.boundary.query import Constants, Direction, Query
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import Question, release
-from honestdp.boundary.second import Direction
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import cross_entropy

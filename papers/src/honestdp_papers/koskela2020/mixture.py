@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from honestdp import GaussianDraw
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.generators import lent, seed_all
 from honestdp.boundary.intake import Intake, take_in
 from honestdp.boundary.query import Constants
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import ADADP, SGD, Rule
 from honestdp.optimizers.rule import stack_rules
