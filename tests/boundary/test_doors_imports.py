@@ -46,7 +46,7 @@ WORDS = {
 
 DOORS = {
     "data.PrivateData": {
-        "federated.client", "federated.rounds", "models.evaluation",
+        "federated.client", "models.evaluation",
         "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune",
         "training.charging", "training.spec", "training.torchrun", "training.train",
     },
@@ -54,10 +54,10 @@ DOORS = {
     "noise.torch_generator": {"reference"},
     "sampling.PendingLots": {"reference"},
     "sampling.block_steps": {"reference"},
-    "intake.take_in": {"federated.rounds", "training.train"},
+    "intake.take_in": {"federated.client", "training.train"},
     "mechanism.Mechanism": {"training.population"},
     "intake.open_door": {"models.evaluation", "search.runs"},
-    "rounds.ClientsData": {"federated.rounds"},
+    "rounds.ClientsData": {"federated.client"},
     "rounds.check_beside": {"federated.federation"},
     "scores.ScoreDoor": {"search.runs"},
     "travel.Sides": {"search.cluster.task"},

@@ -12,7 +12,7 @@ import honestdp
 from honestdp.boundary.noise import NoNoise
 from honestdp.boundary.seed import Seed
 from honestdp.federated import Federation
-from honestdp.federated.rounds import Rounds
+from honestdp.federated.client import Rounds
 from tests.federated.small import RECORDS, client, records_of, start
 
 
@@ -42,8 +42,7 @@ def test_clients_trained_as_one_population_end_where_they_end_one_by_one(noise: 
 def rounds_of(records: dict[int, Any], noise: float = 1.0) -> torch.Tensor:
     """The weights of three clients after a round, each by itself."""
     each = [client(place, noise=noise, data=records.get(place)) for place in range(3)]
-    device = torch.device("cpu")
-    rounds = Rounds(each[0].model, [one.member for one in each], rounds=1, device=device)
+    rounds = Rounds(each)
     seeds = [Seed.fixed(place) for place in range(3)]
     return rounds.make(torch.cat([one.row(start()) for one in each]), seeds, number=0)
 
@@ -68,7 +67,7 @@ def test_every_client_has_the_noise_that_it_declared() -> None:
         )
         for noise, clip in zip(noises, clips, strict=True)
     ]  # fmt: skip
-    rounds = Rounds(wide, [one.member for one in each], rounds=1, device=torch.device("cpu"), loss=each[0].loss)
+    rounds = Rounds(each)
     ended = rounds.make(torch.zeros(2, rounds.layout.width), [Seed.fixed(1), Seed.fixed(2)], number=0)
     for row, noise, clip in zip(ended, noises, clips, strict=True):
         # 33 normal numbers: their deviation is within 40 % of the true one but for 2 in 1000.

@@ -176,8 +176,9 @@ def question_scale(*, epsilon: float, sensitivity: int) -> float:
 
 
 def opendp() -> SimpleNamespace:
-    """opendp's exact mechanisms by name, imported when one is first needed, and without its prelude: that imports scikit-learn and
-    pandas, a second of every search.
+    """opendp's exact mechanisms by name, imported when one is first needed.
+
+    opendp's prelude would import scikit-learn and pandas, which takes a second of every search.
     """
     from opendp import domains, measurements, measures, metrics, mod
 

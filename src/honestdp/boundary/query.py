@@ -1,10 +1,10 @@
 """What mechanism and optimizers exchange: `Constants` that are public, a `Query`, its `Release`.
 
-A query may hold a `SecondQuestion`: one more sum over the lot of the step, beside that of the clipped gradients. The question says
-what each record adds to its sum, how much that is at most (`sensitivity`), and how much noise the rule wants on it. The mechanism
-adds that noise, and takes its price from the gradient (`clipping.gradient_multiplier`): together the two answers are one Gaussian
-query of multiplier sigma. Terms are computed from private norms and inputs, so the mechanism answers the questions of this file
-and no others: a rule chooses one and its noise, and cannot define one.
+A query may hold a `SecondQuestion`: one more sum over the lot of the step, beside that of the clipped gradients. The question
+says what each record adds to its sum, how much that is at most (`sensitivity`), and how much noise the rule wants on it. The
+mechanism adds that noise, and takes its price from the gradient (`clipping.gradient_multiplier`): together the two answers are
+one Gaussian query of multiplier sigma. Terms are computed from private norms and inputs, so the mechanism answers the questions
+of this file and no others: a rule chooses one and its noise, and cannot define one.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Whoever has read it can subtract the noise, so it is as secret as the records.
 
 User code draws from the global generators of Python, numpy and torch. Their numbers serve no privacy, but they must follow from
 the seed like the noise does: the same noise on two different dropout masks, or on two crops of an image, would let whoever sees
-both results subtract the noise. And a user's own draws must not be moved by a training. So these generators are `lent`, and seeded
-by `seed_all`. A generator that user code makes for itself is out of reach.
+both results subtract the noise. And a training must not move a user's own draws. So these generators are `lent`, and seeded by
+`seed_all`. A generator that user code makes for itself is out of reach.
 """
 
 from __future__ import annotations

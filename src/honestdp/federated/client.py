@@ -9,7 +9,7 @@ no message changes it, and a round that was begun counts, whatever becomes of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,30 +20,34 @@ from torch import Tensor, nn
 
 from honestdp import checks
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import try_out
+from honestdp.boundary.intake import take_in, try_out
 from honestdp.boundary.noise import noise_source
+from honestdp.boundary.query import Constants
 from honestdp.boundary.release import width_of
-from honestdp.boundary.seed import Seed
+from honestdp.boundary.rounds import ClientsData
+from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.federated.books import Bill, bill_of, books_of
-from honestdp.federated.promise import epsilon_of, in_a_line, promise
-from honestdp.federated.rounds import Member, Rounds
-from honestdp.federated.sent import Weights, row_of
+from honestdp.federated.promise import Bill, bill_of, books_of, epsilon_of, in_a_line, promise
 from honestdp.gradients import inputs
-from honestdp.gradients.layout import layout_of
+from honestdp.gradients.layout import Layout, layout_of
 from honestdp.losses import Loss, default_loss
-from honestdp.optimizers import ADADP, Rule
-from honestdp.optimizers.rule import rule_of
+from honestdp.optimizers import ADADP, Rule, State
+from honestdp.optimizers.rule import rule_of, stack_rules
 from honestdp.run import Run
 from honestdp.training.compute import Compute, checked
 from honestdp.training.models import own_copy
+from honestdp.training.population import Population
 from honestdp.training.spec import check_rules
 from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.trial import try_rule
 
 if TYPE_CHECKING:
     from honestdp.ledger import Balance, Ledger
+
+
+Weights = Mapping[str, Any]
+"""Arrays or tensors by their names in the model's `state_dict`."""
 
 
 class RoundsOver(HonestdpError):
@@ -129,7 +133,7 @@ class AdaptiveClient:
                 "added to this client's, and words for preprocessing="
             )
             raise InvalidArgument("data", "rows of a table", wanted)
-        self.member = Member(private, self.run, self.rule)
+        self.data = private
         self.made = 0
         self.balance: Balance | None = None
         self._rounds: Rounds | None = None
@@ -156,8 +160,8 @@ class AdaptiveClient:
             seeded=self._fixed is not None,
             preprocessing=self._preprocessing,
             balance=self.balance,
-            unit=self.member.data.unit,
-            asks=self.member.rule.asks,
+            unit=self.data.unit,
+            asks=self.rule.asks,
         )
 
     @property
@@ -208,12 +212,7 @@ class AdaptiveClient:
     def opened(self) -> Rounds:
         """The client's steps, checked against its records, whose labels are read for it; its rule goes on from its memory."""
         if self._rounds is None:
-            self._rounds = Rounds(
-                self.model, [self.member], rounds=self.rounds, loss=self.loss, device=self.compute.place(),
-                workers=self.compute.workers, secure=self.secure, strict=self.strict,
-            )  # fmt: skip
-            if self._remembered:
-                self._rounds.state = self._remembered
+            self._rounds = Rounds([self])
         return self._rounds
 
     def begin_round(self) -> Seed:
@@ -228,7 +227,7 @@ class AdaptiveClient:
                 f"all {self.rounds} rounds that this client declared are made and in its epsilon; another would not be. For "
                 "more, declare more rounds before the first"
             )
-        held, declared = len(self.member.data), self.run.records
+        held, declared = len(self.data), self.run.records
         if held != declared:  # in every round: another process may have made those before
             wanted = f"{held}, as many as the data has: pass exactly so many records as the run declares"
             raise InvalidArgument("records", declared, wanted)
@@ -237,7 +236,7 @@ class AdaptiveClient:
 
     def bill(self) -> Bill | None:
         """What a round costs, and whose books pay; None where none do."""
-        return None if self._books is None else bill_of(self._books, self.run, self.member.data.unit.person)
+        return None if self._books is None else bill_of(self._books, self.run, self.data.unit.person)
 
     def charge_round(self) -> Seed:
         """The rest of `begin_round`, for whoever has checked the round of several clients before any of them pays."""
@@ -248,7 +247,7 @@ class AdaptiveClient:
 
     def _try(self) -> None:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
-        run, device, data = self.run, self.compute.place(), self.member.data
+        run, device, data = self.run, self.compute.place(), self.data
         noise_source(device, Seed.fresh(), secure=self.secure)
         layout = self.layout
         if data.shapes is not None:
@@ -295,3 +294,107 @@ def _check_whole_iterations(rule: Rule, run: Run) -> None:
     if isinstance(rule, ADADP) and run.steps % 2:
         wanted = "even for ADADP: an iteration takes two steps, and a round ends between iterations"
         raise InvalidArgument("run.steps", run.steps, wanted)
+
+
+class Rounds:
+    """The rounds of clients as one population: those that have as many records, lots of one size, as many local steps, and rules
+    of one kind. A client alone is a population of one, and draws the same lots and the same noise as beside others
+    (`boundary.rounds`).
+
+    Releases, weights and public constants are handled here; the records are behind `Intake`. Labels are read for it, so that it
+    is made when the first round is paid for. The model, the loss and the compute are the first client's.
+    """
+
+    def __init__(self, clients: Sequence[AdaptiveClient]) -> None:
+        first, runs = clients[0], [client.run for client in clients]
+        run, device, self.steps = first.run, first.compute.place(), first.run.steps
+        self._intake = take_in(
+            first.model,
+            _beside([client.data for client in clients]),
+            records=run.records,
+            loss=first.loss,
+            device=device,
+            workers=first.compute.workers,
+            lot=run.lot,
+            strict=first.strict,
+        )
+        self.layout, self._inside = layout_of(first.model), self._intake.layout
+        dtype, steps = self._intake.dtype, run.steps * first.rounds
+        noise = torch.tensor([own.noise for own in runs], dtype=dtype, device=device)
+        factors = torch.ones(steps, dtype=dtype, device=device)
+        constants = Constants(run.records, run.lot, steps, noise, self._inside, factors)
+        blank = [Seed.fresh()] * len(runs)  # every round brings its own
+        self._mechanism = self._intake.rounds(constants, seeds=blank, secure=first.secure)
+        rule = stack_rules([client.rule for client in clients], dtype=dtype, device=device)
+        start = torch.zeros(len(runs), self._inside.width, dtype=dtype, device=device)
+        self._population = Population(self._mechanism, rule, start)
+        if all(remembered := [client.state() for client in clients]):
+            self._population.state = {
+                name: torch.cat([one[name] for one in remembered]).to(value.device, value.dtype)
+                for name, value in self.state.items()
+            }
+
+    @property
+    def state(self) -> State:
+        """What the rules remember between two rounds: functions of releases."""
+        return self._population.state
+
+    def make(self, weights: Tensor, seeds: Sequence[Seed], *, number: int) -> Tensor:
+        """Round `number`, counted from 0, from these weights `[runs, d]`: the weights after it, on the device.
+
+        The mechanism makes no step beyond those of all rounds. What a model draws, such as dropout, follows from the first seed.
+        """
+        population, end = self._population, (number + 1) * self.steps
+        self._mechanism.begin(seeds, made=number * self.steps)
+        population.params = _laid_out(weights.to(population.params), self.layout, self._inside)
+        population.step = number * self.steps
+        with lent(), self._intake.decoding():
+            seed_all(seeds[0].child("model").number(63))
+            while population.step < end:
+                population.block(end - population.step)
+        return _laid_out(population.weights(), self._inside, self.layout)
+
+
+def _laid_out(rows: Tensor, given: Layout, wanted: Layout) -> Tensor:
+    """Rows of weights `[runs, ...]` in another layout of the same parameters: that of a GPU has gaps."""
+    if given.width == wanted.width:
+        return rows
+    moved = rows.new_zeros(len(rows), wanted.width)
+    values = given.views(rows)
+    for name, view in wanted.views(moved).items():
+        view.copy_(values[name])
+    return moved
+
+
+def _beside(data: Sequence[PrivateData]) -> PrivateData:
+    """The records of all clients; those that several of them share are held once."""
+    if len(data) == 1:
+        return data[0]
+    each = list({id(one): one for one in data}.values())
+    places = {id(one): place for place, one in enumerate(each)}
+    return ClientsData(each, [places[id(one)] for one in data])
+
+
+def row_of(weights: Weights, layout: Layout, dtype: torch.dtype) -> Tensor:
+    """`[1, d]`, checked: what comes is any number of any shape until then. Errors name `weights`, and nothing of a client."""
+    row = torch.zeros(1, layout.width, dtype=dtype)
+    for name, view in layout.views(row).items():
+        if name not in weights:
+            raise InvalidArgument("weights", sorted(weights), f"named as the model's own: {name!r} is missing")
+        value = _real(name, weights[name])
+        if value.shape != view[0].shape:
+            raise InvalidArgument(f"weights[{name!r}]", list(value.shape), f"of shape {list(view[0].shape)}")
+        view[0] = value
+        if not bool(torch.isfinite(view).all()):  # as they are here: what float64 holds may be too large for float32
+            raise InvalidArgument(f"weights[{name!r}]", "numbers that are not finite", "finite numbers alone")
+    return row
+
+
+def _real(name: str, sent: Any) -> Tensor:
+    try:
+        value = torch.as_tensor(sent)
+    except (TypeError, ValueError, RuntimeError) as trouble:
+        raise InvalidArgument(f"weights[{name!r}]", type(sent).__name__, "an array or a tensor of numbers") from trouble
+    if value.is_complex():
+        raise InvalidArgument(f"weights[{name!r}]", "complex numbers", "real numbers alone")
+    return value

@@ -16,10 +16,8 @@ from torch import Tensor, nn
 from honestdp import checks
 from honestdp.boundary.rounds import check_beside
 from honestdp.checks import InvalidArgument
-from honestdp.federated.books import check_bills
-from honestdp.federated.client import AdaptiveClient, failed
-from honestdp.federated.rounds import Rounds
-from honestdp.federated.sent import Weights
+from honestdp.federated.client import AdaptiveClient, Rounds, Weights, failed
+from honestdp.federated.promise import check_bills
 from honestdp.optimizers.rule import kind
 
 Named = dict[str, np.ndarray[Any, Any]]
@@ -78,7 +76,7 @@ class Federation:
         for client in self.clients:  # all of them, before one pays
             client.check_round()
         for places in self._places:
-            check_beside([self.clients[place].member.data for place in places])
+            check_beside([self.clients[place].data for place in places])
         check_bills([bill for client in self.clients if (bill := client.bill()) is not None])
         seeds = [client.charge_round() for client in self.clients]
         for places in self._places:
@@ -99,15 +97,7 @@ class Federation:
         """Of one population. Labels are read for it, so that it is opened when its first round is paid for."""
         if places[0] in self._rounds:
             return self._rounds[places[0]]
-        clients = [self.clients[place] for place in places]
-        first = clients[0]
-        rounds = Rounds(
-            first.model, [client.member for client in clients], rounds=first.rounds, loss=first.loss,
-            device=first.compute.place(), workers=first.compute.workers, secure=first.secure, strict=first.strict,
-        )  # fmt: skip
-        remembered = [client.state() for client in clients]
-        if all(remembered):
-            rounds.state = {name: torch.cat([state[name] for state in remembered]) for name in remembered[0]}
+        rounds = Rounds([self.clients[place] for place in places])
         self._rounds[places[0]] = rounds
         return rounds
 

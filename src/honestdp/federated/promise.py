@@ -1,4 +1,4 @@
-"""What a client of a federated averaging is promised, as a statement.
+"""The statement of a client of a federated averaging, and the charges for its rounds.
 
 All local steps of all its rounds are one composition of Poisson-sampled Gaussians. The server sees the weights after each round
 and chooses the weights of the next: adaptive composition, in which the one who asks may be anybody. So the guarantee is local: it
@@ -8,15 +8,20 @@ is given by what this client computes, whatever the server and the other clients
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from honestdp.budget import Accounted, Statement, assumptions, independence, large_delta
 from honestdp.checks import InvalidArgument
 from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.run import ROW, Run, Unit
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the engine alone needs torch and numpy only
     from honestdp.ledger import Balance
+    from honestdp.ledger.paying import Books
+    from honestdp.ledger.spending import Spending
 
 AGAINST = (
     "this client alone, against the server, the other clients and whoever sees a model of any round, whatever "
@@ -129,3 +134,46 @@ def _books(balance: Balance | None) -> str:
         f"every round is charged to {balance.dataset} before its records are read: after {balance.charges} charges its ledger "
         f"has epsilon {spent} spent of {budget.epsilon:g} at delta {shown_delta(budget.delta)}"
     )
+
+
+@dataclass(frozen=True)
+class Bill:
+    """A round that is to be charged."""
+
+    books: Books
+    spending: Spending
+
+    def pay(self, number: int) -> Balance:
+        """As a charge of its own, durably."""
+        from honestdp.ledger.paying import Payment
+
+        what = f"honestdp federated client, round {number}"
+        return Payment.of(self.books, uuid.uuid4().hex).charge(self.spending, what=what, read=False)
+
+
+def books_of(ledger: Any, dataset: Any, note: Any, noise_seed: int | None) -> Books | None:
+    """None where nothing is to be charged."""
+    if ledger is None and dataset is None and not note:
+        return None
+    from honestdp.ledger import paying
+
+    return paying.books_of(ledger, dataset, noise_seed=noise_seed, note=note)
+
+
+def bill_of(books: Books, run: Run, person: str) -> Bill:
+    """For one round of so many steps."""
+    from honestdp.ledger.spending import Spending
+    from honestdp.selection import Compose
+
+    return Bill(books, Spending(Compose(candidates=1), ((run, 1),), unit=person))
+
+
+def check_bills(bills: Sequence[Bill]) -> None:
+    """The ledgers' refusal where not all of these can be charged now, those to one dataset together. Nothing is charged."""
+    from honestdp.ledger import Ledger
+
+    each: dict[tuple[str, str], list[Bill]] = {}
+    for bill in bills:
+        each.setdefault((str(bill.books.ledger), bill.books.dataset), []).append(bill)
+    for group in each.values():
+        Ledger(group[0].books.ledger).check(group[0].books.dataset, [bill.spending for bill in group])
