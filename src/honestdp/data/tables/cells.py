@@ -33,6 +33,7 @@ _CAST = r"^-?[0-9]+(\{}[0-9]+)?([eE][+-]?[0-9]{{1,3}})?$"  # a number to pyarrow
 _BOOLEANS = {"true": "1", "false": "0"}
 _FLAGS = {"1": 1.0, "t": 1.0, "yes": 1.0, "y": 1.0, "0": 0.0, "f": 0.0, "no": 0.0, "n": 0.0}
 _DIGITS = 400
+_SURE_DIGITS = 15  # that float64 holds of any whole number
 _EPOCH = date(1970, 1, 1)
 _NONE_OF_PANDAS = ("NAType", "NaTType")
 
@@ -102,16 +103,21 @@ class Cells:
         return None
 
     def known_as(self, value: object) -> str | None:
-        """The text that a category is compared by: a number by its value, however it is spelled, and any other text as it is."""
+        """The text that a category is compared by: a number by its value, however it is spelled, and any other text as it is.
+
+        Numbers are compared in the digits that every tool keeps, whatever type a column has for the sake of another row: whole
+        numbers as float64 holds them, and others as float32 does.
+        """
         text = self.text_of(value)
         if not text:
             return None
         if not (text[0].isdigit() or text[0] in "+-.,(tTfF"):
             return text
         if (whole := _BOOLEANS.get(text.lower()) or self.whole_of(text)) is not None:
-            return whole
+            large = len(whole) > _SURE_DIGITS and math.isfinite(float(whole))
+            return str(int(float(whole))) if large else whole
         number = self.number_of(text)
-        return repr(number) if math.isfinite(number) else text
+        return str(np.float32(number)) if math.isfinite(number) else text
 
     def is_missing(self, known: str) -> bool:
         """Whether a value that is known as this text is a missing one."""
@@ -186,22 +192,22 @@ class Cells:
             coded = column.dictionary_encode()
             distinct = coded.dictionary.to_pylist()
         except (pa.ArrowException, ValueError, OverflowError):  # lists, and stamps that Python has no type for
-            coded = column.cast(pa.string()) if pa.types.is_temporal(column.type) else self._texts(column.to_pylist())
-            coded = coded.dictionary_encode()
-            distinct = coded.dictionary.to_pylist()
+            if not pa.types.is_temporal(column.type):
+                coded = self._texts(column.to_pylist()).dictionary_encode()
+            distinct = [_plain(value) for value in coded.dictionary]
         return distinct, coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
     def column(self, values: Any) -> pa.Array:
         """A column as pyarrow holds it. Where its container has no type of its own, as lists and arrays of objects, every value
         is its text: a type that pyarrow infers is one of all values, so that one row could change how the others are read.
         """
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if not isinstance(values, pa.Array):
+        if not isinstance(values, pa.Array | pa.ChunkedArray):
             try:
                 values = self._texts(values) if _untyped(values) else pa.array(values, from_pandas=True)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):  # of a type that pyarrow does not know
                 values = self._texts(values)
+        if isinstance(values, pa.ChunkedArray):  # pandas holds the texts of frames that were put together so
+            values = values.combine_chunks()
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if pa.types.is_null(values.type) or pa.types.is_string_view(values.type):
@@ -257,6 +263,14 @@ def _local(stamps: pa.Array) -> pa.Array:
 def _float(text: str) -> float:
     """A number as Python writes it, NaN for any other text."""
     return float(text) if _NUMBER.fullmatch(text) or _ENDLESS.fullmatch(text) else math.nan
+
+
+def _plain(value: pa.Scalar[Any]) -> Any:
+    """A value as Python holds it, or its text where Python has no type for it."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value.cast(pa.string()).as_py()
 
 
 def _untyped(values: Any) -> bool:

@@ -151,7 +151,7 @@ def check_header(table: Table, header: Mapping[str, Any], *, extra: bool = False
             )
             raise InvalidArgument(f"the column {name!r}", "of a numeric type", wanted)
         kind, stored = column.kind, header[name]
-        zone = _ZONE.search(str(getattr(stored, "type", stored) if kind == "date" else ""))
+        zone = _ZONE.search(_type_of(stored) if kind == "date" else "")
         if zone is not None:
             table.cells.days(pa.array([0], pa.timestamp("s", zone[1])))  # one that is not known is refused
         if isinstance(stored, str) and stored.startswith(_NEVER.get(kind, ())):
@@ -163,11 +163,15 @@ def _holds_numbers(values: Any, *, floats: bool) -> bool:
     """Whether a column's type, and no value of it, says that it holds numbers. floats: of them too, which a column of texts
     that are all missing becomes in pandas.
     """
-    kind = values if isinstance(values, str) else getattr(values, "dtype", getattr(values, "type", None))
-    words = str(kind).lower()
+    words = _type_of(values).lower()
     return not words.startswith("interval") and words.startswith(
         ("int", "uint", "bool", *(("float", "double") if floats else ()))
     )
+
+
+def _type_of(values: Any) -> str:
+    """The type of a column that its container declares, empty where it declares none: never a value."""
+    return values if isinstance(values, str) else str(getattr(values, "dtype", getattr(values, "type", "")))
 
 
 _ZONE = re.compile(r"\btz=([^\]]+)\]")
