@@ -19,7 +19,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "budget": {"checks", "notebook", "plain_words", "run"},
     "losses": {"checks"},
     "kernels": {"logs"},
-    "gradients": {"checks", "kernels", "logs", "losses"},
+    "identity": set(),
+    "gradients": {"checks", "identity", "kernels", "logs", "losses"},
     "accounting": {"budget", "checks", "run"},
 }
 

@@ -149,7 +149,7 @@ def test_nothing_is_imported_by_name_elsewhere() -> None:
         "honestdp",
         "honestdp.errors",
         "honestdp.kernels",
-        "honestdp.gradients.identity",
+        "honestdp.identity.values",
         "honestdp.cli.terminal",
     }
     hits = {

@@ -26,7 +26,7 @@ from honestdp import ClippedLoss, Compute, DeclaredMetric
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
-from honestdp.gradients.identity import identity
+from honestdp.identity.values import identity
 from honestdp.optimizers import SGD, FixedClip, State
 from honestdp.optimizers.rule import Clip, Number, column
 from honestdp.search.vault import Unkept
@@ -198,7 +198,7 @@ def test_identities_are_the_same_in_every_process() -> None:
     code = textwrap.dedent("""
         import logging, functools, torch
         from torch import nn
-        from honestdp.gradients.identity import identity
+        from honestdp.identity.values import identity
         log = logging.getLogger("mine")
         WORDS = {"a", "b", "c", "d"}
         class Own(nn.Module):
@@ -333,7 +333,7 @@ def test_every_kind_of_held_value_is_seen_and_is_the_same_in_another_process(tmp
 
     def found(value: int, seed: int) -> list[Any]:
         made = [f"lambda: {text.replace('@', str(value))}" for text in HELD.values()]
-        lines = KINDS + "from scripted import Scripted\nfrom honestdp.gradients.identity import identity\nmade = ["
+        lines = KINDS + "from scripted import Scripted\nfrom honestdp.identity.values import identity\nmade = ["
         lines += ", ".join(made) + "]\nones = [identity(types.SimpleNamespace(held=one())) for one in made]\n"
         return in_a_process(tmp_path, lines + "found = [[one.digest, one.unseen] for one in ones]", seed)
 
@@ -367,8 +367,7 @@ def test_a_changed_file_behind_the_code_is_seen(use: str, tmp_path: Path) -> Non
         for name in ("helper", "pkg/sub", "colorsys"):
             (tmp_path / f"{name}.py").write_text(f"def f(x):\n    return x * {factor}\n")
         lines = (
-            USES[use]
-            + "\nfrom honestdp.gradients.identity import identity\none, again = identity(made), identity(made)\n"
+            USES[use] + "\nfrom honestdp.identity.values import identity\none, again = identity(made), identity(made)\n"
         )
         found.append(in_a_process(tmp_path, lines + "found = [one.digest, again.digest, one.unseen]"))
     assert found[0] == found[1]
@@ -383,7 +382,7 @@ def test_a_package_without_a_version_of_its_own_counts_by_that_of_its_distributi
 
     monkeypatch.setattr(pluggy, "__version__", "")
     before = identity(pluggy.PluginManager)
-    monkeypatch.setattr("honestdp.gradients.identity._distributed", lambda top: "another")
+    monkeypatch.setattr("honestdp.identity.values._distributed", lambda top: "another")
     assert before.unseen == ()
     assert identity(pluggy.PluginManager) != before
 

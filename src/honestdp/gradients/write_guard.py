@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from honestdp import kernels
 from honestdp.checks import HonestdpError
-from honestdp.gradients.identity import identity
+from honestdp.identity.values import identity
 from honestdp.kernels.passes import PLAIN
 
 WAY_OUT = (

@@ -22,11 +22,11 @@ import torch
 from honestdp import __version__
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
-from honestdp.gradients.identity import Identity, identity, installed
+from honestdp.identity.text import TEXT, source_digest, text_digest
+from honestdp.identity.values import Identity, identity, installed
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
 from honestdp.search.design import Request
-from honestdp.search.digests import TEXT, source_digest, text
 from honestdp.search.runs import Setting
 from honestdp.search.space import Space
 from honestdp.training.models import fresh
@@ -97,15 +97,17 @@ class Configuration:
         """Digests of what was written, by whose it is: they stay when the search is over."""
         request, setting = self.request, self.setting
         return {
-            "the model's text": text(setting.model, *modules(request.space, setting)),
-            "the loss's text": text(setting.loss),
-            "the metric's text": text(*vars(request.metric).values()) if is_dataclass(request.metric) else text(),
-            "the schedule's text": text(setting.schedule),
-            "the optimizers' text": text(*(BY_NAME[name] for name, _ in request.space.dimensions)),
+            "the model's text": text_digest(setting.model, *modules(request.space, setting)),
+            "the loss's text": text_digest(setting.loss),
+            "the metric's text": text_digest(*vars(request.metric).values())
+            if is_dataclass(request.metric)
+            else text_digest(),
+            "the schedule's text": text_digest(setting.schedule),
+            "the optimizers' text": text_digest(*(BY_NAME[name] for name, _ in request.space.dimensions)),
             **(
                 {}
                 if self.augment is None
-                else {"the augmentation's text": text(type(self.augment), *vars(self.augment).values())}
+                else {"the augmentation's text": text_digest(type(self.augment), *vars(self.augment).values())}
             ),
         }
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Self
 
 from honestdp.checks import InvalidArgument
+from honestdp.identity.text import changed_text
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Books, Payment
 from honestdp.ledger.spending import Spending
@@ -33,7 +34,6 @@ from honestdp.logs import logger
 from honestdp.search import result as leaving
 from honestdp.search import vault
 from honestdp.search.configuration import VERSIONS, Configuration
-from honestdp.search.digests import changed_text
 
 LOCK = ".lock"
 _TRIES = 100

@@ -23,6 +23,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
+from honestdp.identity.text import changed_text
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError, Place
 from honestdp.ledger.paying import Books, Payment
 from honestdp.logs import silence
@@ -30,7 +31,6 @@ from honestdp.search import result as leaving
 from honestdp.search import secret, vault
 from honestdp.search.configuration import VERSIONS, Configuration, differences, modules
 from honestdp.search.design import Design
-from honestdp.search.digests import changed_text
 from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, changed_code, make, remember_code, unwritable
 from honestdp.search.guarantee import seen_by_cluster

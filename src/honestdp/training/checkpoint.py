@@ -20,7 +20,7 @@ from torch import Tensor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.files import replace_file
-from honestdp.gradients.identity import identity
+from honestdp.identity.values import identity
 from honestdp.optimizers import Rule
 from honestdp.training.population import Snapshot
 

@@ -23,7 +23,7 @@ from honestdp.boundary.query import Constants
 from honestdp.boundary.ranks import RankLost, Ranks
 from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.gradients.identity import identity
+from honestdp.identity.values import identity
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import kind, stack_rules

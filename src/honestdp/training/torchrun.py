@@ -25,7 +25,7 @@ from honestdp import __version__
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.ranks import ALONE, Joined, RankLost, Ranks
 from honestdp.checks import InvalidArgument, started_together
-from honestdp.gradients.identity import identity
+from honestdp.identity.values import identity
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run

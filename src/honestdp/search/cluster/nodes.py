@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from honestdp.checks import InvalidArgument
-from honestdp.search.digests import source_digest
+from honestdp.identity.text import source_digest
 
 _PATIENCE = 120.0  # seconds in which a node starts a process and imports what is asked for
 _WORDS = {"code": "honestdp's code", "honestdp": "honestdp", "python": "Python", "torch": "torch", "numpy": "numpy"}
@@ -118,7 +118,7 @@ def _question() -> Callable[[bytes], dict[str, str]]:
 
             found |= {"torch": torch.__version__, "numpy": numpy.__version__}
             from honestdp import __version__
-            from honestdp.search.digests import source_digest
+            from honestdp.identity.text import source_digest
 
             found |= {"honestdp": __version__, "code": source_digest()}
         except Exception:  # of what is missing nothing is said, and that is what differs

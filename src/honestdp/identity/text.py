@@ -23,13 +23,13 @@ from typing import Any
 
 import torch
 
-from honestdp.gradients.identity import codes, installed
+from honestdp.identity.values import codes, installed
 
 TEXT = "text"
 _WRAPPED = (staticmethod, classmethod)
 
 
-def text(*things: Any) -> str:
+def text_digest(*things: Any) -> str:
     """Of functions, classes and modules, with what they name. What is installed counts by its name, in whatever version."""
     reader = _Reader()
     for thing in things:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from honestdp.search.digests import PACKAGE, UNDECISIVE, deciding_files, source_digest
+from honestdp.identity.text import PACKAGE, UNDECISIVE, deciding_files, source_digest
 
 QUESTIONS_ALONE = (
     "search/dry_run.py",
@@ -38,7 +38,9 @@ def digest_after_a_change(package: Path, name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", ["boundary", "gradients", "kernels", "optimizers", "training", "search", "selection"])
+@pytest.mark.parametrize(
+    "room", ["boundary", "gradients", "identity", "kernels", "optimizers", "training", "search", "selection"]
+)
 def test_every_file_of_the_packages_that_decide_a_search_is_in_its_digest(copied: Path, room: str) -> None:
     files = set((PACKAGE / room).rglob("*.py")) - {PACKAGE / name for name in QUESTIONS_ALONE}
     assert files
