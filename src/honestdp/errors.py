@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from honestdp.estimators.steps import UncountedUse
     from honestdp.federated.client import RoundFailed, RoundsOver
     from honestdp.gradients import ModelWritten, RefusedModel
-    from honestdp.ledger.errors import (  # isort: skip
+    from honestdp.ledger.refusals import (  # isort: skip
         BrokenChain, BudgetExceeded, BudgetFixed, ClocksDiffer, Conflict, InDoubt, KeyEnded, KeyReused, LedgerError, Locked,
         LookAlike, MayDelete, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit,
         ReadOnly, StaleCopy, Unreachable,
@@ -52,7 +52,7 @@ _HOMES = {
         "federated.client": "RoundFailed RoundsOver",
         "estimators.steps": "UncountedUse",
         "gradients": "ModelWritten RefusedModel",
-        "ledger.errors": (
+        "ledger.refusals": (
             "BrokenChain BudgetExceeded BudgetFixed ClocksDiffer Conflict InDoubt KeyEnded KeyReused LedgerError Locked "
             "LookAlike MayDelete NoBudget NoCharge NoLedger NotALedger NotDurable NotPrivate OtherUnit ReadOnly "
             "StaleCopy Unreachable"

@@ -15,7 +15,7 @@ import honestdp
 from honestdp.boundary.query import InputNorm
 from honestdp.boundary.seed import Seed
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
-from honestdp.ledger.errors import BudgetExceeded, NotPrivate
+from honestdp.ledger.refusals import BudgetExceeded, NotPrivate
 from honestdp.optimizers import SGD, Echo
 from honestdp.plain_words import rounded_up
 from tests.federated.small import RECORDS, client, model, records_of, start

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from honestdp.ledger.address import Address
-from honestdp.ledger.postgres_setup import set_up
+from honestdp.ledger.postgres_rules import set_up
 from tests.leftover_processes import SHARED
 
 ADMIN, ROLE = "postgres", "honestdp_ledger"

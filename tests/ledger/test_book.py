@@ -32,10 +32,9 @@ from honestdp.ledger import (
     ReadOnly,
     book,
 )
-from honestdp.ledger.chain import canonical
-from honestdp.ledger.describe import parts
+from honestdp.ledger.chain import Transaction, canonical
+from honestdp.ledger.names import Described
 from honestdp.ledger.spending import Spending, total_epsilon
-from honestdp.ledger.transaction import Transaction
 from honestdp.selection import Compose, named
 from tests.ledger.small_ledger import BUDGET, TINY, in_child, ledger_of, spending
 
@@ -169,7 +168,7 @@ def test_any_printable_name_will_do(tmp_path: Path, name: str) -> None:
     ledger = Ledger(tmp_path / f"{os.fsdecode(file)}?#.db")
     ledger.set_budget(name, BUDGET)
     ledger.charge(name, spending(), key=name, what=name)
-    assert parts(ledger.entries(name)[1].what).what == name
+    assert Described.read(ledger.entries(name)[1].what).what == name
     assert ledger.verify() == ledger.balance(name).head
 
 

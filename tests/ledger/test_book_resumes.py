@@ -14,8 +14,8 @@ import pytest
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BrokenChain, KeyEnded, Ledger, Locked, NoCharge, NoLedger, Place, StaleCopy, postgres, store
 from honestdp.ledger.account import NOTHING, resume_content, resume_key
+from honestdp.ledger.chain import Transaction
 from honestdp.ledger.paying import Payment
-from honestdp.ledger.transaction import Transaction
 from tests.ledger.small_ledger import BUDGET, in_child, ledger_of, spending
 
 

@@ -30,10 +30,12 @@ from honestdp.ledger import (
     ReadOnly,
     Unreachable,
     postgres,
-    postgres_connection,
+)
+from honestdp.ledger import (
+    address as addresses,
 )
 from honestdp.ledger.paying import Payment
-from honestdp.ledger.postgres_setup import set_up
+from honestdp.ledger.postgres_rules import set_up
 from honestdp.ledger.spending import total_epsilon
 from tests.ledger.cut_network import Cut, network
 from tests.ledger.postgres_server import ADMIN, ROLE, Server
@@ -336,7 +338,7 @@ def test_without_the_lock_two_writers_still_do_not_follow_one_entry(
 def test_cut_off_at_the_commit_it_is_charged_once(
     server: Server, address: Address, how: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_connection, "GRACE", 1.0)
+    monkeypatch.setattr(addresses, "GRACE", 1.0)
     ledger_of(address)
     with network(address, server.folder) as (between, through):
         ledger = Ledger(through, timeout=0.5 if how == "silent" else 20)

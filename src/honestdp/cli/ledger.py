@@ -192,7 +192,7 @@ def init(
     What is there already is compared and left alone. A team charges by the address that is printed, never by the admin's.
     """
     from honestdp.ledger import Address
-    from honestdp.ledger.postgres_setup import set_up
+    from honestdp.ledger.postgres_rules import set_up
 
     if not isinstance(admin, Address):
         raise InvalidArgument("admin", str(admin), "the address postgresql://ADMIN@HOST/DATABASE; a file needs no init")

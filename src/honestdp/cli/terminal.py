@@ -91,7 +91,7 @@ def as_options(text: str) -> str:
 
 def balance_line(balance: Any, delta: float | None = None) -> str:
     """Where a dataset stands after a charge, or that nothing was charged. delta: for which was made what was charged."""
-    from honestdp.ledger.balance import dear_by_delta
+    from honestdp.ledger.account import dear_by_delta
     from honestdp.plain_words import rounded_down, shown_delta
 
     if balance is None:

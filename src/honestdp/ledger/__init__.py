@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
+from honestdp.ledger.account import Balance
 from honestdp.ledger.address import Address, Place
-from honestdp.ledger.balance import Balance
 from honestdp.ledger.book import Ledger
 from honestdp.ledger.chain import Entry
 
-from honestdp.ledger.errors import (  # isort: skip
+from honestdp.ledger.refusals import (  # isort: skip
     BrokenChain, BudgetExceeded, BudgetFixed, ClocksDiffer, InDoubt, KeyEnded, KeyReused, LedgerError, Locked, LookAlike,
     MayDelete, NoBudget, NoCharge, NoLedger, NotALedger, NotDurable, NotPrivate, OtherUnit, ReadOnly, StaleCopy,
     Unreachable,

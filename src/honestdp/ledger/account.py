@@ -1,4 +1,4 @@
-"""Replays the entries of a ledger into one account for each dataset: budget, charges, resumes, ends.
+"""Replays the entries of a ledger into one account for each dataset: budget, charges, resumes, ends; and its `Balance`.
 
 One walk reads them all, whoever asks and whichever dataset is meant: what is broken for `verify` is broken for a charge.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from honestdp import checks
-from honestdp.budget import Budget
+from honestdp.budget import Budget, number
 from honestdp.ledger.chain import BUDGET, CHARGE, OVER, RESUME, Entry, canonical
-from honestdp.ledger.errors import BrokenChain, OtherUnit
 from honestdp.ledger.names import known_name
+from honestdp.ledger.refusals import BrokenChain, OtherUnit
 from honestdp.ledger.spending import Spending
 
 NOTHING = canonical({"version": 1})  # the content of an entry that says all by its kind and key
@@ -66,6 +66,15 @@ class Account:
                 f"what {self.dataset} has spent is an epsilon of {mine}, and this charge is one of {other}: the two do not add "
                 f"up, and nothing was charged. Set a budget for {other} under a dataset name of its own, and say both numbers"
             )
+
+    def balance(
+        self, budget: Budget, before: float, after: float, *, charges: int, entry: Entry, charged: bool
+    ) -> Balance:
+        """Where the account stands with so many charges; `entry` is the last of them, or of the ledger."""
+        head, number, unit = entry.hash, entry.number, self.unit
+        return Balance(
+            self.dataset, budget, before, after, charges, charged=charged, head=head, entry=number, unit=unit
+        )
 
     def with_key(self, key: str) -> Charge | None:
         return next((charge for charge in self.charges if charge.entry.key == key), None)
@@ -159,3 +168,59 @@ def _resume(content: str) -> tuple[str, int, str]:
     if not (isinstance(key, str) and isinstance(token, str) and type(count) is int):
         raise TypeError("a resume is a key, a count and a token")
     return key, count, token
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Where a dataset stands.
+
+    before, spent: epsilon at the budget's delta, before a charge and after it; without a charge the two are one.
+    charges: how many there are, this one included. entry: the number of this charge in the ledger, which counts every entry of
+        every dataset; of the last entry, where there was no charge. None where an earlier version wrote no number.
+    head: the hash of that entry, which shows later if the ledger was cut off.
+    unit: what the charges tell people apart by, such as a column; empty where they are for single rows.
+    charged: whether this call wrote an entry. A key that was already charged writes none, and gives the balance of its charge,
+        as it was then.
+    """
+
+    dataset: str
+    budget: Budget
+    before: float
+    spent: float
+    charges: int
+    charged: bool
+    head: str
+    entry: int | None = None
+    unit: str = ""
+
+    @property
+    def left(self) -> float:
+        """The budget's epsilon less what is spent. Charges do not add up: together they spend less than their sum."""
+        return max(0.0, self.budget.epsilon - self.spent)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "dataset": self.dataset,
+            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "before": number(self.before),
+            "spent": number(self.spent),
+            "left": self.left,
+            "charges": self.charges,
+            "charged": self.charged,
+            "head": self.head,
+            "entry": self.entry,
+            "unit": self.unit,
+        }
+
+
+def dear_by_delta(delta: float | None, budget: Budget, *, charged: bool = False) -> str:
+    """The way out, where what was made for one delta is priced at a smaller one: it then costs more than it was made for.
+
+    charged: it stays charged, and what is told is for the next time.
+    """
+    if delta is None or delta <= budget.delta:
+        return ""
+    way_out = "the next time is the one to ask for" if charged else "the way out is to ask for"
+    return (
+        f"made for delta {delta:g}, it costs more at the ledger's, {budget.delta:g}: {way_out} delta {budget.delta:g}"
+    )

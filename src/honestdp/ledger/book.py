@@ -19,15 +19,13 @@ from collections.abc import Sequence
 
 from honestdp import checks
 from honestdp.budget import LEDGER_VARIABLE, Budget
-from honestdp.ledger import describe, errors
-from honestdp.ledger.account import NOTHING, Account, Charge, accounts, resume_content, resume_key
+from honestdp.ledger import refusals
+from honestdp.ledger.account import NOTHING, Account, Balance, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.address import Address, place_of
-from honestdp.ledger.balance import Balance
-from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical
-from honestdp.ledger.names import canonical_name, check_name, check_text, known_name
+from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical, until_it_fits
+from honestdp.ledger.names import Described, canonical_name, check_name, check_text, known_name, user
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.ledger.store import store_of
-from honestdp.ledger.transaction import until_it_fits
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
@@ -42,7 +40,7 @@ class Ledger:
     timeout: seconds to wait for other processes.
 
     Raises errors that derive from LedgerError: NoLedger, NoBudget, BudgetFixed, BudgetExceeded, BrokenChain and others. A refusal
-    has charged nothing; see honestdp.ledger.errors for what an error of the file may have.
+    has charged nothing; see honestdp.ledger.refusals for what an error of the file may have.
 
     >>> import tempfile, honestdp
     >>> ledger = honestdp.Ledger(f"{tempfile.mkdtemp()}/ledger.db")
@@ -71,12 +69,12 @@ class Ledger:
             account = Account.of(dataset, transaction.entries())
             known = account.budget
             if known is not None and known != budget:
-                raise errors.BudgetFixed(
+                raise refusals.BudgetFixed(
                     f"{account.dataset} has the budget epsilon {known.epsilon:g} at delta {shown_delta(known.delta)}, and a "
                     f"budget is set once: another would change what was promised for it"
                 )
             if known is None:
-                what = describe.line("budget", who=describe.user())
+                what = Described("budget", user()).line
                 transaction.append(dataset=account.dataset, kind=BUDGET, content=content, what=what)
         return self.balance(account.dataset)
 
@@ -91,13 +89,13 @@ class Ledger:
         what, note: for people, what it was spent on, and whatever else they should know. who: charges it; by default the name of
         this process's user, "" for nobody. All of it is public.
         """
-        who = describe.user() if who is None else who
+        who = user() if who is None else who
         check_name(dataset=dataset, key=key)
         check_text(what=what, note=note, who=who)
-        described = describe.line(what, who=who, note=note)
+        described = Described(what, who, note).line
         if not spending.private:
             text = "a run without noise has an infinite epsilon: no budget allows it, and nothing was charged"
-            raise errors.NotPrivate(text)
+            raise refusals.NotPrivate(text)
         for attempt in itertools.count():
             entries, account = self._read(dataset)
             budget = self._budget_of(account)
@@ -147,7 +145,7 @@ class Ledger:
             if token in tokens[-1:]:
                 return
             if after != (tokens[-1] if tokens else ""):
-                raise errors.StaleCopy(
+                raise refusals.StaleCopy(
                     f"what was charged to {dataset} under the key {key} has gone on from another copy since this was made: go "
                     f"on with the newest copy; this one must not run, and holds secrets: remove it"
                 )
@@ -174,11 +172,7 @@ class Ledger:
         entries, account = self._read(dataset)
         budget = self._budget_of(account)
         spent = counted_epsilon(account.spendings(), delta=budget.delta)
-        charges = len(account.charges)
-        head, number, unit = entries[-1].hash, len(entries), account.unit
-        return Balance(
-            account.dataset, budget, spent, spent, charges, charged=False, head=head, entry=number, unit=unit
-        )
+        return account.balance(budget, spent, spent, charges=len(account.charges), entry=entries[-1], charged=False)
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """The entries of a dataset, or all of them, verified."""
@@ -204,10 +198,10 @@ class Ledger:
             entries = transaction.entries()
             transaction.check_pages()
         if not entries:
-            raise errors.NotALedger(f"{self.path} is empty: a ledger begins with a budget")
+            raise refusals.NotALedger(f"{self.path} is empty: a ledger begins with a budget")
         accounts(entries)  # an error where an entry does not follow from those before it
         if head is not None and head not in {GENESIS, *(entry.hash for entry in entries)}:
-            raise errors.BrokenChain(
+            raise refusals.BrokenChain(
                 f"the head {head} is not in {self.path}, which ends at entry {len(entries)}: it was cut off, or replaced",
                 entry=len(entries) + 1,
             )
@@ -228,7 +222,7 @@ class Ledger:
         """The dataset's account, with the entries that it was made from."""
         try:
             entries = self._store.entries()
-        except errors.NoLedger:
+        except refusals.NoLedger:
             if isinstance(self.path, Address):  # which no budget begins: `init` does
                 raise
             entries = []
@@ -238,12 +232,12 @@ class Ledger:
         """The charge of a search that is not over."""
         charge = account.with_key(key)
         if charge is None:
-            raise errors.NoCharge(
+            raise refusals.NoCharge(
                 f"nothing was charged to {account.dataset} under the key {key} in {self.path}: name the ledger and the dataset "
                 f"that it was charged to"
             )
         if key in account.ended:
-            raise errors.KeyEnded(
+            raise refusals.KeyEnded(
                 f"what was charged to {account.dataset} under the key {key} is over, and its result has left: one charge pays "
                 f"for one search or training, so begin another under a new key"
             )
@@ -251,7 +245,7 @@ class Ledger:
 
     def _budget_of(self, account: Account) -> Budget:
         if account.budget is None:
-            raise errors.NoBudget(account.dataset, self.path)
+            raise refusals.NoBudget(account.dataset, self.path)
         return account.budget
 
 
@@ -262,12 +256,11 @@ def _charged_before(account: Account, budget: Budget, spending: Spending, key: s
         return None
     place = account.charges.index(charge)
     if charge.spending != spending:
-        raise errors.KeyReused(
+        raise refusals.KeyReused(
             f"the key {key} of {account.dataset} stands for another spending: take another key, nothing was charged"
         )
     before, after = (counted_epsilon(account.spendings(first=n), delta=budget.delta) for n in (place, place + 1))
-    head, number, unit = charge.entry.hash, charge.entry.number, account.unit
-    return Balance(account.dataset, budget, before, after, place + 1, charged=False, head=head, entry=number, unit=unit)
+    return account.balance(budget, before, after, charges=place + 1, entry=charge.entry, charged=False)
 
 
 def _quote(account: Account, budget: Budget, *spendings: Spending) -> tuple[float, float]:
@@ -278,10 +271,10 @@ def _quote(account: Account, budget: Budget, *spendings: Spending) -> tuple[floa
     before = counted_epsilon(spent, delta=budget.delta)
     after = counted_epsilon(spent + Counter(spendings), delta=budget.delta)
     if math.isinf(after):
-        raise errors.NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
+        raise refusals.NotPrivate("this spending has an epsilon beyond all numbers: nothing was charged")
     if not after <= budget.epsilon:
         alone = counted_epsilon(Counter(spendings), delta=budget.delta)
-        raise errors.BudgetExceeded(
+        raise refusals.BudgetExceeded(
             f"over budget: {account.dataset} may spend epsilon {budget.epsilon:g} at delta {shown_delta(budget.delta)} and has "
             f"spent {rounded_up(before)}; this charge, {rounded_up(alone)} by itself, would make it {rounded_up(after)}. "
             f"Left is {rounded_down(budget.epsilon - before)}; nothing was charged"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from honestdp.ledger import errors
+from honestdp.ledger import refusals
 from honestdp.ledger.account import Account, accounts
 from honestdp.ledger.address import Place, place_of
 from honestdp.ledger.book import Ledger
@@ -45,7 +45,7 @@ def copy(source: object, target: object) -> Copied:
     if new.path == old.path or (
         isinstance(new.path, Path) and os.path.lexists(new.path) and not _copied_before(old, new)
     ):
-        raise errors.LedgerError(f"{new.path} is there already: a ledger is never written over, so name a new file")
+        raise refusals.LedgerError(f"{new.path} is there already: a ledger is never written over, so name a new file")
     head = old.verify()
     with _held(old) as entries:
         if entries[-1].hash != head:
@@ -53,7 +53,7 @@ def copy(source: object, target: object) -> Copied:
         before = accounts(entries)
         _write(new, entries)
         if new.verify(head=head) != head:
-            raise errors.BrokenChain(f"{new.path} does not end where {old.path} does", entry=len(entries))
+            raise refusals.BrokenChain(f"{new.path} does not end where {old.path} does", entry=len(entries))
         after = accounts(new.entries())
         for name, account in before.items():
             _compare(account, after.get(name), new.path)
@@ -80,7 +80,7 @@ def _copied_before(old: Ledger, new: Ledger) -> bool:
     except OSError:  # an address is no file, nor is a link to nowhere
         if isinstance(old.path, Path):
             return False
-    with suppress(errors.LedgerError):
+    with suppress(refusals.LedgerError):
         there = new.entries()
         return bool(there) and there == old.entries()
     return False
@@ -92,7 +92,7 @@ def _write(ledger: Ledger, entries: list[Entry]) -> None:
         if (there := transaction.entries()) == entries:
             return
         if there:
-            raise errors.LedgerError(
+            raise refusals.LedgerError(
                 f"{ledger.path} has entries already: a ledger is never written over, so set up a new one; nothing was copied"
             )
         transaction.insert_all(entries)
@@ -102,4 +102,4 @@ def _compare(before: Account, after: Account | None, place: Place) -> None:
     """What a dataset may spend, has spent and has under way is the same in both."""
     told = [None if one is None else (one.budget, one.tokens, one.ended, one.spendings()) for one in (before, after)]
     if told[0] != told[1]:
-        raise errors.BrokenChain(f"{before.dataset} is not in {place} what it was", entry=0)
+        raise refusals.BrokenChain(f"{before.dataset} is not in {place} what it was", entry=0)

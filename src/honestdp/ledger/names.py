@@ -1,4 +1,4 @@
-"""Names of datasets: one spelling each, and look-alikes refused.
+"""Texts of an entry: names of datasets, one spelling each with look-alikes refused, and the line that describes it for people.
 
 A dataset charged under two names would be two datasets to a ledger, each with a budget of its own. A new name is therefore
 printable (Unicode's category Cf, for one, is not), composed (NFC) and without spaces at its ends or in a row, and it must differ
@@ -8,13 +8,16 @@ Letters of different alphabets that share a shape make different names.
 
 from __future__ import annotations
 
+import getpass
 import unicodedata
 from collections.abc import Collection
+from typing import NamedTuple
 
 from honestdp import checks
-from honestdp.ledger.errors import LookAlike
+from honestdp.ledger.refusals import LookAlike
 
 LONGEST, LONGEST_TEXT = 200, 1000
+BY, NOTE = " | by ", " | note: "
 
 
 def check_name(**names: str) -> None:
@@ -60,3 +63,31 @@ def known_name(dataset: str, known: Collection[str]) -> str:
             f"more than case, spaces, width or dashes"
         )
     return name
+
+
+class Described(NamedTuple):
+    """An entry in one line for people: what was charged, who charged it, and a note. A missing part is empty."""
+
+    what: str
+    who: str = ""
+    note: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Described:
+        """The parts of a line. A line of an earlier version is all of it what was charged."""
+        rest, _, note = text.partition(NOTE)
+        what, _, who = rest.partition(BY)
+        return cls(what, who, note)
+
+    @property
+    def line(self) -> str:
+        return self.what + (BY + self.who if self.who else "") + (NOTE + self.note if self.note else "")
+
+
+def user() -> str:
+    """The name of who runs this process, as the operating system has it; empty where it has none."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+    return name if name.isprintable() else ""

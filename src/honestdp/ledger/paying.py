@@ -18,23 +18,23 @@ from typing import Any
 
 from honestdp.budget import LEDGER_VARIABLE as VARIABLE
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import Balance, Ledger, LedgerError, errors
+from honestdp.ledger import Balance, Ledger, LedgerError, refusals
+from honestdp.ledger.account import dear_by_delta
 from honestdp.ledger.address import Place, place_of
-from honestdp.ledger.balance import dear_by_delta
 from honestdp.ledger.names import check_text
 from honestdp.ledger.spending import Spending
 from honestdp.plain_words import rounded_down
 
 _REFUSED = (
-    errors.BudgetExceeded,
-    errors.ClocksDiffer,
-    errors.KeyReused,
-    errors.LookAlike,
-    errors.MayDelete,
-    errors.NoBudget,
-    errors.NotDurable,
-    errors.NotPrivate,
-    errors.OtherUnit,
+    refusals.BudgetExceeded,
+    refusals.ClocksDiffer,
+    refusals.KeyReused,
+    refusals.LookAlike,
+    refusals.MayDelete,
+    refusals.NoBudget,
+    refusals.NotDurable,
+    refusals.NotPrivate,
+    refusals.OtherUnit,
 )
 """Refusals by the ledger's rules, which are read before anything is written."""
 _MOST_NOISE = 64
@@ -116,14 +116,14 @@ class Payment:
         words = None
         try:
             yield
-        except errors.BudgetExceeded as refusal:
+        except refusals.BudgetExceeded as refusal:
             words = str(refusal)
         if words is not None:
             budget = self.ledger.balance(self.dataset).budget
             fits = self._greatest(spending, delta or budget.delta)
             words += "" if fits is None else f". The greatest epsilon that fits here is {rounded_down(fits, 3)}"
             dear = dear_by_delta(delta, budget)
-            raise errors.BudgetExceeded(f"{words}. {dear.capitalize()}" if dear else words)
+            raise refusals.BudgetExceeded(f"{words}. {dear.capitalize()}" if dear else words)
 
     def _greatest(self, spending: Spending, delta: float) -> float | None:
         """The epsilon at this delta of such a charge with just enough noise for the ledger to have room; None where 64 times the
@@ -142,7 +142,7 @@ class Payment:
     def _fits(self, spending: Spending) -> bool:
         try:
             self.ledger.check(self.dataset, [spending])
-        except errors.BudgetExceeded:
+        except refusals.BudgetExceeded:
             return False
         return True
 
@@ -150,7 +150,7 @@ class Payment:
         """Whether nothing was charged for certain. An error of the file may come after the charge is in it: when it is read
         back, locked or out of reach. What was begun must then stay, and its key with it, or the charge pays for nothing.
         """
-        if isinstance(refusal, errors.ReadOnly | errors.Locked | errors.Unreachable):
+        if isinstance(refusal, refusals.ReadOnly | refusals.Locked | refusals.Unreachable):
             with suppress(LedgerError):
                 return not self.is_charged()
         return isinstance(refusal, _REFUSED)
@@ -163,7 +163,7 @@ class Payment:
         """Whether this is the ledger that was charged: where there is none, it is not."""
         try:
             return self.is_charged()
-        except errors.NoLedger:
+        except refusals.NoLedger:
             return False
 
     def end(self) -> None:
@@ -186,9 +186,9 @@ def _paid_before() -> Iterator[None]:
     """A ledger that is out of reach says that nothing was charged, which is true of the entry alone: the charge came before."""
     try:
         yield
-    except (errors.NoLedger, errors.NoCharge) as trouble:  # a new ledger, as it advises, would not have the charge
+    except (refusals.NoLedger, refusals.NoCharge) as trouble:  # a new ledger, as it advises, would not have the charge
         words = str(trouble).split(": ")[0]
         raise type(trouble)(f"{words}, and this was charged before. {RESTORE}") from trouble
-    except (errors.Conflict, errors.Locked, errors.Unreachable) as trouble:
+    except (refusals.Conflict, refusals.Locked, refusals.Unreachable) as trouble:
         words = str(trouble).replace("nothing was charged", "nothing more was charged")
         raise type(trouble)(f"{words}. What was charged before stays charged, and the same call goes on") from trouble

@@ -18,19 +18,17 @@ import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from honestdp.ledger import errors
 from honestdp.ledger import postgres_rules as rules
-from honestdp.ledger.address import Address
+from honestdp.ledger import refusals
+from honestdp.ledger.address import Address, Connection, connection, driver_of, said
 from honestdp.ledger.chain import COLUMNS, Entry
-from honestdp.ledger.postgres_connection import Connection, connected, driver_of, said
-from honestdp.ledger.transaction import Transaction as Held
+from honestdp.ledger.chain import Transaction as Held
 
 APART = 300.0  # seconds between this machine's clock and the server's, beyond which nothing is charged
-LOCK = 0x68647031  # "hdp1": the lock of all writers of a database's ledger
 LEAST_PATIENCE = 5.0  # seconds to find out about a commit, however short the timeout
 ROW = f"SELECT {', '.join(COLUMNS)} FROM ONLY {rules.TABLE}"
 _INSERT = f"INSERT INTO {rules.TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"
@@ -50,7 +48,7 @@ class Transaction(Held):
         self._connection.execute("SET LOCAL enable_bitmapscan = off")
         (plain,) = self._connection.execute(f"SELECT count(*) FROM ONLY {rules.TABLE}").fetchone()
         if plain != len(self.entries()):
-            raise errors.NotALedger(f"{self._place} is damaged: its table has {plain} entries, and its index others")
+            raise refusals.NotALedger(f"{self._place} is damaged: its table has {plain} entries, and its index others")
 
     def check_role(self) -> None:
         """That the database itself keeps this role from changing or removing an entry."""
@@ -62,7 +60,7 @@ class Transaction(Held):
         if not there:
             raise self._none()
         if excess := rules.too_much(self._connection, role):
-            raise errors.MayDelete(
+            raise refusals.MayDelete(
                 f"the role {role} {excess[0]} at {self._place}, so that nothing but its word keeps the entries: use a role that "
                 f"may select and insert alone, as `honestdp ledger init` makes one; nothing was charged"
             )
@@ -74,16 +72,16 @@ class Transaction(Held):
             "extract(epoch FROM clock_timestamp())::float8"
         ).fetchone()
         if standby:
-            raise errors.ReadOnly(f"{self._place} is a standby, which is only read: charge its primary")
+            raise refusals.ReadOnly(f"{self._place} is a standby, which is only read: charge its primary")
         if kept != "onon":
-            raise errors.NotDurable(
+            raise refusals.NotDurable(
                 f"{self._place} runs with fsync or full_page_writes off, and may forget charges when its machine stops: nothing "
                 f"was charged; set both to on"
             )
         apart = datetime.now(UTC).timestamp() - now
         if abs(apart) > APART:
             ahead = "ahead of" if apart > 0 else "behind"
-            raise errors.ClocksDiffer(
+            raise refusals.ClocksDiffer(
                 f"this machine's clock is {abs(apart):.0f} seconds {ahead} that of {self._place}: nothing was charged; set the "
                 f"clock that is wrong (entries carry the server's time, and {APART:.0f} seconds between the two are let pass)"
             )
@@ -108,10 +106,10 @@ class Transaction(Held):
         if not found:
             raise self._none()
         if names := rules.changed(found):
-            raise errors.BrokenChain(f"the rules of {self._place} were changed: {', '.join(names)}", entry=0)
+            raise refusals.BrokenChain(f"the rules of {self._place} were changed: {', '.join(names)}", entry=0)
 
-    def _none(self) -> errors.NoLedger:
-        return errors.NoLedger(f"{self._place} has no ledger: `honestdp ledger init` sets one up")
+    def _none(self) -> refusals.NoLedger:
+        return refusals.NoLedger(f"{self._place} has no ledger: `honestdp ledger init` sets one up")
 
     def _begin(self) -> None:
         """The table is there, or nothing would have been read."""
@@ -155,26 +153,26 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """One view of the entries, which no writer changes."""
-        with self._connection() as connection:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield Transaction(connection, self.address)
+        with self._connection() as server:
+            server.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield Transaction(server, self.address)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """The only writer until the block ends, durably; an exception leaves the ledger as it was."""
         lost = None
-        with self._connection() as connection:
+        with self._connection() as server:
             # Waited for outside of the transaction, which then sees what the last writer wrote, and held inside of it, so that
             # it is free with the commit even where nobody hears of that any more.
-            connection.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
-            connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-            connection.execute("SELECT pg_advisory_xact_lock(%s), pg_advisory_unlock(%s)", (LOCK, LOCK))
-            transaction = Transaction(connection, self.address)
+            server.execute("SELECT pg_advisory_lock(%s)", (rules.LOCK,))
+            server.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+            server.execute("SELECT pg_advisory_xact_lock(%s), pg_advisory_unlock(%s)", (rules.LOCK, rules.LOCK))
+            transaction = Transaction(server, self.address)
             transaction.check_server()
             yield transaction
             if transaction.appended is not None:
                 number = transaction.number()
-                lost = self._committed(connection)
+                lost = self._committed(server)
         if transaction.appended is None:
             return
         if lost is None:
@@ -182,10 +180,10 @@ class Store:
         else:
             self._find_out(transaction.appended, number, lost)
 
-    def _committed(self, connection: Connection) -> str | None:
+    def _committed(self, server: Connection) -> str | None:
         """None when the server says that it is, the words of the failure where it cannot be known. A refusal is raised."""
         try:
-            connection.execute("COMMIT")
+            server.execute("COMMIT")
         except driver_of().Error as error:
             if (error.sqlstate or "")[:2] in ("23", "40"):
                 raise
@@ -194,7 +192,7 @@ class Store:
 
     def _confirm(self, entry: Entry) -> None:
         """The server has said that it is committed. That it is also there is asked anew, if the server can still be asked."""
-        with suppress(errors.Unreachable, errors.Locked), self.reading() as again:
+        with suppress(refusals.Unreachable, refusals.Locked), self.reading() as again:
             again.check_kept(entry)
 
     def _find_out(self, entry: Entry, number: str, lost: str) -> None:
@@ -202,50 +200,29 @@ class Store:
         limit = time.monotonic() + max(self.timeout, LEAST_PATIENCE)
         while True:
             answer = None
-            with suppress(errors.Unreachable, errors.Locked), self._connection() as connection:
-                under_way = _status(connection, number) == "in progress"  # asked first, for it may end meanwhile
-                found = connection.execute(f"{ROW} WHERE number = %s", (entry.number,)).fetchall()
+            with suppress(refusals.Unreachable, refusals.Locked), self._connection() as server:
+                under_way = _status(server, number) == "in progress"  # asked first, for it may end meanwhile
+                found = server.execute(f"{ROW} WHERE number = %s", (entry.number,)).fetchall()
                 answer = True if found == [tuple(entry)] else None if under_way else False
             if answer:
                 return
             if answer is False:
-                raise errors.Conflict(f"{self.address} lost its connection, and nothing was charged: try again")
+                raise refusals.Conflict(f"{self.address} lost its connection, and nothing was charged: try again")
             if time.monotonic() > limit:
-                raise errors.InDoubt(
+                raise refusals.InDoubt(
                     f"{self.address} was lost while it committed entry {entry.number} ({lost}): it counts as charged, and "
                     f"nothing may be trained; the same call with the same key finds out whether it was, and charges once"
                 )
             time.sleep(random.uniform(0.05, 0.2))
 
-    @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        try:
-            with closing(connected(self.address, timeout=self.timeout)) as connection:
-                yield connection
-        except driver_of().Error as error:
-            raise self._translated(error) from None
-
-    def _translated(self, error: Any) -> errors.LedgerError:
-        code, words = error.sqlstate or "", said(error, self.address)
-        if code in ("40001", "40P01", "23505"):
-            return errors.Conflict(
-                f"{self.address} was charged by others all the time for {self.timeout:g} seconds: nothing was charged, try again"
-            )
-        if code in ("55P03", "57014"):
-            return errors.Locked(
-                f"{self.address} was locked by another process for {self.timeout:g} seconds: nothing was charged, try again"
-            )
-        if code in ("42501", "25006"):
-            return errors.ReadOnly(f"{self.address} takes nothing from this role: {words}")
-        if not code or code[:2] in ("08", "53", "57"):
-            return errors.Unreachable(f"{self.address} was lost, and nothing was charged: {words}")
-        return errors.NotALedger(f"{self.address} cannot be read or written as a ledger: {words}")
+    def _connection(self) -> AbstractContextManager[Connection]:
+        return connection(self.address, timeout=self.timeout)
 
 
-def _status(connection: Connection, number: str) -> str:
+def _status(server: Connection, number: str) -> str:
     """What became of a transaction. A server that crashed may not have heard of its number: nothing of it is left then."""
     driver = driver_of()
     try:
-        return str(connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()[0])
+        return str(server.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()[0])
     except driver.errors.DataError:
         return "unknown"

@@ -1,17 +1,28 @@
-"""The rules of a ledger on PostgreSQL: its table and triggers, whether they are still ours, and what a role may do to them.
+"""The rules of a ledger on PostgreSQL: its table, triggers and rights, how they are set up, and how they are checked.
 
 Entries are kept by rights: the role that charges may select and insert and nothing else, so that the database itself refuses the
 rest. Triggers refuse the same to whoever owns the table, for mistakes are made by owners too. An owner or a superuser can take
 all of this away, and such a role is therefore not used; what one of them does to entries is seen by the chain.
+
+`set_up` makes what is missing in one transaction, and compares what is there and leaves it alone. A password goes to the server
+as the hash that the server keeps, so that no log of statements has it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+from honestdp.checks import InvalidArgument
+from honestdp.ledger import refusals
+from honestdp.ledger.address import Address, connection
 
 SCHEMA = "honestdp"
 TABLE = f"{SCHEMA}.entries"
 VERSION = 1
+ROLE = "honestdp_ledger"
+TIMEOUT = 30.0  # seconds to wait while the ledger is set up
+LOCK = 0x68647031  # "hdp1": the lock of all writers of a database's ledger
 _KEPT = """
 BEGIN
     RAISE EXCEPTION 'an entry of a ledger is never changed or removed';
@@ -140,3 +151,116 @@ def changed(found: list[tuple[str, str, str]]) -> list[str]:
 def too_much(connection: Any, role: str) -> list[str]:
     """What this role, or one that it can become, could do to entries beyond select and insert."""
     return [str(may) for (may,) in connection.execute(_RIGHTS, {"role": role}).fetchall()]
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """address: by which the role charges, without a password. done: what was made, in words; kept: what was there already."""
+
+    address: Address
+    role: str
+    done: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {"ledger": str(self.address), "role": self.role, "done": list(self.done), "kept": list(self.kept)}
+
+
+def set_up(admin: Address, *, role: str = ROLE, password: str | None = None) -> SetUp:
+    """Makes what is missing; to do it again changes nothing.
+
+    admin: who may create roles and schemas. password: of the role, set where it is given; without one the server's own ways of
+    knowing a user decide.
+    """
+    if (
+        not role.isidentifier()
+        or not role.isascii()
+        or role != role.lower()
+        or role.startswith("pg_")
+        or len(role) > 63
+    ):
+        raise InvalidArgument(
+            "role", role, "small letters, digits and underscores, such as honestdp_ledger, 63 at most"
+        )
+    with connection(admin, timeout=TIMEOUT) as server:
+        server.execute("BEGIN")
+        server.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        made = _Making(server, admin, role)
+        made.check_server()
+        made.the_role(password)
+        made.the_table()
+        made.the_rights()
+        if excess := too_much(server, role):
+            raise refusals.MayDelete(
+                f"the role {role} {excess[0]} at {admin}, and so is none to charge with: name another role, or take "
+                f"that from it; nothing was set up"
+            )
+        server.execute("COMMIT")
+    return SetUp(admin.with_user(role), role, tuple(made.done), tuple(made.kept))
+
+
+class _Making:
+    """The steps, and what they found to do."""
+
+    def __init__(self, connection: Any, admin: Address, role: str) -> None:
+        self.connection, self.admin, self.role = connection, admin, role
+        self.done: list[str] = []
+        self.kept: list[str] = []
+
+    def check_server(self) -> None:
+        (encoding,) = self.connection.execute("SELECT current_setting('server_encoding')").fetchone()
+        if encoding != "UTF8":
+            raise refusals.NotALedger(f"{self.admin} is a database in {encoding}: names need one in UTF8")
+
+    def the_role(self, password: str | None) -> None:
+        known = self.connection.execute("SELECT FROM pg_catalog.pg_roles WHERE rolname = %s", (self.role,)).fetchall()
+        if known:
+            self.kept.append(f"role {self.role}")
+        else:
+            limits = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION"
+            self.connection.execute(f"CREATE ROLE {self.role} {limits}")
+            self.done.append(f"role {self.role}, which may log in and nothing else")
+        if password is not None:
+            self.connection.execute(f"ALTER ROLE {self.role} PASSWORD '{self.connection.hashed(password, self.role)}'")
+            self.done.append(f"password of {self.role}")
+
+    def the_table(self) -> None:
+        found = present(self.connection)
+        if found and (names := changed(found)):
+            raise refusals.BrokenChain(f"the rules of {self.admin} were changed: {', '.join(names)}", entry=0)
+        if found:
+            self.kept.append(f"table {TABLE} with its triggers")
+            return
+        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        owner, me = self.connection.execute(
+            "SELECT pg_get_userbyid(nspowner)::text, current_user::text FROM pg_catalog.pg_namespace WHERE nspname = %s",
+            (SCHEMA,),
+        ).fetchone()
+        if owner != me:
+            raise refusals.MayDelete(
+                f"the schema {SCHEMA} of {self.admin} is there already and belongs to {owner}, who could drop what is made "
+                f"in it: give it to {me}, or remove it; nothing was set up"
+            )
+        for statement in CREATE:
+            self.connection.execute(statement)
+        self.done.append(f"table {TABLE}, with triggers that keep its entries as they are")
+
+    def the_rights(self) -> None:
+        before = self._rights()
+        self.connection.execute(f"REVOKE ALL ON {TABLE} FROM PUBLIC, {self.role}")
+        self.connection.execute(f"REVOKE ALL ON SCHEMA {SCHEMA} FROM PUBLIC, {self.role}")
+        self.connection.execute(f"GRANT USAGE ON SCHEMA {SCHEMA} TO {self.role}")
+        self.connection.execute(f"GRANT SELECT, INSERT ON {TABLE} TO {self.role}")
+        (base,) = self.connection.execute("SELECT quote_ident(current_database())").fetchone()
+        self.connection.execute(f"GRANT CONNECT ON DATABASE {base} TO {self.role}")
+        words = f"rights of {self.role}: select and insert, and nothing else"
+        (self.kept if self._rights() == before else self.done).append(words)
+
+    def _rights(self) -> list[Any]:
+        """All that was granted around the entries."""
+        granted = (
+            "SELECT relacl::text FROM pg_catalog.pg_class WHERE oid = %(table)s::regclass UNION ALL "
+            "SELECT nspacl::text FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s UNION ALL "
+            "SELECT datacl::text FROM pg_catalog.pg_database WHERE datname = current_database()"
+        )
+        return list(self.connection.execute(granted, {"table": TABLE, "schema": SCHEMA}).fetchall())

@@ -5,10 +5,8 @@ synced, the journal removed, and the folder synced after, for a journal that cam
 Writers take SQLite's lock before they read what they build upon. Triggers refuse to change or remove an entry, or to add one
 anywhere but at the end; AUTOINCREMENT remembers how many there ever were.
 
-Nothing that the file says of itself is believed. Its tables, indices, views and triggers must be exactly ours, by name and
-by text, at every use. A file that was switched to a write-ahead log, which would leave a copy of it without its last entries,
-is switched back. What was appended is read back before the commit, and again by a new connection after it: a charge that is
-not there is an error.
+The file's tables, indices, views and triggers must be exactly ours, by name and by text, at every use. A file that was switched
+to a write-ahead log, which would leave a copy of it without its last entries, is switched back.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from honestdp.files import opened
 from honestdp.ledger.address import Place
 from honestdp.ledger.chain import COLUMNS, Entry
-from honestdp.ledger.errors import BrokenChain, LedgerError, Locked, NoLedger, NotALedger, ReadOnly
-from honestdp.ledger.transaction import Transaction as Held
+from honestdp.ledger.chain import Transaction as Held
+from honestdp.ledger.refusals import BrokenChain, LedgerError, Locked, NoLedger, NotALedger, ReadOnly
 
 if TYPE_CHECKING:
     from honestdp.ledger.postgres import Store as PostgresStore

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from honestdp.budget import number
-from honestdp.ledger.account import Charge
-from honestdp.ledger.balance import Balance
-from honestdp.ledger.describe import parts
+from honestdp.ledger.account import Balance, Charge
+from honestdp.ledger.names import Described
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 from honestdp.run import Unit
 
@@ -68,7 +67,7 @@ def _row(charge: Charge, delta: float) -> tuple[str, ...]:
 
 def _said(charge: Charge) -> str:
     """What people have said of a charge."""
-    what, who, note = parts(charge.entry.what)
+    what, who, note = Described.read(charge.entry.what)
     return "; ".join(part for part in (what, who and f"by {who}", note) if part)
 
 
@@ -89,7 +88,7 @@ def _as_dict(charge: Charge, delta: float) -> dict[str, object]:
         "time": charge.entry.time,
         "key": charge.entry.key,
         "hash": charge.entry.hash,
-        **parts(charge.entry.what)._asdict(),
+        **Described.read(charge.entry.what)._asdict(),
         "alone": number(charge.spending.epsilon(delta=delta)),
         "spending": charge.spending.as_dict(),
     }

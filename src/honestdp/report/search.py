@@ -10,7 +10,7 @@ from dp_accounting import DpEvent
 
 from honestdp import __version__
 from honestdp.budget import Budget, Statement
-from honestdp.ledger.balance import Balance
+from honestdp.ledger.account import Balance
 from honestdp.planner.comparison import Plan
 from honestdp.report.costs import compare
 from honestdp.report.html import render

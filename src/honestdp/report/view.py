@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from honestdp.budget import Statement
 
 if TYPE_CHECKING:
-    from honestdp.ledger.balance import Balance
+    from honestdp.ledger.account import Balance
     from honestdp.planner.comparison import Plan
     from honestdp.report.costs import Cost
 

@@ -14,8 +14,7 @@ import torch
 from honestdp.accounting.once import once
 from honestdp.budget import Budget, Statement, number
 from honestdp.ledger import Balance, Ledger, OtherUnit
-from honestdp.ledger.account import Account
-from honestdp.ledger.balance import dear_by_delta
+from honestdp.ledger.account import Account, dear_by_delta
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.optimizers.default import NOT_NAMED
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta

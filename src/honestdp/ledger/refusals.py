@@ -6,8 +6,12 @@ written and could not be read back (Locked, ReadOnly, BrokenChain, InDoubt) may 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from honestdp.checks import HonestdpError
-from honestdp.ledger.address import Place
+
+if TYPE_CHECKING:
+    from honestdp.ledger.address import Place
 
 
 class LedgerError(HonestdpError):

@@ -8,7 +8,8 @@ import pytest
 
 from honestdp import Ledger
 from honestdp.checks import InvalidArgument
-from honestdp.ledger import Place, describe
+from honestdp.ledger import Place
+from honestdp.ledger.names import Described
 from honestdp.ledger.paying import books_of
 from tests.ledger.small_ledger import BUDGET, ledger_of, spending
 
@@ -17,11 +18,11 @@ from tests.ledger.small_ledger import BUDGET, ledger_of, spending
     ("what", "who", "note"), [("a search", "ann", "for the board"), ("", "ann", ""), ("a", "", "b"), ("", "", "")]
 )
 def test_a_line_is_read_as_it_was_put_together(what: str, who: str, note: str) -> None:
-    assert describe.parts(describe.line(what, who=who, note=note)) == (what, who, note)
+    assert Described.read(Described(what, who, note).line) == (what, who, note)
 
 
 def test_an_earlier_line_is_all_of_it_what_was_charged() -> None:
-    assert describe.parts("honestdp tune, envelope") == ("honestdp tune, envelope", "", "")
+    assert Described.read("honestdp tune, envelope") == ("honestdp tune, envelope", "", "")
 
 
 def test_a_charge_says_who_made_it_and_what_they_noted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +30,7 @@ def test_a_charge_says_who_made_it_and_what_they_noted(place: Place, monkeypatch
     ledger = ledger_of(place)
     ledger.charge("a", spending(), key="one", what="a model", note="for the board")
     ledger.charge("a", spending(), key="two", who="")
-    assert [describe.parts(entry.what) for entry in ledger.entries("a")] == [
+    assert [Described.read(entry.what) for entry in ledger.entries("a")] == [
         ("budget", "ann", ""),
         ("a model", "ann", "for the board"),
         ("", "", ""),
