@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from honestdp.estimators.classifier import PrivateClassifier
     from honestdp.estimators.regressor import PrivateRegressor
     from honestdp.gradients.draws import GaussianDraw
-    from honestdp.gradients.fixing import fix
     from honestdp.ledger import Ledger
+    from honestdp.models.fixing import fix
     from honestdp.models.folder import load, save
     from honestdp.models.saved import SavedModel
     from honestdp.planner.comparison import plan
@@ -57,8 +57,8 @@ _HOMES = {
         "gradients.draws": "GaussianDraw",
         "estimators.classifier": "PrivateClassifier",
         "estimators.regressor": "PrivateRegressor",
-        "gradients.fixing": "fix",
         "ledger": "Ledger",
+        "models.fixing": "fix",
         "models.folder": "load save",
         "models.saved": "SavedModel",
         "planner.comparison": "plan",

@@ -20,7 +20,7 @@ from honestdp.boundary.query import Query
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import PIECE, Question, release
 from honestdp.boundary.sampling import Lots
-from honestdp.gradients.norms import SHORT
+from honestdp.gradients.forms import SHORT
 from tests.toy_training import constants_of, intake_of, population_of, second_question, toy_data, toy_model
 
 STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits

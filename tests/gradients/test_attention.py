@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients import blocks, per_example
+from honestdp.gradients import forms, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.layers import attention
@@ -92,9 +92,9 @@ def test_a_block_of_rows_in_the_wrong_place_is_found_by_the_trial(monkeypatch: p
 
 def test_blocks_with_rows_in_common_are_added_before_a_norm_is_taken() -> None:
     part = torch.randn(1, 2, 3, 4)
-    one, other = (blocks.Block(blocks.Outer(part, part, (4, 4)), first, 4, 6) for first in (0, 1))
-    assert blocks.joined([one, other]) is None
-    assert isinstance(blocks.joined([one, blocks.Block(one.form, 4, 2, 6)]), blocks.Blocks)
+    one, other = (forms.Block(forms.Outer(part, part, (4, 4)), first, 4, 6) for first in (0, 1))
+    assert forms.joined([one, other]) is None
+    assert isinstance(forms.joined([one, forms.Block(one.form, 4, 2, 6)]), forms.Blocks)
 
 
 class Encoder(nn.Module):

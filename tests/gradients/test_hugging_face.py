@@ -14,7 +14,7 @@ transformers = pytest.importorskip(
 )
 
 from honestdp.gradients import RefusedModel, inputs, per_example  # noqa: E402
-from honestdp.gradients.attention_by_hand import MappableAttention, attention  # noqa: E402
+from honestdp.gradients.layers.attention import MappableAttention, attention  # noqa: E402
 from honestdp.losses import cross_entropy  # noqa: E402
 
 SIZES: dict[str, Any] = {"vocab_size": 20, "num_labels": 3, "pad_token_id": 0}

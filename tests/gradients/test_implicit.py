@@ -23,11 +23,11 @@ from honestdp.boundary.release import Question, release
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import Prepared, bookkeeping, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
+from honestdp.gradients.by_formula import Convolve
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.layers import implicit, normalisation
 from honestdp.gradients.layers.implicit import Convolved
 from honestdp.gradients.layout import layout_of, stack
-from honestdp.gradients.pooled import Convolve
 
 from ..kernels import plain_convolution, plain_normalisation
 from .plain_autograd import assert_agrees, drawn

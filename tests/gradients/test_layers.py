@@ -241,3 +241,21 @@ def test_uses_of_one_layer_are_laid_side_by_side_where_that_is_cheaper(width: in
     assert isinstance(result, BookKeeping)
     assert all(isinstance(found, form) for found in result.forms.values())
     assert_agrees(result, model, weighed, params, x, y)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [
+        (lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))), "take the parametrisation off"),
+        (lambda: nn.LSTMCell(3, 2), "use LSTM in place of the cell"),
+        (lambda: type("Own", (nn.Linear,), {})(3, 2), "use Linear itself, or write a rule for Own"),
+    ],
+)
+def test_the_notice_of_the_slow_way_names_the_layer_and_the_fast_one(make: object, way: str, lines: list[str]) -> None:
+    model = make()  # type: ignore[operator]
+    x = torch.randn(1, 4, 3)
+    loss = lambda output, y: (output[0] if isinstance(output, tuple) else output).sum(1)  # noqa: E731
+    per_example(model, loss, drawn(model, 1, torch.float32), x, torch.zeros(1, 4))
+    assert len(lines) == 1
+    assert way in lines[0]

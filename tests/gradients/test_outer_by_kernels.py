@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.gradients.forms import Dense, Outer, Product, is_counted
-from honestdp.gradients.norms import SHORT
+from honestdp.gradients.forms import SHORT, Dense, Outer, Product, is_counted
 from honestdp.kernels.passes import PLAIN
 
 

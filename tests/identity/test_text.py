@@ -12,7 +12,7 @@ from honestdp.identity.text import PACKAGE, UNDECISIVE, deciding_files, source_d
 
 QUESTIONS_ALONE = (
     "search/dry_run.py",
-    "gradients/fixing.py",
+    "models/fixing.py",
     "training/writers.py",
     "boundary/bounds.py",
 )

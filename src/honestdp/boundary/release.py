@@ -33,9 +33,9 @@ from honestdp.boundary.records import Examples
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
 from honestdp.gradients import PerExample, Prepared, Untouched, inputs
+from honestdp.gradients.forms import SHORT
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout
-from honestdp.gradients.norms import SHORT
 from honestdp.gradients.precision import products
 from honestdp.losses import Loss
 

@@ -9,9 +9,9 @@ the per-example gradients themselves need not exist.
 
 Where to read: `prepared` is the call. It asks whether the model may be trained (`vetting` by its modules, `independence` and
 `loss_independence` by trial with a `probe`; `branching` sees code that reads numbers to choose its way) and which engine takes it
-(`choice`). `bookkeeping` goes by the `rules` of `layers` (`ruled`: a layer with its rule), forward and back `by_formula` or
-`by_autograd`, and gives `forms` of gradients with their `norms`. `materialised` makes every gradient. `strict` maps each example
-by itself; `write_guard` stops a model that writes to its own weights; `layout` and `precision` are for whoever holds the weights.
+(`choice`). `bookkeeping` goes by the `rules` of `layers`, forward and back `by_formula` or `by_autograd`, and gives `forms` of
+gradients; `grouped` adds up the rows of a person. `materialised` makes every gradient. `strict` maps each example by itself;
+`write_guard` stops a model that writes to its own weights; `layout` and `precision` are for whoever holds the weights.
 
 >>> import torch, honestdp
 >>> model, loss = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(reduction="none")

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from honestdp.gradients import inputs
-from honestdp.gradients.blocks import joined
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.by_formula import ByFormula, Link
 from honestdp.gradients.forms import (
@@ -30,11 +29,12 @@ from honestdp.gradients.forms import (
     Product,
     check_weights,
     is_counted,
+    joined,
     joint_norms,
 )
 from honestdp.gradients.grouped import grouped
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.ruled import Names, Ruled
+from honestdp.gradients.rules import Names, Ruled
 from honestdp.losses import Loss
 
 

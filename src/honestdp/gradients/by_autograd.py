@@ -16,10 +16,9 @@ from torch.autograd.graph import GradientEdge
 
 from honestdp.gradients import inputs
 from honestdp.gradients.forms import Params
+from honestdp.gradients.grouped import scaled, start_of
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.ruled import Call, Part, Ruled
-from honestdp.gradients.rules import ONE_ROW, Composite, Gradients, Unruled
-from honestdp.gradients.shares import scaled, start_of
+from honestdp.gradients.rules import ONE_ROW, Call, Composite, Gradients, Part, Ruled, Unruled
 from honestdp.losses import Loss, one_each, slope_of
 
 _STANDING_IN = threading.RLock()

@@ -23,8 +23,7 @@ from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_formula import links
 from honestdp.gradients.forms import Dense, PerExample, joint_norms
 from honestdp.gradients.probe import LOT, Probe, flat, project, without_dropout
-from honestdp.gradients.ruled import Ruled
-from honestdp.gradients.rules import Composite, Unruled
+from honestdp.gradients.rules import Composite, Ruled, Unruled
 from honestdp.gradients.strict import unmapped
 from honestdp.gradients.vetting import RefusedModel
 from honestdp.logs import logger
@@ -256,7 +255,7 @@ def _agrees(result: PerExample, expected: Expected, probe: Probe, *, larger: flo
     total = result.weighted_sum(weights)
     tolerance = _tolerance(expected.norms)
     largest = (expected.norms * weights.abs()).sum(1)
-    # A norm may come out larger where an example's part is a sum of terms (norms.py); too small, it would break the clip.
+    # A norm may come out larger where an example's part is a sum of terms (forms.py); too small, it would break the clip.
     slack = 1e-12 * expected.norms.max().clamp(max=1)
     low, high = (1 - tolerance) * expected.norms - slack, larger * (expected.norms + 1e-12)
     if not ((low <= result.norms) & (result.norms <= high)).all():

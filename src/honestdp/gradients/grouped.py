@@ -1,22 +1,21 @@
 """Gradients of records of several rows: the rows go through the model as examples do, and their gradients add up to the record's.
 
 A record that is a person has k rows and a share of each, s_r: its loss is sum_r s_r loss(row r), so that its gradient is
-sum_r s_r g_r. The model and the loss see rows, each of them by itself, whatever they are; nothing of them has to know of people.
-The shares are factors of the gradient of the output, with which a backward pass begins. What is left is to add rows up, and a
-form of rows `[runs, lot * k]` is made into one of records `[runs, lot]` here before any norm is taken: rows are positions, like
-those of a sequence.
+sum_r s_r g_r. The model and the loss see single rows and need not know of people. The shares are factors of the gradient of the
+output, with which a backward pass begins (`start_of`, `scaled`). Then a form of rows `[runs, lot * k]` is made into one of
+records `[runs, lot]` before any norm is taken (`grouped`): rows are positions, like those of a sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
-from honestdp.gradients.blocks import Block
-from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, prefers_gram, silenced
+from honestdp.gradients.forms import Block, Dense, Form, Outer, Product, Rows, prefers_gram, silenced
 from honestdp.gradients.layers.embedding import Bag
-from honestdp.gradients.ruled import Names
+from honestdp.gradients.rules import Names
 
 
 def grouped(names: Names, form: Form, rows: int) -> Iterator[tuple[Names, Form]]:
@@ -68,3 +67,13 @@ def shared(values: Tensor, shares: Tensor) -> Tensor:
     flat = shares.flatten(1).to(values.dtype)
     each = silenced(values, flat) * flat.reshape(*flat.shape, *[1] * (values.dim() - 2))
     return added(each, shares.shape[2])
+
+
+def start_of(losses: Tensor, shares: Tensor | None) -> Tensor:
+    """What a backward pass from the losses of all examples begins with: ones, or the shares `[runs, lot, rows]` of rows."""
+    return torch.ones_like(losses) if shares is None else shares.flatten().to(losses.dtype)
+
+
+def scaled(slope: Tensor, shares: Tensor | None) -> Tensor:
+    """The gradient of the losses for an output `[examples, ...]`, each row's times its share."""
+    return slope if shares is None else slope * shares.reshape(-1, *[1] * (slope.dim() - 1)).to(slope.dtype)

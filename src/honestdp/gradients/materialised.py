@@ -19,10 +19,10 @@ from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from honestdp.gradients import inputs
-from honestdp.gradients.attention_by_hand import MappableAttention
 from honestdp.gradients.forms import Dense, Params, PerExample, check_weights, is_counted, joint_norms
 from honestdp.gradients.grouped import shared
 from honestdp.gradients.inputs import Inputs
+from honestdp.gradients.layers.attention import MappableAttention
 from honestdp.losses import Loss, one_each
 
 WAYS = ("runs and examples go together", "runs go one by one", "examples go one by one")

@@ -1,6 +1,6 @@
 """A GPU kernel for the norms of gradients that are sums over few positions: by Gram matrices in float64, made in registers.
 
-honestdp.gradients.norms has the formula, and says why it has to be float64. With tensor operations both factors are converted in
+honestdp.gradients.forms has the formula, and says why it has to be float64. With tensor operations both factors are converted in
 memory first, which takes several times as long as to read them once.
 """
 

@@ -1,1 +1,2 @@
-"""A trained model as a folder that travels: weights, schema, statement, model card and digests; and what is done with one."""
+"""A trained model as a folder that travels: weights, schema, statement, model card and digests; noisy scores of one; and
+`fix`, a copy of a model without the layers that private training refuses."""

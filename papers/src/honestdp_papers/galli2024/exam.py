@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from honestdp.boundary.intake import Intake
+from honestdp.gradients.by_formula import Pool
 from honestdp.gradients.layers.convolution import Geometry
 from honestdp.gradients.layers.linear import linear
-from honestdp.gradients.pooled import Pool
 from honestdp.gradients.precision import products
 from honestdp_papers.galli2024.setting import Task
 from honestdp_papers.parts import Array

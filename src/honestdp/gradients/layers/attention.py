@@ -2,19 +2,23 @@
 
 torch keeps the projections of queries, keys and values in one matrix, each in a third of its rows. Where all three are of the
 same sequence they are one product; otherwise each is a block of rows. The projection of the output is a layer by itself.
+
+`MappableAttention` is for models that torch.func maps: torch's own attention draws what is dropped into a tensor that knows
+nothing of the map, which torch.func refuses, so attention with dropout is written out of operations that it can map.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.overrides import TorchFunctionMode
 
-from honestdp.gradients.blocks import Block
-from honestdp.gradients.forms import Dense, Form
+from honestdp.gradients.forms import Block, Dense, Form
 from honestdp.gradients.layers.linear import Linear, linear
 from honestdp.gradients.rules import Composite, Gradients, Unruled, Use, rule
 
@@ -136,3 +140,43 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype is not torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(mask, -torch.inf)
+
+
+class MappableAttention(TorchFunctionMode):
+    """Within, attention that drops something is `attention`; all else is as it was."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and (kwargs.get("dropout_p") or args[4:5] not in ((), (0.0,))):
+            return attention(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As `scaled_dot_product_attention`: query `[..., l, d]`, key `[..., s, d]`, value `[..., s, e]` -> `[..., l, e]`.
+
+    A place that may attend to nothing gets zeros, as there.
+    """
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~seen, -torch.inf)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    nothing = (scores == -torch.inf).all(-1, keepdim=True)
+    weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+    return F.dropout(weights, dropout_p) @ value

@@ -26,9 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from honestdp.gradients.forms import Form, Outer, Params
+from honestdp.gradients.forms import Form, Outer, Params, gram_is_cheaper
 from honestdp.gradients.layers.implicit import Convolved, Implicit, Tracked
-from honestdp.gradients.norms import gram_is_cheaper
 from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
 Sizes = tuple[int, ...]

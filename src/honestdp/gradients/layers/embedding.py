@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.forms import Params, Rows, add_to_tables, silenced
-from honestdp.gradients.norms import norms_of
+from honestdp.gradients.forms import Params, Rows, add_to_tables, norms_of, silenced
 from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
 

@@ -9,7 +9,12 @@ from torch import Tensor, nn
 import honestdp
 from honestdp.gradients import RefusedModel, per_example
 
-from .plain_autograd import drawn
+from ..gradients.plain_autograd import drawn
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(20)
 
 
 def accepted(model: nn.Module, *shape: int) -> None:
@@ -133,21 +138,3 @@ def test_spectral_norm_is_refused_for_its_own_reason_and_taken_off() -> None:
 def test_weights_that_hooks_put_in_are_refused_for_their_own_reason() -> None:
     with pytest.raises(RefusedModel, match="parametrizations"):
         accepted(nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2))), 3)
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
-@pytest.mark.parametrize(
-    ("make", "way"),
-    [
-        (lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))), "take the parametrisation off"),
-        (lambda: nn.LSTMCell(3, 2), "use LSTM in place of the cell"),
-        (lambda: type("Own", (nn.Linear,), {})(3, 2), "use Linear itself, or write a rule for Own"),
-    ],
-)
-def test_the_notice_of_the_slow_way_names_the_layer_and_the_fast_one(make: object, way: str, lines: list[str]) -> None:
-    model = make()  # type: ignore[operator]
-    x = torch.randn(1, 4, 3)
-    loss = lambda output, y: (output[0] if isinstance(output, tuple) else output).sum(1)  # noqa: E731
-    per_example(model, loss, drawn(model, 1, torch.float32), x, torch.zeros(1, 4))
-    assert len(lines) == 1
-    assert way in lines[0]
