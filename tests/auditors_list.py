@@ -31,8 +31,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Tables: what a row becomes, and what is learnt of columns": (
         "boundary/bounds.py", "data/tables/learning.py", "data/tables/source.py", "data/tables/cells.py",
-        "data/tables/reading.py", "data/tables/dialect.py",
-        "data/tables/column.py", "data/tables/quantities.py", "data/tables/categories.py",
+        "data/tables/reading.py", "data/tables/columns.py", "data/tables/table.py",
     ),
     "Secrecy of a search": (
         "search/secret.py", "search/vault.py", "search/cluster/parcels.py", "search/cluster/task.py",

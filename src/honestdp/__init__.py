@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from honestdp.boundary.number_metrics import ClippedLoss, DeclaredMetric, LogLikelihood
     from honestdp.boundary.people import by_person
     from honestdp.data.named import load_dataset
-    from honestdp.data.tables.categories import Categories
-    from honestdp.data.tables.column import Ignore
-    from honestdp.data.tables.quantities import Date, Flag, Number, Range
+    from honestdp.data.tables.columns import Categories, Date, Flag, Ignore, Number, Range
     from honestdp.data.tables.schema import read_schema, template
     from honestdp.data.tables.table import Table
     from honestdp.estimators.classifier import PrivateClassifier
@@ -49,9 +47,7 @@ _HOMES = {
         "boundary.number_metrics": "ClippedLoss DeclaredMetric LogLikelihood",
         "boundary.people": "by_person",
         "data.named": "load_dataset",
-        "data.tables.categories": "Categories",
-        "data.tables.column": "Ignore",
-        "data.tables.quantities": "Date Flag Number Range",
+        "data.tables.columns": "Categories Date Flag Ignore Number Range",
         "data.tables.schema": "read_schema template",
         "data.tables.table": "Table",
         "gradients.draws": "GaussianDraw",

@@ -184,7 +184,7 @@ def test_a_plan_counts_rows_and_looks_at_no_value(tmp_path: Path, monkeypatch: p
         raise AssertionError("a plan encoded a row")
 
     monkeypatch.setattr(honestdp.Table, "encode_batch", cried)
-    monkeypatch.setattr(honestdp.Table, "encode_labels", cried)
+    monkeypatch.setattr(honestdp.Categories, "labels", cried)
     words = ("plan", "patients.csv", "--schema", "patients.toml", "--epsilon", "3")
     code, said, err = called(tmp_path, *words, "--json")
     assert code == 0, err

@@ -15,8 +15,7 @@ import honestdp
 from honestdp import Categories, Range
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.seed import Seed
-from honestdp.data.tables.cells import Cells
-from honestdp.data.tables.ids import Ids
+from honestdp.data.tables.cells import Cells, Ids
 
 CPU = torch.device("cpu")
 

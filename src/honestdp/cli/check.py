@@ -16,7 +16,7 @@ from honestdp.cli import sources
 from honestdp.cli.terminal import emit
 
 if TYPE_CHECKING:
-    from honestdp.data.tables.column import Column
+    from honestdp.data.tables.columns import Column
     from honestdp.data.tables.table import Table
 
 CAUTION = (
@@ -72,7 +72,7 @@ class _Counted:
     """Counts of a file, batch by batch."""
 
     def __init__(self, table: Table) -> None:
-        from honestdp.data.tables.ids import Ids
+        from honestdp.data.tables.cells import Ids
 
         self.table, self.rows, self.without_id, self._people = table, 0, 0, Ids(table.cells)
         self.columns = {**table.inputs, table.target: table.columns[table.target]}
@@ -125,7 +125,7 @@ class _Counted:
 
 def _add(count: _Count, column: Column, table: Table, values: Any, *, is_target: bool) -> None:
     """The values of a column in one batch, each counted by itself, as training will read it."""
-    from honestdp.data.tables.categories import Categories
+    from honestdp.data.tables.columns import Categories, Quantity
 
     if isinstance(column, Categories):
         found = column.places(values, table.cells) if column.bounds == "declared" else table.cells.places(values, ())
@@ -133,7 +133,8 @@ def _add(count: _Count, column: Column, table: Table, values: Any, *, is_target:
         for place, value in enumerate(column.values if column.bounds == "declared" else ()):
             count.matched[str(value)] += int((found == place).sum())
     else:
-        raw, (low, high) = column.raw(values, table.cells), _bounds(column, table)
+        assert isinstance(column, Quantity)
+        raw, (low, high) = column.raw(values, table.cells), column.limits
         read = ~np.isnan(raw)
         missing = ~read & (table.cells.places(values, ()) == -2)
         count.outside += int(((raw < low) | (raw > high)).sum())
@@ -143,16 +144,3 @@ def _add(count: _Count, column: Column, table: Table, values: Any, *, is_target:
     count.unreadable += int(strange.sum())
     if is_target:
         count.strange.update(str(table.cells.text_of(value)) for value in values.filter(strange).to_pylist())
-
-
-def _bounds(column: Column, table: Table) -> tuple[float, float]:
-    """Beyond which a number, or a day, is clipped."""
-    from honestdp.data.tables.quantities import Date, Number, Range
-
-    if isinstance(column, Number):
-        return column.centre - column.within * column.scale, column.centre + column.within * column.scale
-    if isinstance(column, Date):
-        return table.cells.day_of(column.first), table.cells.day_of(column.last)
-    if isinstance(column, Range) and column.low is not None and column.high is not None:
-        return column.low, column.high
-    return -np.inf, np.inf

@@ -89,8 +89,7 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
     """The columns that are needed, some rows at a time, at first none. A column that is missing is found at once."""
     import pyarrow as pa
 
-    from honestdp.data.tables.dialect import other_delimiter
-    from honestdp.data.tables.reading import TableFile
+    from honestdp.data.tables.reading import TableFile, other_delimiter
 
     table = saved.columns
     source = TableFile(file, table.dialect)

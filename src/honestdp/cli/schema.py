@@ -12,7 +12,7 @@ from honestdp import checks
 from honestdp.cli import options as option
 from honestdp.cli.sources import label_of
 from honestdp.cli.terminal import emit
-from honestdp.data.tables.dialect import QUOTE, Dialect
+from honestdp.data.tables.reading import QUOTE, Dialect
 from honestdp.files import SCHEMA, check_place, written
 
 
@@ -36,8 +36,7 @@ def schema(
     Of a CSV the first line alone is parsed, which must be a header: a first row of words cannot be told from names. What is read
     off private rows would not be private. What nobody can declare can be learnt privately, out of the budget: bounds = "private".
     """
-    from honestdp.data.tables.dialect import other_delimiter
-    from honestdp.data.tables.reading import TableFile
+    from honestdp.data.tables.reading import TableFile, other_delimiter
     from honestdp.data.tables.schema import template
 
     out = out or Path(f"{label_of(file)}.toml")

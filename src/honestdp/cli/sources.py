@@ -115,15 +115,12 @@ def source_of(options: Mapping[str, Any], folder: Path | None = None) -> Source:
 def table_of(options: Mapping[str, Any]) -> Table:
     """The table that the schema declares, with what the options say besides."""
     from honestdp.data.tables.schema import read_schema
-    from honestdp.models.folder import schema_text
 
     if options["schema"] is None:
         wanted = f"given for a file: what is declared of its columns. honestdp schema {options['name']} writes one to fill in"
         raise checks.InvalidArgument("schema", None, wanted)
     given = {each: options[each] for each in (*OF_A_FILE[1:], "records") if options.get(each) is not None}
-    table = replace(read_schema(options["schema"], target=given.get("target")), **given)
-    schema_text(table)  # what cannot be saved is found before the charge
-    return table
+    return replace(read_schema(options["schema"], target=given.get("target")), **given)
 
 
 def handed_over(source: Source, result: Any) -> str | None:
@@ -234,8 +231,7 @@ def planned_on(options: Mapping[str, Any]) -> Planned:
 
 def _counted(table: Table, file: Path, schema: Path) -> int:
     """How many records the file is said to have, or has, without a look at a value of one; its header fits the schema."""
-    from honestdp.data.tables.dialect import other_delimiter
-    from honestdp.data.tables.reading import TableFile
+    from honestdp.data.tables.reading import TableFile, other_delimiter
     from honestdp.data.tables.source import check_header
 
     source = TableFile(file, table.dialect)

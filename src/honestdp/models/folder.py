@@ -182,7 +182,11 @@ def _texts(result: Outcome, described: Any, table: Table | None, title: str) -> 
         CARD: card.text(),
         REPORT: result._page(),
     }
-    return texts if table is None else {**texts, SCHEMA: schema_text(table)}
+    if table is None:
+        return texts
+    from honestdp.data.tables.schema import text_of
+
+    return {**texts, SCHEMA: text_of(table)}
 
 
 def _json(values: Any) -> str:
@@ -223,21 +227,6 @@ def _model(written: dict[str, Any], content: bytes, own: Any) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise InvalidArgument("model", type(own).__name__, "a torch.nn.Module, or a function that makes one")
     return architecture.with_weights(made, weights)
-
-
-def schema_text(table: Table) -> str:
-    """The table as the schema file of a model folder, once it is sure that it can be read again. Ask before a charge."""
-    from honestdp.data.tables.schema import table_of, text_of
-
-    text = text_of(table)
-    try:
-        same = table_of(tomllib.loads(text)) == table
-    except (tomllib.TOMLDecodeError, HonestdpError):
-        same = False
-    if not same:
-        wanted = "one that can be written to a schema file: names and categories are printable texts"
-        raise InvalidArgument("table", table.target, wanted)
-    return text
 
 
 def _table(contents: dict[str, bytes]) -> Table | None:

@@ -29,7 +29,7 @@ def table_metric(table: Table) -> Metric | None:
 
     Of a quantity the squared error as the model sees it: cut at half of a declared range, or at two declared scales.
     """
-    from honestdp.data.tables.quantities import Range
+    from honestdp.data.tables.columns import Range
 
     if table.classes is not None:
         return None

@@ -18,9 +18,8 @@ import pytest
 
 from honestdp import Categories, Date, Flag, Number, Range, Table
 from honestdp.data.tables import cells
-from honestdp.data.tables.cells import Cells
-from honestdp.data.tables.column import Column
-from honestdp.data.tables.ids import Ids
+from honestdp.data.tables.cells import Cells, Ids
+from honestdp.data.tables.columns import Column
 from honestdp.data.tables.reading import TableFile
 from honestdp.errors import InvalidArgument
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from honestdp import Categories, Date, Flag, Number, Range, Table
-from honestdp.data.tables.column import Column
+from honestdp.data.tables.columns import Column
 
 KINDS: dict[str, tuple[Column, tuple[str, ...], list[Any]]] = {
     "a range of whole numbers": (Range(0, 10, indicator=True), ("-9",), [pa.array([3, -9])]),

@@ -10,8 +10,7 @@ import pytest
 
 from honestdp import Categories, Range, Table, template
 from honestdp.data.tables import reading
-from honestdp.data.tables.dialect import Dialect
-from honestdp.data.tables.reading import TableFile
+from honestdp.data.tables.reading import Dialect, TableFile
 from honestdp.errors import InvalidArgument
 
 TABLE = Table({"age": Range(0, 100), "note": Categories("a", "b"), "ill": Categories("no", "yes")}, "ill")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -33,6 +35,57 @@ def test_a_table_is_written_and_read_back_whole(table: Table, tmp_path: Path) ->
     path.write_text(text_of(table), "utf-8")
     assert read_schema(path) == table == Table.from_dict(table.as_dict())
     assert read_schema(path).digest == table.digest
+
+
+NASTY = (
+    "\x7f",
+    "\0",
+    "\r\n",
+    '"""',
+    "\\u0041",
+    "é",
+    "\u2028",
+    "\ufeff",
+    "\U0001f600",
+    "#",
+    "a.b",
+    " ",
+    "'",
+    "[x]",
+    "=",
+    "\t",
+)
+
+
+@pytest.mark.parametrize("text", NASTY, ids=repr)
+def test_any_text_and_any_number_are_read_back_as_they_were_declared(text: str, tmp_path: Path) -> None:
+    """Whatever a table declares can be saved with a model: found before a charge, for a table that cannot is not made."""
+    numbers = Range(np.float32(0.1), np.float64(1e300), fill=np.int64(7))
+    columns = {text: numbers, f"{text}x": Categories(f"{text}a", 3, 1e16, True), "t": Flag()}
+    table = Table(columns, "t", person=f"{text}who", rows_per_person=np.int32(3), records=np.int64(9), missing=(text,))
+    (tmp_path / "schema.toml").write_bytes(text_of(table).encode())
+    assert read_schema(tmp_path / "schema.toml") == table
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda odd: Table({odd: Flag(), "t": Flag()}, "t"),
+        lambda odd: Table({"a": Categories(odd, "b"), "t": Flag()}, "t"),
+        lambda odd: Table({"a": Flag(), "t": Flag()}, "t", missing=(odd,)),
+        lambda odd: Table({"a": Flag(), "t": Flag()}, "t", person=odd, rows_per_person=2),
+    ],
+)
+def test_a_text_that_no_file_can_hold_is_refused_when_it_is_declared(make: Callable[[str], Table]) -> None:
+    with pytest.raises(InvalidArgument, match="can be written to a schema file"):
+        make("\ud800")
+
+
+def test_the_order_of_the_columns_is_that_of_the_inputs_and_counts() -> None:
+    one, other = {"a": Flag(), "b": Flag()}, {"b": Flag(), "a": Flag()}
+    tables = [Table({**columns, "t": Flag()}, "t") for columns in (one, other)]
+    assert tables[0] != tables[1]
+    assert tables[0].digest != tables[1].digest
 
 
 def test_a_kind_may_be_left_out_where_its_settings_tell_it() -> None:

@@ -1,9 +1,10 @@
-"""`Cells`: the one way in which a cell of a table is read, as a number, a yes or no, a day, or a category.
+"""`Cells`: the one way in which a cell of a table is read, as a number, a yes or no, a day, a category, or a person's id.
 
 Reading each cell by itself is the privacy argument. A tool that writes a file or builds a frame picks one type for a whole
 column, so one row more can respell all the others: pandas writes 1.0 for 1 once one value is missing, reads 01 as 1 until there
 is an x, and makes objects of typed stamps. So every container is read to the same meaning: a number by its value, a stamp by the
-day that it shows in its own zone, any other text as it is. Every function is total: what cannot be read is missing, and no error.
+day that it shows in its own zone, any other text as it is. Every function is total: a cell that cannot be read is missing, and no
+error.
 """
 
 from __future__ import annotations
@@ -247,6 +248,54 @@ class Cells:
         exact = np.array([self.number_of(text.strip()) for text in self.missing])
         with np.errstate(over="ignore"):
             return np.concatenate([exact, exact.astype(np.float32), exact.astype(np.float16)])
+
+
+class Ids:
+    """The people that have been met, as numbers: one for each person, in the order in which they are met.
+
+    An id that is a whole number is compared by number, since tools respell it: 7, 7.0 and 07 are one person, in numbers and in
+    texts. Any other id is compared letter by letter, without the spaces around it. A row without an id belongs to nobody who
+    could be protected, and is left out.
+    """
+
+    def __init__(self, cells: Cells) -> None:
+        self._known: dict[str, int] = {}
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def numbers(self, values: Any) -> Array:
+        """int64 `[rows]`: the number of each row's person, -1 where the id is missing."""
+        column = self._cells.column(values)
+        if pa.types.is_nested(column.type):
+            raise InvalidArgument("person", f"a column of {column.type}", "whole numbers or texts")
+        ids, places = self._cells.coded(column)
+        if pa.types.is_floating(column.type):
+            digits = int(np.finfo(column.type.to_pandas_dtype()).nmant) + 1
+            _refuse_merged(any(abs(one) >= 2.0**digits for one in ids if one is not None))
+        numbers: Array = np.array([*map(self._number, ids), -1], dtype=np.int64)[places]
+        return numbers
+
+    def _number(self, value: object) -> int:
+        text = self._cells.text_of(value)
+        if text is None or self._cells.is_missing(self._cells.known_as(text) or ""):
+            return -1
+        whole = self._cells.whole_of(text)
+        if whole is not None and len(whole) > 15 and text != whole and abs(int(whole)) >= 2**53:
+            _refuse_merged(not _AS_A_TEXT.isdisjoint(text))
+            whole = None if "e" in text.lower() else whole  # digits and an e are a code
+        return self._known.setdefault(whole or text, len(self._known))
+
+
+_AS_A_TEXT = frozenset(".,+")
+"""Signs of an id that a tool has held as a floating point number."""
+
+
+def _refuse_merged(merged: bool) -> None:
+    if merged:
+        wanted = "whole numbers or texts: two people under one id would be protected half"
+        raise InvalidArgument("person", "ids that floating point cannot tell apart", wanted)
 
 
 def _local(stamps: pa.Array) -> pa.Array:

@@ -17,11 +17,8 @@ import numpy as np
 from honestdp import checks
 from honestdp.boundary.bounds import asked, private_frequent, private_range
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.categories import BUCKETS, Categories, buckets
-from honestdp.data.tables.cells import Array
-from honestdp.data.tables.column import LEARNT, Column
-from honestdp.data.tables.ids import Ids
-from honestdp.data.tables.quantities import Range
+from honestdp.data.tables.cells import Array, Ids
+from honestdp.data.tables.columns import BUCKETS, LEARNT, Categories, Column, Range, buckets
 from honestdp.data.tables.source import TableRows, source_of
 
 if TYPE_CHECKING:
@@ -92,9 +89,10 @@ def _values(table: Table, source: Any, names: Sequence[str], size: int) -> dict[
     wanted = [*names, *([] if table.person is None else [table.person])]
     for batch in source_of(table, source).batches(wanted):
         for name in names:
-            column = table.columns[name]
-            is_range = isinstance(column, Range)
-            parts[name].append((column.raw if is_range else buckets)(batch[name], table.cells))
+            column, values = table.columns[name], batch[name]
+            parts[name].append(
+                column.raw(values, table.cells) if isinstance(column, Range) else buckets(values, table.cells)
+            )
         if table.person is not None:
             whose.append(ids.numbers(batch[table.person]))
     read = {name: np.concatenate(each) if each else np.empty(0) for name, each in parts.items()}

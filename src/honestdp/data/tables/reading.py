@@ -3,17 +3,26 @@
 Values of a CSV are read as texts, and each is understood by what was declared of its column (`cells`): a type that is guessed
 from the first rows of a file would make a row's features depend on other rows. Errors name a file's fault without a value of it.
 
-Every row of a CSV is a line, and so a record is a line: a file in which a quoted cell goes on in the next line is refused, unless
-that was declared (`dialect`). No row is handed out before the whole file was scanned for it, in one reading, by one parser.
+Every row of a CSV is a line, and so a record is a line. `Dialect` declares how the file is written, which decides whose row a
+line belongs to: in a file that is read with quotes, one stray quote would make the rows below it a part of its cell, so that one
+record would take others away, and no noise is made for that. So a cell ends with its line, and a file in which one does not is
+refused, unless `newlines` says that its writer closes every quote. No row is handed out before the whole file was scanned for it,
+in one reading, by one parser.
+
+Names of columns go into templates, schemas, statements and errors, so nothing of a row may be taken for one. The first line alone
+is decoded. A quote that it does not close, which would pull rows in, is refused, and so are names that read like a row's numbers
+or dates. A first row of words alone cannot be told from names.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +34,13 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.dialect import Dialect, NoHeader
 
+QUOTE = '"'
 BATCH = 65536
 _PIECE, _BLOCK = 4096, 1 << 23
+_MOST_HEADER = 1 << 22
+"""Bytes in which a header ends."""
+_LONGEST = 10_000
 WANTED = (
     "rows with named columns: a pandas DataFrame, a pyarrow Table, a dictionary of columns, a list of dictionaries, a numpy "
     "structured array, or a 2-d array with the columns in the order in which they are declared"
@@ -38,6 +50,7 @@ _SPANS = (
     'take the rows of others away. Mend the file; or declare quote = "" if it is written without quotes, or newlines = true '
     "if its values hold line breaks and its writer closes every quote"
 )
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})([ T].*)?")
 _OFFICE = {b"PK\x03\x04": "an Excel workbook or another zip archive", b"\xd0\xcf\x11\xe0": "an Excel workbook"}
 
 
@@ -115,6 +128,119 @@ def _once(names: Sequence[str]) -> list[str]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidArgument("rows", f"two columns named {twice[0]!r}", "columns with different names")
     return list(names)
+
+
+# ---- How a CSV is written
+
+
+class NoHeader(ValueError):
+    """Why a first line is no header: what the file must be, without a word of it."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV is written.
+
+    delimiter: between values. quote: around them, doubled inside of them; "" in a file that knows none, in which it is a letter
+    like others. newlines: whether a value in quotes may hold line breaks. InvalidArgument for what no file can have.
+    """
+
+    encoding: str = "utf-8"
+    delimiter: str = ","
+    quote: str = QUOTE
+    newlines: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            known = isinstance(self.encoding, str) and "a".encode(self.encoding) is not None
+        except (LookupError, ValueError):
+            known = False
+        if not known:
+            wanted = 'the name of an encoding of texts that Python knows, such as "utf-8" or "latin-1"'
+            raise InvalidArgument("encoding", self.encoding, wanted)
+        if not _one_letter(self.delimiter):
+            raise InvalidArgument("delimiter", self.delimiter, 'one character of ASCII, such as ";"')
+        if self.quote != "" and (not _one_letter(self.quote) or self.quote == self.delimiter):
+            wanted = 'one character of ASCII that is not the delimiter, or "" for a file without quotes'
+            raise InvalidArgument("quote", self.quote, wanted)
+        if not isinstance(self.newlines, bool):
+            raise InvalidArgument("newlines", self.newlines, "true or false")
+        if self.newlines and not self.quote:
+            wanted = 'left out where quote is "": without quotes every line break ends a row'
+            raise InvalidArgument("newlines", self.newlines, wanted)
+
+    @property
+    def codec(self) -> str:
+        """For Python, without the mark that some programs put first."""
+        return "utf-8-sig" if self.encoding.lower() in ("utf-8", "utf8") else self.encoding
+
+    @property
+    def spans(self) -> bool:
+        """Whether a cell may go on in the next line against the declaration."""
+        return bool(self.quote) and not self.newlines
+
+    @property
+    def format(self) -> dict[str, Any]:
+        """Arguments of Python's `csv.reader`."""
+        quotes = {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
+        return {"delimiter": self.delimiter, **quotes}
+
+    def header(self, pieces: Iterable[bytes]) -> list[str]:
+        """The names in the first line of a file, or NoHeader. UnicodeDecodeError as it comes."""
+        line = self._first_line(pieces)
+        if "\0" in line:
+            raise NoHeader("a CSV or Parquet file; this is neither")
+        try:
+            names = next(csv.reader([line], strict=True, **self.format), [])
+        except csv.Error:
+            names = None
+        if names is None or any(len(name) > _LONGEST for name in names):
+            raise NoHeader(
+                f"a file whose first line closes every quote that it opens, and has no name of more than {_LONGEST} letters; "
+                'declare quote = "" for a file that is written without quotes'
+            )
+        if not any(names):
+            raise NoHeader("a file with a header that names its columns; this one is empty")
+        if any(_like_a_value(name.strip()) for name in names):
+            raise NoHeader("a file whose first line names its columns; this one seems to begin with a row of values")
+        return names
+
+    def _first_line(self, pieces: Iterable[bytes]) -> str:
+        """Byte by byte: what comes after the first line break is not even decoded."""
+        decoder, line, read = codecs.getincrementaldecoder(self.codec)(), list[str](), 0
+        for piece in pieces:
+            for place in range(len(piece)):
+                letter = decoder.decode(piece[place : place + 1])
+                if letter in ("\n", "\r"):
+                    return "".join(line)
+                line.append(letter)
+            read += len(piece)
+            if read > _MOST_HEADER:
+                wanted = f"a file whose first line names its columns, in {_MOST_HEADER} bytes at most; this one has a longer line"
+                raise NoHeader(wanted)
+        return "".join([*line, decoder.decode(b"", final=True)]).split("\n")[0]
+
+
+DIALECT = tuple(each.name for each in fields(Dialect))
+
+
+def other_delimiter(header: Iterable[str]) -> str | None:
+    """What seems to be between the names of a header that was taken for a single name; None where nothing does."""
+    names = list(header)
+    return next((each for each in ";\t|," if len(names) == 1 and each in names[0]), None)
+
+
+def _one_letter(text: object) -> bool:
+    return isinstance(text, str) and len(text) == 1 and text.isascii() and text not in "\r\n\0"
+
+
+def _like_a_value(name: str) -> bool:
+    """Whether it reads like a number, with a point or a comma, or like a date."""
+    try:
+        float(name.replace(",", "."))
+    except ValueError:
+        return _DATE.fullmatch(name) is not None
+    return True
 
 
 # ---- Files

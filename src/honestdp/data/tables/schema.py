@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.categories import Categories
-from honestdp.data.tables.column import Column
-from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect, other_delimiter
-from honestdp.data.tables.reading import TableFile
-from honestdp.data.tables.table import KINDS, Table
+from honestdp.data.tables.columns import KINDS, Categories, Column
+from honestdp.data.tables.reading import DIALECT, QUOTE, Dialect, TableFile, other_delimiter
+from honestdp.data.tables.table import Table
 
 TO_FILL = "?"
 _MOST_BYTES = 1 << 24  # 10,000 long categories in each of 100 columns; a device or a pipe has no end
@@ -90,15 +88,7 @@ def table_of(written: Mapping[str, Any]) -> Table:
         wanted = 'the name of the column to predict, here or as target = "..." in the schema, which leaves it open'
         raise InvalidArgument("target", written.get("target"), wanted)
     given = {name: written[name] for name in _OF_TABLE if name in written}
-    if "missing" in given:
-        given["missing"] = _texts(given["missing"])
     return Table({name: _column(name, declared) for name, declared in columns.items()}, **given)
-
-
-def _texts(missing: object) -> tuple[str, ...]:
-    if not isinstance(missing, list | tuple) or not all(isinstance(text, str) for text in missing):
-        raise InvalidArgument("missing", missing, "a list of texts")
-    return tuple(missing)
 
 
 def _column(name: str, declared: object) -> Column:
@@ -204,7 +194,7 @@ def _key(name: str) -> str:
 
 
 def text_of(table: Table) -> str:
-    """The schema file of a table."""
+    """The schema file of a table, which `read_schema` reads back as an equal table."""
     written = table.as_dict()
     columns = written.pop("columns")
     lines = [f"{name} = {_toml(value)}" for name, value in written.items()]
@@ -218,4 +208,6 @@ def _toml(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if isinstance(value, str):  # as JSON writes it, but for the one letter more that TOML wants escaped
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

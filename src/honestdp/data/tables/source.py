@@ -21,11 +21,10 @@ from honestdp import checks
 from honestdp.boundary.people import by_person
 from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.categories import Categories
-from honestdp.data.tables.cells import Array
-from honestdp.data.tables.dialect import other_delimiter
-from honestdp.data.tables.ids import Ids
-from honestdp.data.tables.reading import Named, TableFile, named
+from honestdp.data.tables.cells import Array, Ids
+from honestdp.data.tables.columns import Categories, Date
+from honestdp.data.tables.reading import Named, TableFile, named, other_delimiter
+from honestdp.data.tables.table import check_present
 from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class TableRows(Unread):
         x = np.empty((first, table.width), np.float32)
         y = np.empty(first, np.float32 if table.classes is None else np.int64)
         for batch in self._source.batches(names):
-            labels = table.encode_labels(batch[table.target])
+            labels = table.columns[table.target].labels(batch[table.target], table.cells)
             stays = ~np.isnan(labels) if table.classes is None else labels >= 0
             if table.person is not None:
                 person = ids.numbers(batch[table.person])
@@ -137,41 +136,31 @@ def check_header(table: Table, header: Mapping[str, Any], *, extra: bool = False
     if table.person is not None and table.person not in header:
         wanted = f"a column of the data, which tells whose row it is; there are {', '.join(sorted(map(str, header)))}"
         raise InvalidArgument("person", table.person, wanted)
-    table.check_columns(header, [*table.inputs, table.target])
+    check_present(header, (*table.inputs, table.target))
     for name in (*table.inputs, table.target):
-        column = table.columns[name]
-        if (
-            isinstance(column, Categories)
-            and column.only_texts
-            and _holds_numbers(header[name], floats=name == table.target)
-        ):
+        column, kind = table.columns[name], _type_of(header[name])
+        if isinstance(column, Categories) and column.only_texts and _is_number(kind, floats=name == table.target):
             wanted = (
                 "texts, as its declared categories are: no value would be one of them. Declare the numbers, as in "
                 "Categories(0, 1), or turn them into those texts"
             )
             raise InvalidArgument(f"the column {name!r}", "of a numeric type", wanted)
-        kind, stored = column.kind, header[name]
-        zone = _ZONE.search(_type_of(stored) if kind == "date" else "")
-        if zone is not None:
-            table.cells.days(pa.array([0], pa.timestamp("s", zone[1])))  # one that is not known is refused
-        if isinstance(stored, str) and stored.startswith(_NEVER.get(kind, ())):
-            wanted = f"of a kind that fits its type in the file, {stored}: every value of it would count as missing"
-            raise InvalidArgument(f"columns[{name!r}]", kind, wanted)
+        if isinstance(column, Date) and (zone := _ZONE.search(kind)):
+            table.cells.days(pa.array([0], pa.timestamp("s", zone[1])))  # an unknown zone is refused
+        if isinstance(header[name], str) and kind.startswith(_NEVER.get(column.kind, ())):
+            wanted = f"of a kind that fits its type in the file, {kind}: every value of it would count as missing"
+            raise InvalidArgument(f"columns[{name!r}]", column.kind, wanted)
 
 
-def _holds_numbers(values: Any, *, floats: bool) -> bool:
-    """Whether a column's type, and no value of it, says that it holds numbers. floats: of them too, which a column of texts
-    that are all missing becomes in pandas.
-    """
-    words = _type_of(values).lower()
-    return not words.startswith("interval") and words.startswith(
-        ("int", "uint", "bool", *(("float", "double") if floats else ()))
-    )
+def _type_of(stored: Any) -> str:
+    """The type that a file or a container declares for a column, or "": public, and never made of a value of the column."""
+    return stored if isinstance(stored, str) else str(getattr(stored, "dtype", getattr(stored, "type", "")))
 
 
-def _type_of(values: Any) -> str:
-    """The type of a column that its container declares, empty where it declares none: never a value."""
-    return values if isinstance(values, str) else str(getattr(values, "dtype", getattr(values, "type", "")))
+def _is_number(kind: str, *, floats: bool) -> bool:
+    """Whether a type holds numbers. floats: count them too, the type of texts that are all missing in pandas."""
+    numbers = ("int", "uint", "bool", *(("float", "double") if floats else ()))
+    return not kind.lower().startswith("interval") and kind.lower().startswith(numbers)
 
 
 _ZONE = re.compile(r"\btz=([^\]]+)\]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,19 +18,14 @@ import numpy as np
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.categories import Categories
 from honestdp.data.tables.cells import Array, Cells
-from honestdp.data.tables.column import Column, Ignore
-from honestdp.data.tables.declared import check_person, check_target
-from honestdp.data.tables.dialect import DIALECT, QUOTE, Dialect
-from honestdp.data.tables.quantities import Date, Flag, Number, Range
-from honestdp.data.tables.reading import Named, named
+from honestdp.data.tables.columns import Categories, Column, Flag, Ignore, Number, Quantity, Range, plain
+from honestdp.data.tables.reading import DIALECT, QUOTE, Dialect, named
 
 if TYPE_CHECKING:
     from honestdp.data.tables.source import TableRows
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
-KINDS: dict[str, type[Column]] = {each.kind: each for each in (Range, Number, Flag, Date, Categories, Ignore)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,26 +72,22 @@ class Table:
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise InvalidArgument("columns", self.columns, "a dictionary of names to columns, such as Range(17, 90)")
-        for name, column in self.columns.items():
-            if not isinstance(name, str) or not (name or isinstance(column, Ignore)):
-                wanted = "named by texts; one without a name, such as an index, is an Ignore()"
-                raise InvalidArgument("columns", repr(name), wanted)
-            if not isinstance(column, Column) or not column.kind:
-                wanted = "a Range, Number, Categories, Flag, Date or Ignore"
-                raise InvalidArgument(f"columns[{name!r}]", column, wanted)
+        if not isinstance(self.missing, list | tuple) or not all(isinstance(text, str) for text in self.missing):
+            raise InvalidArgument("missing", self.missing, "a list of texts")
         object.__setattr__(self, "columns", dict(self.columns))
         object.__setattr__(self, "missing", tuple(self.missing))
         checks.non_negative(spent=self.spent)
         checks.one_of((".", ","), decimal=self.decimal)
-        assert self.dialect  # what no file can have is refused
+        assert self.dialect  # an impossible dialect is refused
         if self.records is not None:
             checks.whole(least=1, most=checks.MOST, records=self.records)
-        check_target(self)
-        check_person(self)
+        _check_columns(self)
+        _check_target(self)
+        _check_person(self)
         if not self.width:
             raise InvalidArgument("columns", sorted(self.columns), f"with something to predict {self.target!r} from")
 
-    # ---- What is known of it
+    # ---- Public facts
 
     @property
     def dialect(self) -> Dialect:
@@ -111,8 +102,9 @@ class Table:
     @property
     def inputs(self) -> dict[str, Column]:
         """The columns that a model sees."""
+        unseen = (self.target, self.person)
         return {
-            n: c for n, c in self.columns.items() if n not in (self.target, self.person) and not isinstance(c, Ignore)
+            name: each for name, each in self.columns.items() if name not in unseen and not isinstance(each, Ignore)
         }
 
     @property
@@ -128,10 +120,7 @@ class Table:
     @property
     def classes(self) -> tuple[Any, ...] | None:
         """The declared classes of the target; None for a quantity."""
-        column = self.columns[self.target]
-        if isinstance(column, Categories):
-            return column.values
-        return (False, True) if isinstance(column, Flag) else None
+        return self.columns[self.target].classes
 
     @property
     def task(self) -> str:
@@ -150,11 +139,11 @@ class Table:
 
     @property
     def digest(self) -> str:
-        """Equal for equal tables alone."""
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+        """Equal for equal tables alone. The order of the columns is that of a model's inputs, and counts."""
+        return hashlib.sha256(json.dumps(self.as_dict()).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self.as_dict() == other.as_dict()
+        return isinstance(other, Table) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -176,38 +165,28 @@ class Table:
     def encode(self, rows: Any) -> Array:
         """float32 `[rows, width]`. rows: with all columns that a model sees; others are passed over. See `reading.WANTED`."""
         self._check_learnt()
-        source = self._named(rows)
+        source = named(rows, self.orders)
+        check_present(source.header, self.inputs)
         x = np.empty((source.length, self.width), np.float32)
-        self.check_columns(source.header, tuple(self.inputs))
-        left = x
+        first = 0
         for batch in source.batches(list(self.inputs)):
             count = len(next(iter(batch.values())))
-            self.encode_batch(batch, left[:count])
-            left = left[count:]
+            self.encode_batch(batch, x[first : first + count])
+            first += count
         return x
 
     def encode_target(self, rows: Any) -> Array:
         """int64 `[rows]`, the number of the class, -1 for none of them; float32 for a quantity, scaled, NaN where missing."""
-        source = self._named(rows)
-        self.check_columns(source.header, (self.target,))
-        return self.encode_labels(source.header[self.target])
+        header = named(rows, self.orders).header
+        check_present(header, (self.target,))
+        return self.columns[self.target].labels(header[self.target], self.cells)
 
     def encode_batch(self, batch: Mapping[str, Any], out: Array) -> None:
-        """The features of some rows into `out`."""
+        """Write the features of some rows into `out`, each row by itself."""
         first = 0
         for name, column in self.inputs.items():
             column.encode(batch[name], out[:, first : first + column.width], self.cells)
             first += column.width
-
-    def encode_labels(self, values: Any) -> Array:
-        """What `encode_target` gives, of the column."""
-        column = self.columns[self.target]
-        if isinstance(column, Categories):
-            return np.maximum(column.places(values, self.cells), -1)
-        raw = column.raw(values, self.cells)
-        if isinstance(column, Flag):
-            return np.nan_to_num(raw, nan=-1.0).astype(np.int64)
-        return column.scaled(raw).astype(np.float32)  # NaN stays
 
     def decode(self, outputs: Any) -> Array:
         """Labels, or numbers in the user's units, of what a model gave: `[rows, outputs]`, or numbers of classes `[rows]`."""
@@ -216,6 +195,7 @@ class Table:
         outputs = np.asarray(outputs)
         if self.classes is None:
             column = self.columns[self.target]
+            assert isinstance(column, Quantity)
             return column.unscaled(outputs.reshape(len(outputs)).astype(np.float64))
         numbers = outputs.argmax(1) if outputs.ndim == 2 else outputs
         if outputs.ndim > 2 or (outputs.ndim == 2 and outputs.shape[1] != self.outputs):
@@ -261,21 +241,11 @@ class Table:
         made_up = {name: self.columns[name].stand_in() for name in self.to_learn}
         return replace(self, columns={**self.columns, **made_up})
 
-    def _named(self, rows: Any) -> Named:
-        return named(rows, self.orders)
-
     @property
     def orders(self) -> list[list[str]]:
-        """Of the columns of a plain array: those that a model sees, all but the target, or all."""
+        """The orders of columns that a plain array may have: the model's inputs, all but the target, or all."""
         used = [name for name in self.columns if name not in (self.target, self.person)]
         return [list(self.inputs), used, list(self.columns)]
-
-    def check_columns(self, columns: Mapping[str, Any], wanted: Sequence[str]) -> None:
-        """InvalidArgument where one of these columns is not there."""
-        absent = [name for name in wanted if name not in columns]
-        if absent:
-            have = f"there are {', '.join(sorted(map(str, columns))) or 'none'}"
-            raise InvalidArgument("rows", f"no column {absent[0]!r}", f"with every declared column; {have}")
 
     def _check_learnt(self) -> None:
         if self.to_learn:
@@ -285,13 +255,12 @@ class Table:
     # ---- Files
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON and TOML."""
-        given: dict[str, Any] = {"target": self.target}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name not in ("columns", "target") and value != each.default:
-                given[each.name] = list(value) if isinstance(value, tuple) else value
-        return {**given, "columns": {name: column.as_dict() for name, column in self.columns.items()}}
+        """For JSON and TOML: plain numbers and texts."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("columns", "target")}
+        defaults = {each.name: each.default for each in fields(self)}
+        changed = {name: plain(value) for name, value in given.items() if value != defaults[name]}
+        columns = {name: column.as_dict() for name, column in self.columns.items()}
+        return {"target": self.target, **changed, "columns": columns}
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Table:
@@ -299,3 +268,65 @@ class Table:
         from honestdp.data.tables.schema import table_of
 
         return table_of(written)
+
+
+def check_present(header: Mapping[str, Any], wanted: Iterable[str]) -> None:
+    """InvalidArgument where one of these columns is absent."""
+    absent = [name for name in wanted if name not in header]
+    if absent:
+        have = f"there are {', '.join(sorted(map(str, header))) or 'none'}"
+        raise InvalidArgument("rows", f"no column {absent[0]!r}", f"with every declared column; {have}")
+
+
+def _check_columns(table: Table) -> None:
+    """Columns with names, of known kinds, and in texts that a schema file can hold."""
+    for name, column in table.columns.items():
+        if not isinstance(name, str) or not (name or isinstance(column, Ignore)):
+            wanted = "named by texts; one without a name, such as an index, is an Ignore()"
+            raise InvalidArgument("columns", repr(name), wanted)
+        if not isinstance(column, Column):
+            wanted = "a Range, Number, Categories, Flag, Date or Ignore"
+            raise InvalidArgument(f"columns[{name!r}]", column, wanted)
+    values = [value for column in table.columns.values() for value in column.classes or ()]
+    for text in (*table.columns, table.person, *table.missing, *values):
+        try:
+            str(text).encode()
+        except UnicodeEncodeError:
+            wanted = "one that can be written to a schema file: names and categories are printable texts"
+            raise InvalidArgument("table", repr(text), wanted) from None
+
+
+def _check_target(table: Table) -> None:
+    """A target whose classes or bounds are declared, and nothing besides them."""
+    if table.target not in table.columns:
+        wanted = f"the name of a declared column: {', '.join(sorted(table.columns))}"
+        raise InvalidArgument("target", table.target, wanted)
+    column = table.columns[table.target]
+    if not isinstance(column, Categories | Flag | Range | Number):
+        wanted = "a column of Categories or Flag (classes), or of Range or Number (a quantity)"
+        raise InvalidArgument("target", f"{table.target!r}, a column of kind {column.kind}", wanted)
+    if column.private or column.learnt:
+        wanted = "declared: the classes, or the bounds, of the target are public; they cannot be learnt"
+        raise InvalidArgument(f"columns[{table.target!r}]", column.describe(), wanted)
+    if isinstance(column, Categories) and column.other:
+        wanted = "without other: a class that stands for anything cannot be predicted"
+        raise InvalidArgument(f"columns[{table.target!r}]", column, wanted)
+    for name, given in (("fill", column.fill is not None), ("indicator", column.indicator)):
+        if given:
+            wanted = "left out of the target: a row whose target is missing is left out, and not filled"
+            raise InvalidArgument(f"columns[{table.target!r}].{name}", getattr(column, name), wanted)
+
+
+def _check_person(table: Table) -> None:
+    """A cap on the rows of a person, whose column is no feature."""
+    if table.person is None and table.rows_per_person is None:
+        return
+    if table.rows_per_person is None:
+        wanted = f"given with the person {table.person!r}: the most rows of one person that count, declared"
+        raise InvalidArgument("rows_per_person", None, wanted)
+    if not isinstance(table.person, str) or table.person == table.target:  # also where rows_per_person stands alone
+        raise InvalidArgument("person", table.person, "the name of a column that tells whose row it is, not the target")
+    checks.whole(least=1, most=10_000, rows_per_person=table.rows_per_person)
+    if not isinstance(table.columns.get(table.person, Ignore()), Ignore):
+        wanted = "not a feature too: declare it as Ignore(), or leave it out of columns"
+        raise InvalidArgument(f"columns[{table.person!r}]", table.columns[table.person], wanted)
