@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "What comes in": (
         "boundary/data.py", "boundary/arrays.py", "boundary/people.py", "boundary/unread.py", "boundary/layouts.py",
         "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/slices.py", "boundary/whereabouts.py",
-        "boundary/augmenting.py", "augment/__init__.py", "boundary/travel.py",
+        "augment/__init__.py", "boundary/travel.py",
     ),
     "The door of scores": (
         "boundary/counted.py", "boundary/class_metrics.py", "boundary/number_metrics.py",

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import honestdp
 from honestdp.augment import Augmentation, CropAndFlip, PerRecord, variants
-from honestdp.boundary.augmenting import Variants
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
+from honestdp.boundary.mechanism import Variants
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import stack
@@ -133,7 +133,7 @@ def test_every_step_run_and_record_has_a_variant_of_its_own() -> None:
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("honestdp.boundary.augmenting.torch.rand", noted)
+        patch.setattr("honestdp.boundary.mechanism.torch.rand", noted)
         some = population(CropAndFlip(pad=1), images())
         while some.step < STEPS:
             some.block()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from honestdp.augment import CropAndFlip
-from honestdp.boundary import augmenting, mechanism, rounding
+from honestdp.boundary import mechanism, rounding
 from honestdp.boundary import people as persons
 from honestdp.boundary import release as releasing
 from honestdp.boundary.mechanism import Mechanism
@@ -140,8 +140,8 @@ def a_clip_of_every_row(patch: Patch) -> None:
 
 
 def one_variant_for_all(patch: Patch) -> None:
-    right = augmenting.varied
-    patch.setattr(augmenting, "varied", lambda augment, x, u: right(augment, x, u[:, :1].expand_as(u)))
+    right = mechanism.varied
+    patch.setattr(mechanism, "varied", lambda augment, x, u: right(augment, x, u[:, :1].expand_as(u)))
 
 
 def every_direction(patch: Patch) -> None:

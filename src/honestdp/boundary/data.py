@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from honestdp.augment import Augmentation
+from honestdp.augment import Augmentation, check_augment
 from honestdp.boundary.arrays import as_numbers, blocks, empty, in_words, is_dataset, native, on_disk, too_large
-from honestdp.boundary.augmenting import check_augment
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
 from honestdp.boundary.layouts import described, in_memory, inputs_of, labels_of, no_labels
 from honestdp.boundary.people import ByPerson, People, PeopleRecords, RowsOfPeople, by_person

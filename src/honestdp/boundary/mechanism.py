@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from honestdp.boundary.augmenting import Variants
+from honestdp.augment import Augmentation, varied
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query, Release, State, Steps
@@ -31,6 +31,7 @@ from honestdp.boundary.release import Question, release, width_of
 from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import inputs
+from honestdp.gradients.inputs import Inputs
 from honestdp.losses import Taken
 
 
@@ -247,6 +248,36 @@ class Mechanism:
         assert self._captured is not None
         block = slice(first, first + UNROLL)
         return self._captured.replay(params, state, lots.indices[block], lots.counts[block])
+
+
+class Variants:
+    """Draws and makes the variants of one population's lots, from a generator of their own.
+
+    How many numbers are drawn in a step follows from the width of a lot's pieces, never from a record.
+    """
+
+    def __init__(self, augment: Augmentation, device: torch.device, seed: Seed, *, width: int) -> None:
+        """width: of the pieces of a lot. As many numbers are drawn for a shorter one, so that steps that are captured, which have
+        one shape alone, read the same variants as those that are not."""
+        self._augment, self._width = augment, width
+        self._generator = torch_generator(device, seed)
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        return (self._generator,)
+
+    def of(self, x: Inputs) -> Inputs:
+        """The variants of a piece of a lot, x `[runs, examples, ...]`."""
+        runs, examples = inputs.first(x).shape[:2]
+        shape = (runs, self._width, self._augment.draws)
+        u = torch.rand(shape, generator=self._generator, device=self._generator.device)[:, :examples]
+        return varied(self._augment, x, u)
+
+    def state(self) -> list[Tensor]:
+        return [self._generator.get_state()]
+
+    def restore(self, state: list[Tensor]) -> None:
+        self._generator.set_state(state[0])
 
 
 def _largest_divisor(of: int, most: int) -> int:

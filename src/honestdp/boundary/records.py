@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from honestdp import kernels
-from honestdp.augment import Augmentation
-from honestdp.boundary.augmenting import blank_variants
+from honestdp.augment import Augmentation, blank_variants
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
