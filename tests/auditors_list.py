@@ -21,8 +21,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "boundary/rounds.py", "boundary/ranks.py",
     ),
     "What comes in": (
-        "boundary/data.py", "boundary/arrays.py", "boundary/people.py", "boundary/unread.py", "boundary/layouts.py",
-        "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/slices.py", "boundary/whereabouts.py",
+        "boundary/data.py", "boundary/people.py", "boundary/layouts.py",
+        "boundary/records.py", "boundary/decoding.py", "boundary/intake.py", "boundary/whereabouts.py",
         "augment/__init__.py", "boundary/travel.py",
     ),
     "The door of scores": (

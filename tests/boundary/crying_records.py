@@ -49,7 +49,7 @@ WAYS_OUT = frozenset(
     {
         ("honestdp.boundary.scores", "_noisy"),
         ("honestdp.boundary.rounding", "noisy"),
-        ("honestdp.boundary.arrays", "blocks"),
+        ("honestdp.boundary.layouts", "blocks"),
     }
 )
 """Where a number of Python is made from records: with noise in it, or for a secret fingerprint."""

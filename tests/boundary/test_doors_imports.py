@@ -39,7 +39,7 @@ WORDS = {
     "capture": {"free_captured"},
     "decoding": {"RecordFailed", "WorkerDied"},
     "whereabouts": {"Whereabouts", "whereabouts"},
-    "unread": {"Known", "Unread"},
+    "layouts": {"Known", "Unread"},
     "bounds": {"asked", "private_frequent", "private_range"},
 }  # fmt: skip
 """Names that hold no record, for anyone: constants, queries and releases, seeds, metrics, errors, trials on made-up records."""

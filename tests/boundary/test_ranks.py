@@ -14,14 +14,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 import honestdp
-from honestdp.boundary import slices
+from honestdp.boundary import ranks as module
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.query import Query, Release
-from honestdp.boundary.ranks import ALONE, Ranks
+from honestdp.boundary.ranks import ALONE, Ranks, bounds, mark_of, share_of
 from honestdp.boundary.records import Examples
 from honestdp.boundary.release import release
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.slices import bounds, mark_of, share_of
 from tests.toy_training import constants_of, intake_of, second_question, toy_data, toy_model
 
 SIZES = (1, 2, 3, 4, 7)
@@ -125,7 +124,7 @@ def test_another_order_of_the_records_has_another_mark(home: str, tmp_path: Path
 def test_labels_and_records_far_behind_count_in_the_mark_whether_all_or_some_are_looked_at(
     whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "_WHOLE", whole)
+    monkeypatch.setattr(module, "_WHOLE", whole)
     x, y = torch.arange(2000.0)[:, None], torch.arange(2000.0)
     behind = torch.cat([x[:1000], x[1000:].flip(0)])
     mark = mark_of(PrivateData((x, y)), SECRET)

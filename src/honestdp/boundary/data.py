@@ -6,8 +6,8 @@ compared with how many there are.
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import itertools
 from argparse import Namespace
 from dataclasses import dataclass
 from types import ModuleType
@@ -16,22 +16,33 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import Dataset, Subset
 
 from honestdp.augment import Augmentation, check_augment
-from honestdp.boundary.arrays import as_numbers, blocks, empty, in_words, is_dataset, native, on_disk, too_large
 from honestdp.boundary.decoding import DatasetRecords, Guarded, decoded_once
-from honestdp.boundary.layouts import described, in_memory, inputs_of, labels_of, no_labels
+from honestdp.boundary.layouts import (
+    Known,
+    Unread,
+    blocks,
+    described,
+    empty,
+    in_words,
+    native,
+    on_disk,
+    pair_of,
+    too_large,
+)  # fmt: skip
 from honestdp.boundary.people import ByPerson, People, PeopleRecords, RowsOfPeople, by_person
 from honestdp.boundary.records import DeviceRecords, HostRecords, Pair, Records, as_read, as_tensor, two_blanks
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.unread import Known, Unread, in_two
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.run import ROW, Unit
 
 Coins = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = np.ndarray[Any, Any]
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -66,18 +77,6 @@ class Shapes:
         return made
 
 
-_INSTEAD = {
-    "DataLoader": "loader.dataset, since a DataLoader chooses batches by itself and lots are Poisson here; or else ",
-    "IterableDataset": (
-        "a map-style Dataset or np.memmap, since lots are drawn by number and a file is read a lot at a time; or else "
-    ),
-}
-
-
-def _kind(data: object) -> str:
-    return next((kind.__name__ for kind in (DataLoader, IterableDataset) if isinstance(data, kind)), "")
-
-
 class PrivateData:
     """Records that a user brings: a pair (x, y) of tensors, arrays or memory-mapped arrays, or a map-style Dataset of pairs.
 
@@ -85,34 +84,18 @@ class PrivateData:
     records of a lot are varied in training; what scores a run is read as it is. A record of `by_person` is a person.
     """
 
-    _people: People | None
-    _classes: int | None
-
     def __init__(self, data: Any) -> None:
         self.augment: Augmentation | None = None
-        self._own, self._people, self._classes = False, None, None
+        self._people: People | None = None
+        self._classes: int | None = None
+        self._own = False
+        """Whether the records were read after the charge, into memory that nobody else holds."""
         if isinstance(data, PrivateData):
             self.augment, self._own, self._classes = data.augment, data._own, data._classes
         if isinstance(data, PrivateData | ByPerson):
             self._people, data = data._people, data._data
-        data = in_memory(data)
-        self._pair: tuple[Any, Any] | None = None
-        if isinstance(data, tuple | list) and len(data) == 2:
-            y = None if data[1] is None else labels_of(data[1], as_numbers)
-            x = inputs_of(data[0], -1 if y is None else len(inputs.first(y)), as_numbers)
-            y = no_labels(x) if y is None else y
-            for part, label in itertools.product(inputs.leaves(x), inputs.leaves(y)):
-                if len(part) != len(label):
-                    given = f"{len(part)} inputs and {len(label)} labels"
-                    raise InvalidArgument("data", given, "one label for each input")
-            data = self._pair = x, y
-        elif _kind(data) or (not isinstance(data, Unread) and not is_dataset(data)):
-            wanted = (
-                "a pair (x, y) of tensors or arrays, each one of them or a tuple or a dict of them, or a map-style Dataset; x "
-                "alone, or (x, None), where there are no labels"
-            )
-            raise InvalidArgument("data", type(data).__name__, _INSTEAD.get(_kind(data), "") + wanted)
-        self._data: Any = data
+        self._pair = pair_of(data)
+        self._data: Any = data if self._pair is None else self._pair
         if self._people is not None and isinstance(data, Unread):
             wanted = "rows themselves; of a Table, declare person= and rows_per_person= there"
             raise InvalidArgument("data", "rows that are read later", wanted)
@@ -168,21 +151,19 @@ class PrivateData:
         """None for a Dataset, of which nothing is known before a record of it is read; unless it has the attribute `made_up`, in
         which its owner put a record of nobody, in the layout of the true ones.
         """
+        more = ""
         if self._pair is not None:
             x, y = self._pair
-            return self._shapes(x, y)
-        if isinstance(self._data, Unread):
-            return self._shapes(*self._data.none, more=f" {self._data.known.words}")
-        dataset = self._data
-        while isinstance(dataset, Subset):
-            dataset = dataset.dataset
-        made_up = getattr(dataset, "made_up", None)
-        if made_up is None:
-            return None
-        return self._shapes(*described(made_up))
-
-    def _shapes(self, x: Any, y: Any, more: str = "") -> Shapes:
-        """Those of x and y. more: what shapes do not tell."""
+        elif isinstance(self._data, Unread):
+            (x, y), more = self._data.none, f" {self._data.known.words}"
+        else:
+            dataset = self._data
+            while isinstance(dataset, Subset):
+                dataset = dataset.dataset
+            made_up = getattr(dataset, "made_up", None)
+            if made_up is None:
+                return None
+            x, y = described(made_up)
         capped = (f"up to {self.unit.rows} rows a person ({self.unit.person})",) if self.unit.person else ()
         words = (f"{in_words(x)}{more}", in_words(y), *capped)
         return Shapes(inputs.each(empty, x), inputs.each(empty, y), words, self.augment, self.unit, self.classes)
@@ -198,20 +179,21 @@ class PrivateData:
         return [] if self._pair is not None or self.known is not None else _decoders(self._data)
 
     def _open(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
-        """As the mechanism reads them, by number."""
-        records = self._opened(device=device, dtype=dtype, workers=workers)
+        """The records as the mechanism reads them, by number."""
+        records: Records
+        if self._pair is None:
+            records = DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
+        else:
+            x, y = (inputs.each(native, part) for part in self._pair)
+            if on_disk(x) or too_large(x, device):
+                records = HostRecords(x, y, device=device, dtype=dtype)
+            else:
+                x, y = (inputs.each(as_tensor, part) for part in (x, y))
+                records = DeviceRecords(x, y, device=device, dtype=dtype)
         if self._people is not None:
             records = PeopleRecords(records, self._people, device=device, dtype=dtype)
         records.augment = self.augment
         return records
-
-    def _opened(self, *, device: torch.device, dtype: torch.dtype, workers: int) -> Records:
-        if self._pair is None:
-            return DatasetRecords(self._data, device=device, dtype=dtype, workers=workers)
-        x, y = (inputs.each(native, part) for part in self._pair)
-        if on_disk(x) or too_large(x, device):
-            return HostRecords(x, y, device=device, dtype=dtype)
-        return DeviceRecords(inputs.each(as_tensor, x), inputs.each(as_tensor, y), device=device, dtype=dtype)
 
     def _gathered(self, *, dtype: torch.dtype, device: torch.device, workers: int, seed: Seed) -> Pair:
         """All of them, or all rows of people, as a model reads them, on the device. seed: of what a Dataset draws meanwhile."""
@@ -247,40 +229,37 @@ class PrivateData:
 
     def drawn(self, seed: Seed) -> PrivateData:
         """The same records once it is drawn, by coins that follow from the seed, which rows of people count: at most the cap."""
-        if self._people is None:
-            return self
-        same = self._over(self._data, self._people.draw(seed))
-        same._own = self._own
-        return same
-
-    def _over(self, data: Any, people: People | None = None) -> PrivateData:
-        """Other records, varied alike."""
-        other = PrivateData(data if people is None else ByPerson(data, people))
-        other.augment = self.augment
-        return other
+        return self if self._people is None else self._over(self._data, self._people.draw(seed))
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
         """(training, validation): the records whose coin is false, and those whose coin is true. A person has one coin."""
         if self._own and self._pair is not None and self._people is None:
             first, second = in_two(*self._pair, held_out)
             return self._over(first), self._over(second)
-        training, validation = (self._part(np.flatnonzero(side)) for side in (~held_out, held_out))
-        return training, validation
+        return self._part(np.flatnonzero(~held_out)), self._part(np.flatnonzero(held_out))
 
-    def _part(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
+    def _over(self, data: Any, people: People | None = None) -> PrivateData:
+        """Other records, known and varied alike. data: a pair as this class holds one, or a Dataset."""
+        other = copy.copy(self)
+        other._pair, other._data, other._people = data if isinstance(data, tuple) else None, data, people
+        return other
+
+    def _part(self, which: Numbers | slice) -> PrivateData:
         """Some of the records: people take their rows with them, whose numbers stay."""
         if self._people is None:
-            return self._taken(numbers)
-        return self._over(self._data, self._people.part(numbers))
+            return self._taken(which)
+        return self._over(self._data, self._people.part(which))
 
-    def _taken(self, numbers: np.ndarray[Any, Any]) -> PrivateData:
-        """Some of the rows, each a record."""
-        if self._pair is None or on_disk(self._pair[0]):
-            rows = Subset(self._data if self._pair is None else _Rows(*self._pair), numbers.tolist())
-            return self._over(rows)
+    def _taken(self, which: Numbers | slice) -> PrivateData:
+        """Some of the rows, each a record. A slice of arrays is a view of them."""
+        if self._pair is None or (on_disk(self._pair[0]) and not isinstance(which, slice)):
+            rows = self._data if self._pair is None else _Rows(*self._pair)
+            places = range(*which.indices(len(rows))) if isinstance(which, slice) else which.tolist()
+            return self._over(Subset(rows, places))
 
         def some(part: Any) -> Any:
-            return part[torch.from_numpy(numbers).to(part.device) if isinstance(part, Tensor) else numbers]
+            by_number = isinstance(part, Tensor) and not isinstance(which, slice)
+            return part[torch.from_numpy(which).to(part.device) if by_number else which]
 
         x, y = (inputs.each(some, part) for part in self._pair)
         return self._over((x, y))
@@ -289,6 +268,21 @@ class PrivateData:
 def coins(records: int, *, fraction: float, seed: int) -> Coins:
     """For each record whether its coin puts it on the validation side."""
     return np.random.default_rng(seed).random(records) < fraction
+
+
+def in_two(x: Numbers, y: Numbers, held_out: Numbers) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+    """Numberss that nobody else holds, parted in place into the rows whose coin is false and those whose coin is true: copies of
+    whole arrays would hold a gigabyte twice. Both sides keep their order.
+    """
+    cut = int((~held_out).sum())
+    for array in (x, y):
+        aside, kept = array[held_out], 0
+        for first in range(0, len(array), _BLOCK):
+            stays = array[first : first + _BLOCK][~held_out[first : first + _BLOCK]]  # a copy, so that it may overlap
+            array[kept : kept + len(stays)] = stays
+            kept += len(stays)
+        array[cut:] = aside
+    return (x[:cut], y[:cut]), (x[cut:], y[cut:])
 
 
 class _Rows(Dataset[Any]):

@@ -17,14 +17,13 @@ from honestdp.boundary.decoding import deaths_named
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.metrics import Metric
 from honestdp.boundary.query import Constants
-from honestdp.boundary.ranks import ALONE, Ranks
+from honestdp.boundary.ranks import ALONE, Ranks, check_alike, mark_of, share_of
 from honestdp.boundary.records import BlankRecords, Records
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.release import Question, width_of
 from honestdp.boundary.rounds import MechanismOfRounds
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
-from honestdp.boundary.slices import check_alike, mark_of, share_of
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.gradients.echo import echoes

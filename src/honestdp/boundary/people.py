@@ -66,7 +66,7 @@ class People:
         """The numbers of their rows, person after person."""
         return self._order
 
-    def part(self, numbers: Numbers) -> People:
+    def part(self, numbers: Numbers | slice) -> People:
         """Some of the people, each with all of their rows."""
         counts = self.counts[numbers]
         return replace(self, _order=self._order[_ranges(self._starts[numbers], counts)], _starts=_ends(counts))

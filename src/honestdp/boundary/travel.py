@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from honestdp.boundary.arrays import native, on_disk
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.layouts import native, on_disk
 from honestdp.boundary.records import as_tensor
 from honestdp.gradients import inputs
 

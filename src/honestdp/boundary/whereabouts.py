@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.layouts import Unread
 from honestdp.boundary.people import ByPerson
-from honestdp.boundary.unread import Unread
 
 _FEW = 64  # parts that data may be made of; a longer list is one of records
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from honestdp import checks
-from honestdp.boundary.unread import Unread
+from honestdp.boundary.layouts import Unread
 from honestdp.budget import NOT_STATED, Budget, Statement, default_delta
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table

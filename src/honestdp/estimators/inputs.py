@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from honestdp.boundary.unread import Known, Unread
+from honestdp.boundary.layouts import Known, Unread
 from honestdp.checks import InvalidArgument
 
 Array = np.ndarray[Any, Any]

@@ -16,8 +16,7 @@ import torch
 
 import honestdp
 from honestdp import Budget, Categories, Compute, Ledger, Range, Run, Table
-from honestdp.boundary.data import PrivateData, coins
-from honestdp.boundary.unread import in_two
+from honestdp.boundary.data import PrivateData, coins, in_two
 from honestdp.data.tables import reading, source
 from honestdp.data.tables.reading import TableFile
 from honestdp.errors import BudgetExceeded, InvalidArgument

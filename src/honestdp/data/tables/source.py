@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from honestdp import checks
+from honestdp.boundary.layouts import Known, Unread
 from honestdp.boundary.people import by_person
-from honestdp.boundary.unread import Known, Unread
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.cells import Array, Ids
 from honestdp.data.tables.columns import Categories, Date
