@@ -59,6 +59,7 @@ _ELSEWHERE = {
     "batch_size": "lot=, the expected number of records in a step, a number of the Run",
     "sample_rate": "lot= of the Run, which is the rate times the number of records",
     "noise_multiplier": "noise= of the Run",
+    "n_trials": "candidates=, the number of settings that are drawn from the space",
     "criterion": "loss=",
     "data_loader": "data, the second argument: the loader's dataset, since lots are drawn here",
 }

@@ -125,6 +125,10 @@ def test_the_message_says_what_is_meant_here(case: str) -> None:
         ),
         (lambda: train(device="cuda"), r"it is a setting of the machine: compute=honestdp\.Compute\(device="),
         (lambda: train(max_grad_norm=1.0), r"it is clip= of the optimizer"),
+        (
+            lambda: honestdp.tune(nn.Linear(5, 3), (X, Y), budget=Budget(3, 1e-4), n_trials=9),
+            r"tune\(\) has no argument 'n_trials': it is candidates=",
+        ),  # type: ignore[call-arg]
         (lambda: Run(records=10, batch_size=2, steps=1, noise=1), r"Run\(\) has no argument 'batch_size': it is lot="),  # type: ignore[call-arg]
         (lambda: Run(records=10, lot=2, steps=1, noise_multiplier=1), "it is noise= of the Run"),  # type: ignore[call-arg]
         (lambda: Run(records=10, lot=2, steps=1, sample_rate=1), "it is lot= of the Run, which is the rate times"),  # type: ignore[call-arg]

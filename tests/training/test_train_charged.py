@@ -320,6 +320,23 @@ def test_weights_that_are_not_finite_are_refused_before_the_charge(number: float
     assert kinds(path)["charge"] == 0
 
 
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_frozen_weights_and_statistics_that_are_not_finite_are_refused_too(number: float) -> None:
+    """A pretrained body that diverged; an infinite buffer, such as a mask of attention, is trained with."""
+    frozen, averaged = model(), torch.nn.Sequential(torch.nn.BatchNorm1d(model().in_features, affine=False), model())
+    frozen.bias.requires_grad_(False)[0] = number
+    averaged[0].eval().running_mean[0] = torch.nan
+    how: dict[str, Any] = {"records": N, "lot": N / 2, "steps": 2}
+    for broken, name in ((frozen, "bias"), (averaged, "0.running_mean")):
+        with pytest.raises(InvalidArgument, match=f"'{name}' holds NaN or infinite numbers"):
+            honestdp.train(broken, closed_form.records(), run=RUN, optimizer=RULE)
+        with pytest.raises(InvalidArgument, match=f"'{name}' holds NaN or infinite numbers"):
+            honestdp.tune(broken, closed_form.records(), budget=Budget(1.0, 1e-5), **how)
+    masked = model()
+    masked.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    honestdp.train(masked, closed_form.records(), run=RUN, optimizer=RULE)
+
+
 def test_a_step_is_rehearsed_before_the_charge_with_its_second_question(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

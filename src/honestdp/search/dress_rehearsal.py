@@ -67,8 +67,8 @@ def tried(made: Design, setting: Setting, shapes: Shapes | None) -> None:
     noise_source(setting.device, Seed.fresh(), secure=setting.secure)
     for one in {candidate.model: candidate for candidate in some}.values():
         module = setting.module(one, 0).to(setting.device)
-        check_alike(alike := [module, setting.module(one, 1).to(setting.device)])
-        check_finite(alike)
+        check_finite(alike := [module, setting.module(one, 1).to(setting.device)])
+        check_alike(alike)
         layout = layout_of(module)
         if shapes is not None:
             x, y = shapes.blanks(module)

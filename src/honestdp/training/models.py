@@ -87,12 +87,14 @@ def _difference(one: nn.Module, other: nn.Module) -> str | None:
 
 
 def check_finite(modules: Iterable[nn.Module]) -> None:
-    """Refuse weights that are NaN or infinite before the first step: no training would change that."""
+    """Refuse weights that are NaN or infinite, and buffers that are NaN, before the first step: no training would change that.
+
+    A buffer may be infinite, as a mask of attention is.
+    """
     for module in modules:
-        trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
-        broken = next((name for name, value in trained if not bool(torch.isfinite(value).all())), None)
-        if broken is not None:
-            wanted = f"a module whose trainable weights are finite, but {broken!r} holds NaN or infinite numbers"
+        weights = [name for name, value in module.named_parameters() if not bool(torch.isfinite(value).all())]
+        if broken := weights or [name for name, value in module.named_buffers() if bool(torch.isnan(value).any())]:
+            wanted = f"a module whose weights are finite, but {broken[0]!r} holds NaN or infinite numbers"
             raise InvalidArgument("model", type(module).__name__, f"{wanted}: initialise it anew")
 
 
