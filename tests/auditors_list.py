@@ -36,7 +36,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Secrecy of a search": (
         "search/secret.py", "search/vault.py", "search/cluster/parcels.py", "search/cluster/task.py",
     ),
-    "Trials and draws that see no record": ("boundary/rehearsal.py", "gradients/echo.py"),
+    "Trials that see no record": ("boundary/rehearsal.py",),
 }  # fmt: skip
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,

@@ -321,10 +321,10 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
         },
         "Intake": {
             "augment",
+            "blank",
             "bytes_per_run",
             "compare",
             "decoding",
-            "echo",
             "fingerprint",
             "mechanism",
             "ranks",

@@ -17,18 +17,16 @@ from torch import Tensor, nn
 
 import honestdp
 from honestdp import optimizers as rules
-from honestdp.boundary import intake as taking_in
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Constants, Release
 from honestdp.boundary.ranks import Ranks
-from honestdp.gradients import echo as hearing
-from honestdp.gradients.echo import LOG_NORMS, SHAKES, borne, chain, echoes, made_up, try_once
 from honestdp.gradients.layout import Layout, layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.losses.logits import classes_at
-from honestdp.optimizers.echo import _reach, allowed
+from honestdp.optimizers import echo as measuring
+from honestdp.optimizers.echo import LOG_NORMS, SHAKES, _reach, allowed, borne, chain, echoes, made_up, try_once
 from honestdp.training import loop
 from tests.tiny_search import clouds, linear
 from tests.toy_training import CPU, constants_of, intake_of, toy_data, toy_model
@@ -46,7 +44,7 @@ def measured(model: nn.Module, blank: Tensor) -> Tensor:
 def raw_table(model: nn.Module, blank: Tensor) -> Tensor:
     """`[norms, shakes]`: how far an output moves, whatever it may."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hearing, "borne", lambda table, outputs: table)
+        patch.setattr(measuring, "borne", lambda table, outputs: table)
         return echoes(model, *laid_out(model, blank), blank)[0]
 
 
@@ -54,6 +52,12 @@ def laid_out(model: nn.Module, blank: Tensor, align: int = 1) -> tuple[Layout, T
     entering = blank[0].numel() if blank.is_floating_point() else 0
     layout = replace(layout_of(model), entering=entering, align=align)
     return layout, stack([model], layout, CPU)
+
+
+def heard_by(intake: Intake, rows: Tensor) -> Tensor:
+    """The table of a training on these records, as `training.loop` has it made."""
+    question = intake.question
+    return echoes(question.model, intake.layout, rows, intake.blank(), classes_at(question.loss))
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
@@ -238,13 +242,12 @@ def test_made_up_records_are_the_same_in_every_copy_of_a_run() -> None:
 
 def test_runs_that_do_not_go_by_it_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    kept = type(intake_of(toy_model(), toy_data())).echo
 
-    def echo(self: Any, initial: Tensor) -> Tensor:
-        heard.append(len(initial))
-        return kept(self, initial)
+    def table(*given: Any) -> Tensor:
+        heard.append(len(given[2]))
+        return echoes(*given)
 
-    monkeypatch.setattr(type(intake_of(toy_model(), toy_data())), "echo", echo)
+    monkeypatch.setattr(loop, "echoes", table)
     honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["horizon", "echo", "horizon"], noise_seed=1)
     honestdp.train_population(linear(), clouds(), run=RUN, optimizers=["horizon"], noise_seed=1)
     assert heard == [1]
@@ -266,7 +269,7 @@ def test_the_table_is_of_the_model_and_of_shapes_and_of_no_record() -> None:
     x, y = toy_data()
     model = toy_model()
     tables = [
-        intake.echo(stack([model], intake.layout, CPU))
+        heard_by(intake, stack([model], intake.layout, CPU))
         for intake in (intake_of(model, (x, y)), intake_of(model, (1e3 * x + 7, y.flip(0))))
     ]
     assert torch.equal(*tables)
@@ -275,17 +278,17 @@ def test_the_table_is_of_the_model_and_of_shapes_and_of_no_record() -> None:
 def test_no_record_is_read_for_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     intake = intake_of(toy_model(), toy_data())
     monkeypatch.setattr(type(intake._records), "fetch", lambda *_: pytest.fail("a record was read"))
-    intake.echo(stack([toy_model()], intake.layout, CPU))
+    heard_by(intake, stack([toy_model()], intake.layout, CPU))
 
 
 def test_dropout_is_off_while_noise_is_heard_and_on_again_when_records_come() -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5), nn.Linear(4, 3)).double()
     intake = intake_of(model, toy_data())
     rows = stack([model], intake.layout, CPU)
-    heard = intake.echo(rows)
+    heard = heard_by(intake, rows)
     assert all(part.training for part in intake.question.model.modules())
     model[1].p = 0.0
-    assert torch.equal(heard, intake_of(model, toy_data()).echo(rows))
+    assert torch.equal(heard, heard_by(intake_of(model, toy_data()), rows))
 
 
 def test_what_moves_the_outputs_of_all_classes_alike_counts_for_nothing() -> None:
@@ -312,7 +315,7 @@ def test_runs_of_a_population_are_heard_each_by_its_own_weights() -> None:
     for value in models[1].parameters():
         value.data *= 5
     intake = intake_of(models[0], toy_data())
-    heard = intake.echo(stack(models, intake.layout, CPU))
+    heard = heard_by(intake, stack(models, intake.layout, CPU))
     assert torch.equal(heard[0], heard[2])
     assert (allowed(heard)[1] < allowed(heard)[0])[:2].all()
 
@@ -322,7 +325,7 @@ def test_all_weights_move_by_one_step_size() -> None:
     intake = intake_of(model, toy_data())
     constants = constants_of(intake, records=60, lot=20.0, steps=100, noise=[2.0])
     start = stack([model], intake.layout, CPU)
-    constants = replace(constants, echo=intake.echo(start))
+    constants = replace(constants, echo=heard_by(intake, start))
     rule = rules.Echo()
     state = rule.init(start, constants)
     assert constants.echo is not None
@@ -542,7 +545,7 @@ def test_the_loss_that_is_trained_with_says_where_classes_are(monkeypatch: pytes
         asked.append(given[4])
         return echoes(*given)
 
-    monkeypatch.setattr(taking_in, "echoes", heard)
+    monkeypatch.setattr(loop, "echoes", heard)
     x, y = clouds()
     for loss, labels in ((None, y), (nn.BCEWithLogitsLoss(reduction="none"), y.astype("float32"))):
         model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)) if loss else linear()
@@ -586,7 +589,7 @@ def test_made_up_inputs_that_cannot_be_made_stop_nothing(monkeypatch: pytest.Mon
     def fails(*_: object) -> None:
         raise RuntimeError("inputs of a kind that nobody thought of")
 
-    monkeypatch.setattr(hearing, "made_up", fails)
+    monkeypatch.setattr(measuring, "made_up", fails)
     layout, rows = laid_out(model, blank)
     torch.testing.assert_close(echoes(model, layout, rows, blank)[0], chain(layout).float())
 
@@ -594,7 +597,7 @@ def test_made_up_inputs_that_cannot_be_made_stop_nothing(monkeypatch: pytest.Mon
 def test_the_first_rank_hears_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine the last digits may be others, and the ranks' weights would part."""
     depth = [0]
-    first, kept = Ranks.first, Intake.echo
+    first, inner = Ranks.first, list[int]()
 
     def inside(self: Ranks, act: Callable[[], Any]) -> Any:
         depth[0] += 1
@@ -603,13 +606,14 @@ def test_the_first_rank_hears_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             depth[0] -= 1
 
-    def echo(self: Intake, initial: Tensor) -> Tensor:
-        assert depth[0] == 1
-        return kept(self, initial)
+    def heard(*given: Any) -> Tensor:
+        inner.append(depth[0])
+        return echoes(*given)
 
     monkeypatch.setattr(Ranks, "first", inside)
-    monkeypatch.setattr(Intake, "echo", echo)
+    monkeypatch.setattr(loop, "echoes", heard)
     honestdp.train(linear(), clouds(), run=RUN, optimizer="echo", delta=1e-5)
+    assert inner == [1]
 
 
 def test_who_waits_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,11 @@ from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
-from honestdp.gradients.echo import echoes
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import Layout, layout_of
 from honestdp.gradients.outputs import check_output, own_loss
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.losses import Loss, Taken, default_loss
-from honestdp.losses.logits import classes_at
 from honestdp.run import ROW, Run, Unit
 
 
@@ -94,10 +92,9 @@ class Intake:
         passing = 2 * run.lot * self.question.rows * (inputs.numbers(x) + self.layout.total**0.5) * size
         return int(10 * self.layout.total * size + 3 * passing) + 1
 
-    def echo(self, initial: Tensor) -> Tensor:
-        """How far noise moves the outputs of models of these weights `[runs, d]`, on made-up inputs: no record is read."""
-        x, _ = self._records.blank(self.question.model)
-        return echoes(self.question.model, self.layout, initial, x, classes_at(self.question.loss))
+    def blank(self) -> Inputs:
+        """Two made-up inputs in the shapes of the records: zeros, whatever the records hold."""
+        return self._records.blank(self.question.model)[0]
 
     def rehearsal(self, constants: Constants) -> Mechanism:
         """A mechanism over made-up records, for timing."""

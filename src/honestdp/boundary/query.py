@@ -37,7 +37,7 @@ class Constants:
 
     records: N. lot: L, the divisor of every release. steps: T. noise: sigma, `[runs]`. layout: the model's shapes.
     factors: the schedule of the step size, `[steps]`.
-    echo: `[runs, norms, shakes]`, how far noise in the initial weights moves the outputs on made-up inputs (`gradients.echo`),
+    echo: `[runs, norms, shakes]`, how far noise in the initial weights moves the outputs on made-up inputs (`optimizers.echo`),
         for a rule that goes by it; None where the weights are not known yet.
     """
 

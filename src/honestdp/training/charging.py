@@ -26,9 +26,9 @@ from honestdp.boundary.seed import Seed
 from honestdp.budget import LEDGER_VARIABLE
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
-from honestdp.gradients.echo import try_once
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule
+from honestdp.optimizers.echo import try_once
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import factors
 from honestdp.planner.prospects import counting, forewarn, prospects

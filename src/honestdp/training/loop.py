@@ -25,7 +25,9 @@ from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.identity.values import identity
 from honestdp.logs import logger
+from honestdp.losses.logits import classes_at
 from honestdp.optimizers import Rule
+from honestdp.optimizers.echo import echoes
 from honestdp.optimizers.rule import kind, stack_rules
 from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
@@ -227,13 +229,18 @@ class Job:
 
     @cached_property
     def _echo(self) -> Tensor:
-        """`[runs, ...]`: what noise in the initial weights does to the outputs; zeros for runs that do not go by it.
+        """`[runs, norms, shakes]`: how far noise in the initial weights moves the outputs; zeros for rules that do not ask.
 
-        The first rank hears it for all: its last digits may be others on another machine, and so would be the steps.
+        The first rank measures it for all: its last digits may differ on another machine, and the steps would differ with them.
         """
         asks = torch.tensor([rule.by_echo for rule in self.rules], device=self.initial.device)
-        heard = self.ranks.first(lambda: self.intake.echo(self.initial[asks]).cpu()).to(self.initial)
-        return heard.new_zeros(len(asks), *heard.shape[1:]).masked_scatter(asks[:, None, None], heard)
+
+        def measured() -> Tensor:
+            question, layout, blank = self.intake.question, self.intake.layout, self.intake.blank()
+            return echoes(question.model, layout, self.initial[asks], blank, classes_at(question.loss)).cpu()
+
+        table = self.ranks.first(measured).to(self.initial)
+        return table.new_zeros(len(asks), *table.shape[1:]).masked_scatter(asks[:, None, None], table)
 
     def _rule(self, chunk: list[int]) -> Rule:
         rules = [self.rules[i] for i in chunk]
