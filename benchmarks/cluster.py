@@ -32,7 +32,7 @@ from torch import nn
 import honestdp
 from honestdp import Budget, Compute
 from honestdp.cli.local_cluster import LOOPBACK, STORE, local_cluster
-from honestdp.search.cluster.runs import ClusterRuns
+from honestdp.search.cluster.pool import ClusterRuns
 from honestdp.search.lifecycle import SearchStopped
 
 RUNS, WORKERS, KILLS = 500, (1, 2, 4), 20
@@ -136,7 +136,7 @@ def overhead() -> None:
     import numpy as np
     import ray
 
-    from honestdp.search.cluster.parcels import OUTCOME, Parcels, new_key
+    from honestdp.search.cluster.task import OUTCOME, Parcels, new_key
 
     def nothing(key: bytes, sealed: bytes, plan: bytes, records: list[Any]) -> bytes:
         return Parcels(key).sealed(bytes(2600), OUTCOME)  # the weights of one run of 650 numbers

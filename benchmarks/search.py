@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__
 import honestdp  # noqa: E402
 from honestdp.boundary.records import prepared  # noqa: E402
 from honestdp.data.named import NamedDataset, load_dataset  # noqa: E402
-from honestdp.training.compute import Compute  # noqa: E402
+from honestdp.training.spec import Compute  # noqa: E402
 from mnist_models import MODELS  # noqa: E402
 
 MODEL = "one hidden layer of 100"

@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "data/tables/reading.py", "data/tables/columns.py", "data/tables/table.py",
     ),
     "Secrecy of a search": (
-        "search/secret.py", "search/vault.py", "search/cluster/parcels.py", "search/cluster/task.py",
+        "search/secret.py", "search/vault.py", "search/cluster/task.py",
     ),
     "Trials that see no record": ("boundary/rehearsal.py",),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from torch import nn
 
 from honestdp import Budget
 from honestdp.search.lifecycle import Search
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 
 BUDGET = Budget(3.0, 1e-5)
 

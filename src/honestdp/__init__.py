@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from honestdp.models.saved import SavedModel
     from honestdp.planner.comparison import plan
     from honestdp.search.dry_run import DryRun, dry_run
-    from honestdp.search.result import TuneResult
     from honestdp.search.space import Choice, LogUniform, Uniform
     from honestdp.search.tune import tune
+    from honestdp.search.tune_result import TuneResult
     from honestdp.selection.cost import epsilon, least_noise
-    from honestdp.training.compute import Compute
     from honestdp.training.result import Result
+    from honestdp.training.spec import Compute
     from honestdp.training.train import train, train_population
-    from honestdp.training.writers import JsonLines, TensorBoard
+    from honestdp.training.watching import JsonLines, TensorBoard
 
 __version__ = "0.1.0"
 _HOMES = {
@@ -60,13 +60,13 @@ _HOMES = {
         "planner.comparison": "plan",
         "search.dry_run": "DryRun dry_run",
         "search.space": "Choice LogUniform Uniform",
-        "search.result": "TuneResult",
+        "search.tune_result": "TuneResult",
         "search.tune": "tune",
         "selection.cost": "epsilon least_noise",
-        "training.compute": "Compute",
+        "training.spec": "Compute",
         "training.result": "Result",
         "training.train": "train train_population",
-        "training.writers": "JsonLines TensorBoard",
+        "training.watching": "JsonLines TensorBoard",
     }.items()
     for name in names.split()
 }

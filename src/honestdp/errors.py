@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         ReadOnly, StaleCopy, Unreachable,
     )  # fmt: skip
     from honestdp.models.digests import TamperedFolder
-    from honestdp.search.errors import MachineStopped, SearchFailed
+    from honestdp.search.failures import MachineStopped, SearchFailed
     from honestdp.search.lifecycle import SearchStopped
     from honestdp.search.vault import Unreadable
     from honestdp.training.loop import Interrupted
@@ -58,7 +58,7 @@ _HOMES = {
             "StaleCopy Unreachable"
         ),
         "models.digests": "TamperedFolder",
-        "search.errors": "MachineStopped SearchFailed",
+        "search.failures": "MachineStopped SearchFailed",
         "search.lifecycle": "SearchStopped",
         "search.vault": "Unreadable",
         "training.loop": "Interrupted",

@@ -21,7 +21,7 @@ from honestdp.boundary.scores import ScoreDoor
 from honestdp.checks import InvalidArgument
 from honestdp.losses import cross_entropy
 from honestdp.losses.class_weights import ClassWeighted
-from honestdp.search.scored_by import metric_of
+from honestdp.search.request import metric_of
 from tests.tiny_search import BUDGET, WHOLE, clouds, linear
 
 PARTS = (0.7, 0.25, 0.05)

@@ -47,7 +47,7 @@ WORDS = {
 DOORS = {
     "data.PrivateData": {
         "federated.client", "models.evaluation",
-        "search.configuration", "search.lifecycle", "search.planning", "search.runs", "search.tune",
+        "search.configuration", "search.lifecycle", "search.planning", "search.request", "search.runs",
         "training.charging", "training.spec", "training.torchrun", "training.train",
     },
     "intake.Intake": {"training.loop"},
@@ -61,7 +61,7 @@ DOORS = {
     "rounds.check_beside": {"federated.federation"},
     "scores.ScoreDoor": {"search.runs"},
     "travel.Sides": {"search.cluster.task"},
-    "travel.packed": {"search.cluster.runs"},
+    "travel.packed": {"search.cluster.pool"},
     "travel.unpacked": {"search.cluster.task"},
 }  # fmt: skip
 """Names with records behind them, which give none of them out, and the modules that may hold them."""

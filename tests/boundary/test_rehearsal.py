@@ -22,7 +22,7 @@ from honestdp.boundary.rehearsal import rehearse
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 from tests.tiny_search import WHOLE, clouds, hidden, linear
 
 

@@ -14,8 +14,7 @@ from honestdp import optimizers as rules
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import RefusedModel, mapped_outputs, per_example, vet_forward
 from honestdp.gradients.materialised import Materialised
-from honestdp.training.compute import Compute
-from honestdp.training.spec import TrainSpec
+from honestdp.training.spec import Compute, TrainSpec
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import toy_data, toy_model
 

@@ -21,7 +21,7 @@ from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten, RefusedModel, Untouched
 from honestdp.gradients.layout import layout_of, stack
-from honestdp.training.models import fresh, modules_of
+from honestdp.training.population import fresh, modules_of
 from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble, train, train_population
 from tests.toy_training import toy_data, toy_model

@@ -13,11 +13,10 @@ from honestdp.identity.text import PACKAGE, UNDECISIVE, deciding_files, source_d
 QUESTIONS_ALONE = (
     "search/dry_run.py",
     "models/fixing.py",
-    "training/writers.py",
     "boundary/bounds.py",
 )
-"""What no search asks: what a search would do, what of a model is to be replaced before it, curves of a training, and
-a table's bounds, which are learnt before it."""
+"""No search asks them: a dry run, the layers of a model that are to be replaced before it, and a table's bounds, which are
+learnt before it."""
 
 
 @pytest.fixture(scope="module")

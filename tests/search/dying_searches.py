@@ -35,7 +35,7 @@ from honestdp.report import search as report
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
 from honestdp.search.lifecycle import Search, SearchStopped
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 
 DATASET, BUDGET = "a", Budget(50.0, 1e-2)
 SELECTIONS = ("compose", "winner", "envelope")

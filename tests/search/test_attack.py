@@ -30,7 +30,7 @@ from honestdp.search import secret
 from honestdp.search.design import Design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.lifecycle import Search
-from honestdp.search.result import TuneResult
+from honestdp.search.tune_result import TuneResult
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, counts
 from honestdp.selection.counts import TruncatedNegativeBinomial
 

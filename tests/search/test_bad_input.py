@@ -19,7 +19,7 @@ from honestdp import Budget, LogUniform
 from honestdp.accounting.calibration import OverBudget
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain, BudgetExceeded, Ledger, Locked, NoBudget, NotALedger, ReadOnly, book
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 from tests.command_line import called, run
 from tests.tiny_search import WHOLE, clouds, linear
 

@@ -24,12 +24,12 @@ import torch
 import honestdp
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import BudgetExceeded, Ledger, NoBudget
-from honestdp.search import result as leaving
-from honestdp.search import tune as tuning
+from honestdp.search import request as asking
+from honestdp.search import tune_result as leaving
 from honestdp.search.lifecycle import Search
 from honestdp.search.vault import Unkept
 from honestdp.selection import RandomStopping, count_of
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 
 from . import closed_form_search as closed_form
 from .forced_draws import remember_public_numbers, tune
@@ -197,8 +197,8 @@ def test_a_charge_after_reading_is_noticed(home: Any, tmp_path: Path, monkeypatc
 
 
 def test_reading_before_the_charge_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tuning.PrivateData
-    monkeypatch.setattr(tuning, "PrivateData", lambda data: (data[0], real(data))[1])
+    real = asking.PrivateData
+    monkeypatch.setattr(asking, "PrivateData", lambda data: (data[0], real(data))[1])
     assert 0 in reads(tmp_path, noting_dataset)
 
 
@@ -257,8 +257,8 @@ def ending(folder: Path, *, tensors: bool, peek: Callable[[Any], Any] | None = N
 
         Ledger.charge = charged  # type: ignore[method-assign]
         if peek is not None:
-            real = tuning.PrivateData
-            tuning.PrivateData = lambda data: (peek(data), real(data))[1]  # type: ignore[assignment, misc]
+            real = asking.PrivateData
+            asking.PrivateData = lambda data: (peek(data), real(data))[1]  # type: ignore[assignment, misc]
         tune(folder, ENVELOPE, data=data, metric=honestdp.Accuracy(), compute=Compute(workers=0))
         code = 0
     except BaseException:

@@ -1,4 +1,4 @@
-"""A search on a cluster: the same result as on one machine, whatever dies; bad addresses and versions cost nothing; no word out.
+"""A search on a cluster: the same result as on one machine, whatever dies; bad nodes_of and versions cost nothing; no word out.
 
 One cluster of this machine for the whole file: a head that trains nothing and two nodes of one CPU, all of them Ray's processes.
 """
@@ -28,15 +28,12 @@ import honestdp
 from honestdp import Budget, Compute
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
-from honestdp.search.cluster import address as addresses
 from honestdp.search.cluster import nodes as nodes_of
 from honestdp.search.cluster import pool as pools
 from honestdp.search.cluster import task as tasks
-from honestdp.search.cluster.parcels import OUTCOME, PLAN, TASK, Parcels, new_key
-from honestdp.search.cluster.pool import Pool
-from honestdp.search.cluster.runs import ClusterRuns
-from honestdp.search.cluster.task import FAILED, Outcome, Task
-from honestdp.search.errors import MachineStopped
+from honestdp.search.cluster.pool import ClusterRuns, Pool
+from honestdp.search.cluster.task import FAILED, OUTCOME, PLAN, TASK, Outcome, Parcels, Task, new_key
+from honestdp.search.failures import MachineStopped
 from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import SearchStopped
 from tests.tiny_search import clouds, hidden, linear, once_charged
@@ -129,7 +126,7 @@ def test_no_cluster_at_the_address_is_one_line_and_ray_is_not_even_asked(
     where: str, waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unread: None
 ) -> None:
     """Ray itself would wait for up to two minutes, and then end the process."""
-    monkeypatch.setattr(addresses, "_PATIENCE", 0.5)
+    monkeypatch.setattr(nodes_of, "_PATIENCE", 0.5)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # which is what auto means then
     monkeypatch.setattr(ray, "init", lambda *_, **__: pytest.fail("Ray was asked"))
     more = with_ledger(tmp_path)
@@ -155,7 +152,7 @@ def test_a_training_takes_no_cluster() -> None:
 
 
 def test_a_local_search_imports_nothing_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("address", "nodes", "runs", "task"):
+    for name in ("nodes", "pool", "task"):
         monkeypatch.setitem(sys.modules, f"honestdp.search.cluster.{name}", None)  # to import it is an error
     assert honestdp.tune(linear, clouds(), **{**SEARCH, **SMALL}).epsilon <= 3.0
 
@@ -254,7 +251,7 @@ def test_records_that_do_not_fit_into_a_node_s_store_stop_a_search_that_can_go_o
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a full store Ray writes objects to plain files."""
-    monkeypatch.setattr("honestdp.search.cluster.runs.sizes", lambda: [1000])
+    monkeypatch.setattr("honestdp.search.cluster.pool.sizes", lambda: [1000])
     more = with_ledger(tmp_path)
     with pytest.raises(honestdp.errors.HonestdpError, match=r"do not fit .*; to go on, make the same call again"):
         honestdp.tune(hidden, clouds(), **on(cluster, **more), out=tmp_path / "out")
@@ -311,10 +308,10 @@ def test_a_parcel_is_not_taken_for_another_kind_and_shows_nothing() -> None:
 def test_a_second_ctrl_c_takes_nothing_from_what_the_first_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the command line could not say that the search was charged."""
     fake = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: None, shutdown=stop())
-    monkeypatch.setattr(addresses, "_ray", lambda _: fake)
-    monkeypatch.setattr(addresses, "_asked", lambda _: "")
-    monkeypatch.setattr(addresses, "check_alike", lambda *_: [nodes_of.Node("a", 1, 0)])
-    with pytest.raises(SearchStopped, match="charged"), addresses.Cluster("127.0.0.1:1", "cpu").joined():
+    monkeypatch.setattr(nodes_of, "_ray", lambda _: fake)
+    monkeypatch.setattr(nodes_of, "_asked", lambda _: "")
+    monkeypatch.setattr(nodes_of, "check_alike", lambda *_: [nodes_of.Node("a", 1, 0)])
+    with pytest.raises(SearchStopped, match="charged"), nodes_of.Cluster("127.0.0.1:1", "cpu").joined():
         raise SearchStopped("what it was charged stays charged")
 
 
@@ -339,7 +336,7 @@ def test_a_lost_head_no_node_and_endless_deaths_stop_a_search_in_one_line_and_th
         patch.setattr(pools, "LOOK", 0.0)
         if what == "head":
             patch.setattr(pools, "SILENT", 0.0)
-            patch.setattr(addresses, "_asked", lambda _: "gone")
+            patch.setattr(nodes_of, "_asked", lambda _: "gone")
         if what == "nodes":
             patch.setattr(pools, "ALONE", 0.0)
             patch.setattr(pools, "left", lambda _: 0)

@@ -24,9 +24,9 @@ from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.search import secret
-from honestdp.search.errors import SearchFailed, without_records
+from honestdp.search.failures import SearchFailed, without_records
 from honestdp.search.runs import Execution
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 SECRET = "patient 4711"
@@ -286,7 +286,7 @@ def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None
 
 
 def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in ("runs", "errors"):
+    for module in ("runs", "failures"):
         monkeypatch.setattr(f"honestdp.search.{module}.without_records", lambda trouble: trouble)
     monkeypatch.setattr(PrivateData, "_gathered", lambda self, **_: [self._data[i] for i in range(len(self))])
     monkeypatch.setattr(PrivateData, "guarded", lambda self: self)

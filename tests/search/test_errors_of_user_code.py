@@ -14,11 +14,11 @@ import honestdp
 from honestdp import Accuracy
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain
-from honestdp.search import errors
+from honestdp.search import failures
 from honestdp.search import runs as execution
-from honestdp.search.errors import SearchFailed, without_records
+from honestdp.search.failures import SearchFailed, without_records
 from honestdp.search.lifecycle import SearchStopped
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
 from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 SECRET = "image 4711 of a patient"
@@ -136,7 +136,7 @@ def test_what_a_factory_raises_after_the_charge_is_not_repeated(kind: str, monke
     def fail(*_: Any) -> Any:
         raise KINDS[kind]
 
-    once_charged(monkeypatch, "honestdp.search.result.result_of", fail)
+    once_charged(monkeypatch, "honestdp.search.tune_result.result_of", fail)
     check_own(left(clouds()))
 
 
@@ -160,7 +160,7 @@ def test_an_error_with_another_constructor_keeps_words_of_the_package() -> None:
     from honestdp.ledger.account import _broken  # what raises it is a module of the package
 
     try:
-        errors.in_own_words(lambda: _raise_from("honestdp.ledger.account", _broken))
+        failures.in_own_words(lambda: _raise_from("honestdp.ledger.account", _broken))
     except HonestdpError as trouble:
         found = without_records(trouble)
     assert type(found) is HonestdpError

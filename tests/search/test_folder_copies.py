@@ -32,10 +32,9 @@ from honestdp.search import runs as execution
 from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.training.checkpoint import packed, unpacked
-from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
 from honestdp.training.population import Population
-from honestdp.training.spec import TrainSpec
+from honestdp.training.spec import Compute, TrainSpec
 from honestdp.training.train import train_population
 from tests.search import closed_form_search as closed_form
 from tests.search import dying_searches as deaths

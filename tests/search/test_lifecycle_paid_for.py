@@ -20,13 +20,13 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger, Locked, NoBudget, ReadOnly
 from honestdp.ledger.store import Store
 from honestdp.search import planning, secret, vault
-from honestdp.search import result as leaving
 from honestdp.search import runs as execution
-from honestdp.search.errors import SearchFailed
+from honestdp.search import tune_result as leaving
+from honestdp.search.failures import SearchFailed
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
-from honestdp.training.compute import Compute
 from honestdp.training.population import Population
+from honestdp.training.spec import Compute
 from tests.tiny_search import WHOLE, clouds, linear, once_charged
 
 

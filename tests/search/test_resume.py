@@ -19,8 +19,8 @@ from honestdp.ledger import Ledger
 from honestdp.search import configuration as public
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import Execution
-from honestdp.training.compute import Compute
 from honestdp.training.population import Population
+from honestdp.training.spec import Compute
 from tests.tiny_search import WHOLE, clouds, linear, once_charged, weights
 
 BUDGET = Budget(50.0, 1e-5)

@@ -14,8 +14,8 @@ from honestdp.errors import SearchStopped
 from honestdp.ledger import Ledger
 from honestdp.search import duration
 from honestdp.search.duration import at_a_glance, expected
-from honestdp.search.spec import SearchSpec
-from honestdp.search.tune import planned, requested
+from honestdp.search.request import SearchSpec, requested
+from honestdp.search.tune import planned
 from tests.command_line import called
 from tests.tiny_search import WHOLE, clouds, linear
 

@@ -24,7 +24,7 @@ import torch
 import honestdp
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Payment
-from honestdp.search import result as leaving
+from honestdp.search import tune_result as leaving
 from honestdp.search import vault
 from honestdp.search.lifecycle import Search, SearchStopped
 from honestdp.search.runs import Execution, SearchFailed

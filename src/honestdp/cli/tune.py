@@ -17,7 +17,8 @@ from honestdp.cli.spaces import DEFAULT, by_class, spaces_of
 from honestdp.cli.terminal import as_options, balance_line, emit
 
 if TYPE_CHECKING:
-    from honestdp.search.tune import Requested, TuneResult
+    from honestdp.search.request import Requested
+    from honestdp.search.tune import TuneResult
 
 _DATASET = typer.Argument(
     metavar="[FILE|DATASET]",
@@ -245,9 +246,8 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
 
 def _requested(context: Any, source: sources.Source, resumed: Path | None) -> Requested:
     from honestdp.budget import Budget
-    from honestdp.search.spec import SearchSpec
-    from honestdp.search.tune import requested
-    from honestdp.training.compute import Compute
+    from honestdp.search.request import SearchSpec, requested
+    from honestdp.training.spec import Compute
 
     options = context.params
     names = options["optimizer"] or None

@@ -30,9 +30,9 @@ from honestdp.logs import logger
 from honestdp.optimizers.rule import Rule, rule_class
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import Run
-from honestdp.search.result import TuneResult
 from honestdp.search.tune import tune
-from honestdp.training.models import fresh
+from honestdp.search.tune_result import TuneResult
+from honestdp.training.population import fresh
 from honestdp.training.result import Result
 from honestdp.training.spec import not_declared
 from honestdp.training.train import train

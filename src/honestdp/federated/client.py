@@ -35,10 +35,8 @@ from honestdp.losses import Loss, default_loss
 from honestdp.optimizers import ADADP, Rule, State
 from honestdp.optimizers.rule import rule_of, stack_rules
 from honestdp.run import Run
-from honestdp.training.compute import Compute, checked
-from honestdp.training.models import own_copy
-from honestdp.training.population import Population
-from honestdp.training.spec import check_rules
+from honestdp.training.population import Population, own_copy
+from honestdp.training.spec import Compute, check_rules, checked
 from honestdp.training.torchrun import refuse_ranks
 from honestdp.training.trial import try_rule
 

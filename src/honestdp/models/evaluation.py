@@ -35,7 +35,7 @@ from honestdp.notebook import Rows, Shown
 from honestdp.plain_words import rounded_up
 from honestdp.planner.prospects import forewarn
 from honestdp.run import Run, Unit
-from honestdp.search.scored_by import metric_of
+from honestdp.search.request import metric_of
 from honestdp.selection import Compose
 from honestdp.training.spec import Preparation, preparation
 

@@ -29,7 +29,7 @@ from honestdp.optimizers import BY_NAME
 from honestdp.search.design import Request
 from honestdp.search.runs import Setting
 from honestdp.search.space import Space
-from honestdp.training.models import fresh
+from honestdp.training.population import fresh
 
 VERSIONS = ("honestdp", "code", "python", "torch")
 """Settings that follow from what is installed: a search goes on with the same alone, a result is read with any."""

@@ -41,12 +41,12 @@ from honestdp.losses import default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import factors
 from honestdp.run import Run
-from honestdp.search import result as leaving
+from honestdp.search import tune_result as leaving
 from honestdp.search.design import Design
 from honestdp.search.runs import BATCH, MACHINE, Execution, Setting, Standing
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
-from honestdp.training.models import check_alike, check_finite
+from honestdp.training.population import check_alike, check_finite
 from honestdp.training.spec import check_rules
 from honestdp.training.trial import try_rule
 

@@ -19,15 +19,15 @@ from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.optimizers.default import NOT_NAMED
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 from honestdp.run import Run
-from honestdp.search import result as leaving
+from honestdp.search import tune_result as leaving
 from honestdp.search.configuration import joined_for
 from honestdp.search.duration import expected
+from honestdp.search.failures import guarded
 from honestdp.search.guarantee import foreseen
-from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import look
-from honestdp.search.spec import SearchSpec
-from honestdp.search.tune import Requested, planned, requested
-from honestdp.training.models import Model
+from honestdp.search.request import Requested, SearchSpec, requested
+from honestdp.search.tune import planned
+from honestdp.training.population import Model
 from honestdp.training.watching import refuse_watching
 
 _STANDINGS = {

@@ -31,7 +31,7 @@ from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Books, Payment
 from honestdp.ledger.spending import Spending
 from honestdp.logs import logger
-from honestdp.search import result as leaving
+from honestdp.search import tune_result as leaving
 from honestdp.search import vault
 from honestdp.search.configuration import VERSIONS, Configuration
 

@@ -27,18 +27,17 @@ from honestdp.identity.text import changed_text
 from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError, Place
 from honestdp.ledger.paying import Books, Payment
 from honestdp.logs import silence
-from honestdp.search import result as leaving
 from honestdp.search import secret, vault
+from honestdp.search import tune_result as leaving
 from honestdp.search.configuration import VERSIONS, Configuration, differences, modules
 from honestdp.search.design import Design
-from honestdp.search.errors import MachineStopped, SearchFailed, in_own_words, without_records
+from honestdp.search.failures import MachineStopped, SearchFailed, guarded, in_own_words, without_records
 from honestdp.search.folder import LOCK, Lock, changed_code, make, remember_code, unwritable
 from honestdp.search.guarantee import seen_by_cluster
-from honestdp.search.guard import guarded
 from honestdp.search.planning import planned
-from honestdp.search.result import SEARCH, TuneResult
 from honestdp.search.runs import MACHINE, SEEN, Setting
 from honestdp.search.secret import Secret
+from honestdp.search.tune_result import SEARCH, TuneResult
 from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.training.charging import uncharged
 from honestdp.training.history import key_of, marks_of_models, recall, remember

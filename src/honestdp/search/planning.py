@@ -22,8 +22,8 @@ from honestdp.search.runs import BATCH, Setting
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
 from honestdp.training.chunks import free_memory, largest_chunk, worth_measuring
-from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
+from honestdp.training.spec import Compute
 from honestdp.training.train import assemble
 
 SHARES = 2  # populations of a group for each slot of a cluster, so that none waits long for the last

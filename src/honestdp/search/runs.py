@@ -31,19 +31,18 @@ from honestdp.gradients.layout import layout_of, load_row
 from honestdp.losses import Loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.search.design import Design
-from honestdp.search.errors import MachineStopped, SearchFailed, without_records
+from honestdp.search.failures import MachineStopped, SearchFailed, without_records
 from honestdp.search.secret import Secret
 from honestdp.search.space import Arguments, Candidate, Space
 from honestdp.search.vault import Kept, Store, Unkept
 from honestdp.training.checkpoint import packed, unpacked
-from honestdp.training.compute import Compute
 from honestdp.training.loop import Job
-from honestdp.training.models import Model, fresh
-from honestdp.training.spec import TrainSpec
+from honestdp.training.population import Model, fresh
+from honestdp.training.spec import Compute, TrainSpec
 from honestdp.training.train import assemble
 
 if TYPE_CHECKING:
-    from honestdp.search.cluster.address import Cluster
+    from honestdp.search.cluster.nodes import Cluster
 
 BATCH = 256  # runs that are trained and scored before the best of them is kept; a constant, so that it says nothing
 CHECKPOINT_SECONDS = 15.0

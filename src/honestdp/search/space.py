@@ -23,7 +23,7 @@ from honestdp.optimizers import BY_NAME, Rule
 from honestdp.optimizers.rule import check_decay, required, rule_class
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import steps_of
-from honestdp.training.models import factory_arguments
+from honestdp.training.population import factory_arguments
 
 Optimizer = str | Rule | type[Rule]
 OF_THE_RUN = ("lot", "steps", "epochs")

@@ -3,14 +3,13 @@
 The order of things is the privacy argument. First everything public is fixed and priced (`search.design`). Then everything
 random is drawn and planned (`search.secret`, `search.planning`). Then the ledger is charged, durably (`ledger.paying`). Only
 then is a record read, split by its coin, and trained on or scored (`search.runs`). At the end the winner and the statement are
-released (`search.result`) and all secrets are erased. `search.lifecycle` keeps that order.
+released (`search.tune_result`) and all secrets are erased. `search.lifecycle` keeps that order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,41 +19,31 @@ import torch
 from honestdp import checks
 from honestdp.accounting.once import once
 from honestdp.augment import Augmentation
-from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
-from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
-from honestdp.ledger.paying import Books, books_of
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights
-from honestdp.optimizers.default import BEFORE, default_note, default_rule
 from honestdp.optimizers.schedules import Schedule
-from honestdp.planner.shapes import training_records
 from honestdp.search import folder as folders
-from honestdp.search.configuration import Configuration, configuration, joined_for
-from honestdp.search.design import Design, Request, design
+from honestdp.search.configuration import Configuration, joined_for
+from honestdp.search.design import Design, design
 from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
 from honestdp.search.duration import at_a_glance
-from honestdp.search.errors import SearchFailed
+from honestdp.search.failures import SearchFailed, guarded
 from honestdp.search.guarantee import for_the_statement, forewarned, guarantee
-from honestdp.search.guard import guarded
 from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look, noted
-from honestdp.search.result import TuneResult
-from honestdp.search.runs import Setting
-from honestdp.search.scored_by import metric_of
-from honestdp.search.space import Optimizer, shaped_space
-from honestdp.search.spec import SearchSpec
+from honestdp.search.request import Requested, SearchSpec, requested
+from honestdp.search.space import Optimizer
+from honestdp.search.tune_result import TuneResult
 from honestdp.selection import Selection
-from honestdp.training.compute import Compute, checked
-from honestdp.training.models import Model
+from honestdp.training.population import Model
 from honestdp.training.progress import spinner
-from honestdp.training.spec import TrainSpec, preparation
-from honestdp.training.torchrun import refuse_ranks
+from honestdp.training.spec import Compute, TrainSpec
 from honestdp.training.watching import refuse_watching
 
 if TYPE_CHECKING:
-    from honestdp.search.cluster.address import Cluster
+    pass
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -200,114 +189,6 @@ def tune(
         reproduce=reproduce,
     )
     return carried_out(requested(model, data, spec))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Requested:
-    """A requested search that is not planned yet. folder: where it is, or will be. chosen: words on a default optimizer."""
-
-    public: Configuration
-    private: PrivateData
-    books: Books | None
-    folder: Path | None
-    resume: bool
-    compute: Compute
-    preprocessing: str
-    chosen: tuple[str, ...] = ()
-
-
-def requested(model: Model | Callable[..., torch.nn.Module], data: Any, spec: SearchSpec) -> Requested:
-    """Check the spec against model and data, and find the search's folder. No record is read."""
-    train, compute = spec.train, checked(spec.train.compute, search=True)
-    refuse_ranks(compute, "a search")
-    if compute.checkpoint is not None:
-        wanted = "left out for a search, which keeps its progress in the folder `out`"
-        raise InvalidArgument("checkpoint", str(compute.checkpoint), wanted)
-    size = len(private := PrivateData(data).augmented(train.augment))
-    checks.whole(least=1, records=size if spec.records is None else spec.records)
-    if spec.records is not None and spec.records != size:
-        wanted = f"{size}, as many {private.unit.plural} as the data has. It sets the rates and is public: pass exactly so many"
-        raise InvalidArgument("records", spec.records, wanted)
-    books = books_of(train.ledger, train.dataset, noise_seed=train.noise_seed, note=train.note)
-    if spec.resume and spec.out is None and books is None:
-        raise InvalidArgument("out", spec.out, "the folder of the search to resume")
-    before = preparation(private, train.preprocessing)
-    budget, loss, shapes = before.left(spec.budget), train.weighted_loss, private.shapes
-    usual = default_rule(loss, None if shapes is None else shapes.y)
-    rules, chosen = (usual, (default_note(usual),)) if spec.optimizer is None else (spec.optimizer, ())
-    fraction = float(spec.validation)
-    try:
-        space, how = shaped_space(
-            rules,
-            spec.space,
-            budget=budget,
-            records=training_records(size, fraction),
-            lot=spec.lot,
-            steps=spec.steps,
-            epochs=spec.epochs,
-            model=model,
-        )
-    except InvalidArgument as trouble:
-        if spec.optimizer is None and trouble.argument == "space":
-            taken = f"{usual.name} was taken, since no optimizer is named: name one, such as optimizer='sgd'"
-            trouble.args = (f"{trouble}; {taken}",)
-        raise
-    request = Request(
-        budget=budget,
-        records=size,
-        fraction=fraction,
-        space=space,
-        shaped=how,
-        spent=before.spent,
-        selection=spec.selection,
-        coverage=spec.coverage,
-        max_runs=spec.max_runs,
-        published=spec.published,
-        drawn=spec.candidates,
-        space_seed=spec.space_seed,
-        metric=metric_of(spec.metric, shapes, validation=fraction, prevalence=train.prevalence, unit=private.unit),
-        unit=private.unit,
-    )
-    setting = Setting(
-        model=model,
-        loss=loss,
-        schedule=train.schedule,
-        secure=train.secure,
-        strict=train.strict,
-        device=compute.place(),
-        workers=compute.workers,
-        cluster=_cluster(compute),
-    )
-    public = configuration(
-        request,
-        setting,
-        private,
-        seed=train.noise_seed,
-        reproduce=spec.reproduce,
-        declared=spec.records is not None or before.declared,
-        dataset=train.dataset,
-    )
-    older = BEFORE if spec.optimizer is None else None
-    folder = folders.folder_of(spec.out, public, books=books, label=spec.label, again=spec.again, before=older)
-    return Requested(
-        public=public,
-        private=private,
-        books=books,
-        folder=folder,
-        resume=spec.resume,
-        compute=compute,
-        preprocessing=before.words,
-        chosen=chosen,
-    )
-
-
-def _cluster(compute: Compute) -> Cluster | None:
-    """The cluster that the runs of a search are to be trained on, not joined yet; None for this machine."""
-    if compute.cluster is None:
-        return None
-    from honestdp.search.cluster.address import Cluster
-
-    return Cluster(compute.cluster, compute.kind())
 
 
 def carried_out(what: Requested) -> TuneResult:

@@ -36,7 +36,7 @@ from honestdp.run import Run
 from honestdp.training import checkpoint as checkpoints
 from honestdp.training.checkpoint import File, Progress
 from honestdp.training.loop import Interrupted, Job
-from honestdp.training.models import check_finite
+from honestdp.training.population import check_finite
 from honestdp.training.spec import TrainSpec
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import Watch

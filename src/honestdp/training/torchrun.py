@@ -30,8 +30,7 @@ from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run
 from honestdp.training.checkpoint import File, rules_code
-from honestdp.training.compute import Compute
-from honestdp.training.spec import TrainSpec
+from honestdp.training.spec import Compute, TrainSpec
 
 _log = logger(__name__)
 _JOINING = timedelta(minutes=10)  # until all ranks have come

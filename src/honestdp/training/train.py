@@ -35,12 +35,21 @@ from honestdp.planner.prospects import counting, forewarn, prospects, stated
 from honestdp.run import Run
 from honestdp.training.charging import Charging, charging_of, said_to_stay, uncharged
 from honestdp.training.checkpoint import File, Place
-from honestdp.training.compute import Compute, checked
 from honestdp.training.history import Past, marks_of, remember_job
 from honestdp.training.loop import Interrupted, Job
-from honestdp.training.models import Model, check_alike, check_finite, modules_of
+from honestdp.training.population import Model, check_alike, check_finite, modules_of
 from honestdp.training.result import Result
-from honestdp.training.spec import Preparation, TrainSpec, check_rules, check_run, preparation, runs_of, shaped
+from honestdp.training.spec import (
+    Compute,
+    Preparation,
+    TrainSpec,
+    check_rules,
+    check_run,
+    checked,
+    preparation,
+    runs_of,
+    shaped,
+)
 from honestdp.training.torchrun import OfFirst, begin_alike, compare, joined, note_of
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of

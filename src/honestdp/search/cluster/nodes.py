@@ -1,17 +1,32 @@
-"""The nodes of a cluster: how much each can train at once, and whether it has the versions of this process."""
+"""`Cluster` and its `Node`s: the Ray cluster at an address, joined while a search lasts, or refused in one line.
+
+Everything here happens before the charge. Ray waits for minutes for an address at which nothing answers, and its words are many:
+so the address is asked first whether Ray is behind it, and Ray's errors are put in words of our own. Each node must have the
+versions of this process. No task of ours is recorded in the cluster's task events, no log of a node is brought to this process,
+and no usage is reported from here.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from honestdp.checks import InvalidArgument
 from honestdp.identity.text import source_digest
+from honestdp.logs import silence
 
-_PATIENCE = 120.0  # seconds in which a node starts a process and imports what is asked for
+if TYPE_CHECKING:
+    from honestdp.search.runs import Execution
+
+_STARTING = 120.0  # seconds in which a node starts a process and imports what is asked for
 _WORDS = {"code": "honestdp's code", "honestdp": "honestdp", "python": "Python", "torch": "torch", "numpy": "numpy"}
 
 
@@ -65,7 +80,7 @@ def check_alike(address: str, resource: str, things: Any = None) -> list[Node]:
     own = versions()
     for name, answer in asked.items():
         try:
-            theirs = ray.get(answer, timeout=_PATIENCE)
+            theirs = ray.get(answer, timeout=_STARTING)
         except ray.exceptions.GetTimeoutError:
             wanted = f"one whose nodes answer: node {name[:8]} starts no process; nothing was charged"
             raise InvalidArgument("cluster", address, wanted) from None
@@ -144,3 +159,178 @@ def sizes() -> list[int]:
 
     stores: list[Any] = [node["Resources"].get("object_store_memory", 0) for node in ray.nodes() if node["Alive"]]
     return [int(size) for size in stores]
+
+
+_ANSWERS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
+"""A call that Ray answers at such an address, by whether it is one for clients (ray://)."""
+_PATIENCE = 5.0  # seconds in which a cluster that is there answers
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_CLIENT = "ray://"
+
+
+@dataclass(eq=False)
+class Cluster:
+    """address: as `Compute` takes it. kind: of the device that every node trains on. nodes: those that were there when it was
+    joined.
+    """
+
+    address: str
+    kind: str
+    nodes: list[Node] = field(default_factory=list)
+    _place: str = field(default="auto", init=False, repr=False)
+
+    @property
+    def slots(self) -> int:
+        """How many populations are trained at once."""
+        return max(1, sum(node.slots for node in self.nodes))
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that a population has on the smallest node; None where nobody knows."""
+        return min((node.memory // node.slots for node in self.nodes if node.slots and node.memory), default=None)
+
+    @property
+    def resource(self) -> str:
+        return "GPU" if self.kind == "cuda" else "CPU"
+
+    @property
+    def execution(self) -> type[Execution]:
+        """What trains the runs of a search on this cluster."""
+        from honestdp.search.cluster.pool import ClusterRuns
+
+        return ClusterRuns
+
+    @contextmanager
+    def joined(self, *things: Any) -> Iterator[None]:
+        """Within, Ray is connected to it and all nodes have the same versions as this process, and can import what the things,
+        a user's functions, are made of. A connection that the caller has made stays.
+        """
+        ray = _ray(self.address)
+        own = not ray.is_initialized()
+        if own:
+            self._check_answer()
+        else:
+            self._check_connected(ray)
+        try:
+            with silence(), _own_signals():
+                if own:
+                    self._connect(ray)
+                self.nodes = check_alike(self.address, self.resource, things)
+            if not any(node.slots for node in self.nodes):
+                wanted = f"a cluster with a {self.resource} on some node; this one has none for {self.kind}"
+                raise InvalidArgument("cluster", self.address, wanted)
+            yield
+        finally:
+            self.nodes = []
+            if own:
+                with silence(), suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C: what the first says stands
+                    ray.shutdown()
+
+    def reachable(self) -> bool:
+        """Whether Ray still answers. Where its head is gone, Ray would end this process after a while."""
+        return self._place == "auto" or _asked(self._place) == ""
+
+    def _check_answer(self) -> None:
+        self._place = _found() if self.address == "auto" else self.address
+        if self._place == "auto":
+            why = "this machine is in none; start one with `ray start`, or name the address of another"
+        else:
+            why = _asked(self._place)
+        if why:
+            raise self._refused(f"{why}; nothing was charged")
+
+    def _check_connected(self, ray: Any) -> None:
+        """A process is connected to one cluster at a time."""
+        from ray.util.client import ray as client
+
+        if client.is_connected():  # to a client server, which ray:// names
+            self._place = self.address
+            return
+        there = self._place = ray.get_runtime_context().gcs_address
+        if self.address not in ("auto", there) and not self.address.startswith(_CLIENT):
+            wanted = f"that of the cluster which this process is connected to, {there}, or ray.shutdown() called before"
+            raise InvalidArgument("cluster", self.address, wanted)
+
+    def _connect(self, ray: Any) -> None:
+        os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
+        try:
+            ray.init(address=self._place, log_to_driver=False, configure_logging=False)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as trouble:  # Ray ends processes too: SystemExit
+            error = self._refused(f"{_why(trouble)}; nothing was charged")
+        else:
+            return
+        with suppress(Exception):
+            ray.shutdown()
+        raise error
+
+    def _refused(self, why: str) -> InvalidArgument:
+        return InvalidArgument("cluster", self.address, f"the address of a Ray cluster that can be used: {why}")
+
+
+def _ray(address: str) -> Any:
+    try:
+        import ray
+    except ImportError:
+        wanted = "left out, or Ray installed: pip install 'honestdp[cluster]'"
+        raise InvalidArgument("cluster", address, wanted) from None
+    return ray
+
+
+def _asked(address: str) -> str:
+    """Why what is at the address is no Ray cluster; empty where it is one."""
+    import grpc
+
+    client, place = address.startswith(_CLIENT), address.removeprefix(_CLIENT)
+    none = f"nothing answers at {place}"
+    try:
+        with grpc.insecure_channel(place, [("grpc.enable_http_proxy", 0)]) as channel:
+            channel.unary_unary(_ANSWERS[client])(b"", timeout=_PATIENCE, wait_for_ready=True)
+    except grpc.RpcError as trouble:
+        code = trouble.code() if isinstance(trouble, grpc.Call) else grpc.StatusCode.UNKNOWN
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return f"{none}, or it is not Ray"
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            other = (
+                "HOST:PORT is the port of the head node, 6379 by default, and ray://HOST:PORT that of its client server"
+            )
+            return f"what answers at {place} is not {'the client server' if client else 'the head'} of Ray; {other}"
+    return ""
+
+
+def _found() -> str:
+    """The address of the cluster that this machine is in, by the environment or as Ray finds it; "auto" where there is none."""
+    if named := os.environ.get("RAY_ADDRESS"):
+        return named
+    with silence(), suppress(Exception, SystemExit):
+        from ray._private.services import canonicalize_bootstrap_address
+
+        return canonicalize_bootstrap_address("auto") or "auto"
+    return "auto"
+
+
+def _why(trouble: BaseException) -> str:
+    """What Ray said, in a few words of our own where they are known."""
+    said = " ".join(str(trouble).split())
+    if "Version mismatch" in said or re.search(r"version .*(differ|mismatch)|mismatch.* version", said, re.I):
+        return f"its versions of Ray and Python are those of this process ({said[:200]})"
+    if "node_ip_address" in said or "raylet" in said.lower() or isinstance(trouble, SystemExit):
+        join = "join it with `ray start`, or take the address of its client server, ray://HOST:10001"
+        return f"this machine is not in it; {join}"
+    return f"Ray could not connect ({type(trouble).__name__}: {said[:160]})"
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM when it connects: it is given back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)

@@ -1,40 +1,72 @@
-"""One population on a node: what a task of the cluster does, from sealed bytes to sealed bytes.
+"""One population on a node: a task of the cluster, from sealed bytes to sealed bytes.
 
 Nothing is raised out of a task and nothing is written by it: an exception would travel with its words and its traceback, and
-Ray logs it, keeps it and shows it; what is printed lands in files of the node. So whatever happens in here is caught, looked at
-for its kind as on one machine (`search.errors`), and returned as an outcome. What the process prints meanwhile goes nowhere, and
+Ray logs it, keeps it and shows it; what is printed lands in files of the node. So every error in here is caught, looked at for
+its kind as on one machine (`search.failures`), and returned as an outcome. What the process prints meanwhile goes nowhere, and
 a crash writes no memory to the disk.
 
 The runs are trained and scored by the same `Execution` as on one machine, from the seed of the plan: whoever makes a population
 again, after the death of a node, draws the same numbers and scores with the same noise.
+
+Ray sees bytes, and a disk that it spills to gets nothing but them. The plan of a search, its seed among it, and the outcome of a
+population are encrypted under a key that is made for one search and one process and is kept nowhere. Tasks carry it as a small
+argument, which Ray hands from process to process and keeps in no store. Whoever operates the cluster can still read all of it
+out of the memory of its processes.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from signal import SIG_DFL, SIGINT, SIGTERM, signal
 from threading import current_thread, main_thread
 from typing import Any
 
 import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor
 
 from honestdp.boundary.travel import Sides, unpacked
 from honestdp.logs import silence
 from honestdp.search.cluster.nodes import versions
-from honestdp.search.cluster.parcels import OUTCOME, PLAN, RECORDS, TASK, Parcels
 from honestdp.search.design import Design
-from honestdp.search.errors import MachineStopped, SearchFailed, without_records
-from honestdp.search.guard import without_cores
+from honestdp.search.failures import MachineStopped, SearchFailed, without_cores, without_records
 from honestdp.search.runs import NOT_THE_RUN, Execution, Setting
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Unkept
 from honestdp.training import checkpoint
-from honestdp.training.compute import Compute
+from honestdp.training.spec import Compute
+
+_KEY_BYTES, _NONCE_BYTES = 32, 12
+PLAN, TASK, OUTCOME, RECORDS = b"plan", b"task", b"outcome", b"records"
+"""What a parcel is, authenticated with it: none can be put in the place of another kind."""
+
+
+def new_key() -> bytes:
+    return secrets.token_bytes(_KEY_BYTES)
+
+
+@dataclass(frozen=True)
+class Parcels:
+    """Seals and opens under one key."""
+
+    key: bytes = field(repr=False)
+
+    def sealed(self, content: bytes, kind: bytes) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + AESGCM(self.key).encrypt(nonce, content, kind)
+
+    def opened(self, sealed: bytes, kind: bytes) -> bytes:
+        try:
+            return AESGCM(self.key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], kind)
+        except InvalidTag:
+            raise MachineStopped("what a node sent was damaged") from None
+
 
 DONE, FAILED, STOPPED, MACHINE, OTHER = "done", "failed", "stopped", "machine", "other versions"
 """How a task ends: with weights and scores; with runs that failed, which is no news; with an error that ends the search; with a

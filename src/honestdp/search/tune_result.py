@@ -30,7 +30,7 @@ from honestdp.search.design import Design
 from honestdp.search.runs import Execution, Standing, first_arguments
 from honestdp.search.secret import Secret
 from honestdp.search.space import Space
-from honestdp.training.models import fresh
+from honestdp.training.population import fresh
 from honestdp.training.result import Outcome
 
 SEARCH, PENDING, RESULT = "search.json", ".result.json.pending", "result.json"

@@ -1,16 +1,21 @@
-"""What a search says when it fails after the charge: words of our own, and nothing of a record or a run.
+"""How a search fails after the charge: no core of the process, and errors in words of our own, without a record or a run.
 
 Users' code fails in its own words, and these name records: a Dataset says which file is broken, a shape how many records a coin
-put on a side, a lack of memory how many runs there were. So what was caught is looked at for its kind alone, and a new error is
-made.
+put on a side, a lack of memory how many runs there were. So an error that was caught is looked at for its kind alone, and a new
+error is made. While a search lasts SIGTERM acts like Ctrl-C, and a crash writes no memory to the disk.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 import torch
@@ -18,10 +23,56 @@ import torch
 from honestdp.boundary.decoding import RecordFailed, WorkerDied
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import RefusedModel
+from honestdp.logs import Shared
+
+
+@contextmanager
+def _no_cores() -> Iterator[None]:
+    """Linux hands a core to a program (a pattern that is a pipe) whatever the limit, but for a limit of exactly 1 byte; a
+    file of at most 1 byte holds nothing.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+without_cores = Shared(_no_cores)
+"""A context in which a crash of this process writes no memory to the disk."""
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Within, no core is dumped, and a SIGTERM raises KeyboardInterrupt where this is the main thread: others have no signals."""
+    with without_cores, _stopped_by_sigterm():
+        yield
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    before, owner = signal.getsignal(signal.SIGTERM), os.getpid()
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)  # a worker process, which is ended by this signal
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
 
 _CHARGED = "what it was charged stays charged"
 _UNSAID = "which record it was and why is not said, for it tells of the record"
-_OWN_FILES = ("honestdp.files", "honestdp.search.vault", "honestdp.search.result", "honestdp.ledger.store")
+_OWN_FILES = ("honestdp.files", "honestdp.search.vault", "honestdp.search.tune_result", "honestdp.ledger.store")
 _OF_MACHINES = {
     errno.EACCES, errno.EAGAIN, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE,
     errno.ENODEV, errno.ENOMEM, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.ESTALE,

@@ -18,7 +18,7 @@ from torch import nn
 import honestdp
 from honestdp.checks import HonestdpError
 from honestdp.logs import muted, silence
-from honestdp.search.guard import guarded
+from honestdp.search.failures import guarded
 from honestdp.search.lifecycle import SearchStopped
 from honestdp.search.runs import ROUNDS, Execution
 from honestdp.training.population import Population
