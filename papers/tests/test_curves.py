@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in
+from honestdp.boundary.seed import Seed
 from honestdp.data.named import NamedDataset
-from honestdp.gradients.layout import stack
-from honestdp.optimizers import SGD, Adam
+from honestdp.gradients.layout import layout_of, stack
+from honestdp.optimizers import SGD, Adam, Rule
 from honestdp.run import Run
-from honestdp_papers import curves
-from honestdp_papers.curves import Exam, Plan, accuracies, population_of
+from honestdp_papers.curves import Exam, population_of, taken_in
+from honestdp_papers.mohapatra2022 import training
+from honestdp_papers.mohapatra2022.training import exam_of, right_answers
 
 CPU = torch.device("cpu")
 RUN = Run(records=400, lot=40, steps=60, noise=0.5)
@@ -36,36 +38,57 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
 
 
+def looked_at(rules: list[Rule], repeats: int = 1, every: int = 20, seed: int = 1, **how: Any) -> np.ndarray:
+    return right_answers(linear, toy(), rules, RUN, repeats=repeats, every=every, seed=seed, device="cpu", **how)
+
+
 @pytest.mark.parametrize("make", [linear, network])
 def test_right_answers_of_a_population_are_those_of_each_model(make: type[nn.Module]) -> None:
     dataset = toy()
     modules = [make() for _ in range(5)]
-    intake = take_in(modules[0], PrivateData(dataset.train), records=400, loss=None, device=CPU, workers=0)
-    test = Exam(intake.question.model, intake.layout, dataset, CPU)
+    intake = taken_in(modules[0], dataset.train, CPU, records=400)
+    exam = exam_of(intake, dataset.test, CPU)
     x, y = torch.from_numpy(dataset.test[0]), torch.from_numpy(dataset.test[1].astype(np.int64))
     expected = [int((module(x).argmax(1) == y).sum()) for module in modules]
-    assert test.right(stack(modules, intake.layout, CPU)).tolist() == expected
-    test._together = 2
-    assert test.right(stack(modules, intake.layout, CPU)).tolist() == expected
+    weights = stack(modules, intake.layout, CPU)
+    assert exam.measured(weights).tolist() == expected
+    exam.together, exam._rows = 2, 30
+    assert exam.measured(weights).tolist() == expected
+
+
+def test_an_error_is_the_mean_over_records_and_numbers_of_each_model() -> None:
+    modules = [nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.ConvTranspose2d(2, 1, 3)) for _ in range(3)]
+    x = torch.rand(20, 1, 6, 6)
+    layout = layout_of(modules[0])
+    exam = Exam(modules[0], layout, x, x, error=True)
+    exam._rows = 7
+    expected = [(module(x) - x).square().mean().item() for module in modules]
+    assert exam.measured(stack(modules, layout, CPU)) == pytest.approx(expected)
+    bytes_of = (255 * x).round().to(torch.uint8)
+    read = bytes_of.float() / 255
+    exam = Exam(modules[0], layout, bytes_of, read, error=True)
+    expected = [(module(read) - read).square().mean().item() for module in modules]
+    assert exam.measured(stack(modules, layout, CPU)) == pytest.approx(expected)
 
 
 def test_curves_have_a_number_for_every_repeat_candidate_and_look() -> None:
-    plan = Plan([SGD(lr=2.0, clip=1.0), SGD(lr=1e-6, clip=1.0), Adam(clip=1.0, lr=0.05)], RUN, 2, 20, seed=1)
+    rules = [SGD(lr=2.0, clip=1.0), SGD(lr=1e-6, clip=1.0), Adam(clip=1.0, lr=0.05)]
     told: list[float] = []
-    found = accuracies(linear, toy(), plan, device="cpu", tell=told.append)
+    found = looked_at(rules, 2, tell=told.append)
     assert found.shape == (2, 3, 3)
     assert (found[:, [0, 2], -1] > 80).all()
     assert (found[:, 1] == found[:, 1, :1]).all(), "a step size of nothing moves nothing"
     assert told == sorted(told)
     assert told[-1] == 1.0
-    assert np.array_equal(found, accuracies(linear, toy(), plan, device="cpu"))
+    assert np.array_equal(found, looked_at(rules, 2))
 
 
 def test_each_repeat_has_its_own_start_and_all_candidates_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    real = curves.population_of
-    monkeypatch.setattr(curves, "population_of", lambda *a: (seen.append(a[3].clone()), real(*a))[1])
-    accuracies(linear, toy(), Plan([SGD(lr=1.0, clip=c) for c in (0.1, 1.0)], RUN, 2, 20, seed=1), device="cpu")
+    monkeypatch.setattr(
+        training, "population_of", lambda *a, **kw: (seen.append(a[3].clone()), population_of(*a, **kw))[1]
+    )
+    looked_at([SGD(lr=1.0, clip=c) for c in (0.1, 1.0)], 2)
     (starts,) = seen
     assert torch.equal(starts[0], starts[1])
     assert torch.equal(starts[2], starts[3])
@@ -73,38 +96,38 @@ def test_each_repeat_has_its_own_start_and_all_candidates_share_it(monkeypatch: 
 
 
 def test_looking_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset, plan = toy(), Plan([SGD(lr=1.0, clip=1.0)], RUN, 1, 20, seed=7)
-    looked_at: list[torch.Tensor] = []
+    seen: list[torch.Tensor] = []
 
     def glance(self: Exam, weights: torch.Tensor) -> np.ndarray:
-        looked_at.append(weights.clone())
+        seen.append(weights.clone())
         torch.rand(100)
         return np.zeros(len(weights), np.uint16)
 
-    monkeypatch.setattr(Exam, "right", glance)
-    accuracies(linear, dataset, plan, device="cpu")
+    monkeypatch.setattr(Exam, "measured", glance)
+    looked_at([SGD(lr=1.0, clip=1.0)], seed=7)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = linear()
-    intake = take_in(module, PrivateData(dataset.train), records=400, loss=None, device=CPU, workers=0)
-    population = population_of(intake, plan, list(plan.rules), stack([module], intake.layout, CPU), 0)
+    intake = taken_in(module, toy().train, CPU, records=400)
+    starts, seed = stack([module], intake.layout, CPU), Seed.fixed(7).child(0)
+    population = population_of(intake, RUN, [SGD(lr=1.0, clip=1.0)], starts, seed, every=20)
     while population.step < 60:
         population.block()
-    assert torch.equal(population.weights(), looked_at[-1])
-    assert len(looked_at) == 3
+    assert torch.equal(population.weights(), seen[-1])
+    assert len(seen) == 3
 
 
 def test_equal_runs_in_different_chunks_have_lots_and_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "most_together", lambda *_: 2)
+    monkeypatch.setattr(training, "most_together", lambda *_: 2)
     ended: list[torch.Tensor] = []
-    plain = Exam.right
+    plain = Exam.measured
 
-    def right(self: Exam, weights: torch.Tensor) -> np.ndarray:
+    def measured(self: Exam, weights: torch.Tensor) -> np.ndarray:
         ended.append(weights.clone())
         return plain(self, weights)
 
-    monkeypatch.setattr(Exam, "right", right)
-    accuracies(linear, toy(), Plan([SGD(lr=1.0, clip=1.0)] * 6, RUN, 1, RUN.steps, seed=1), device="cpu")
+    monkeypatch.setattr(Exam, "measured", measured)
+    looked_at([SGD(lr=1.0, clip=1.0)] * 6, every=RUN.steps)
     found = torch.cat(ended)
     assert found.shape[0] == 6
     assert len({tuple(row) for row in found.tolist()}) == 6

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from dp_accounting import SelfComposedDpEvent
-from tests.kernels import plain_convolution
-from torch import nn
 
-from honestdp import accounting, kernels
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in
-from honestdp.gradients.layout import stack
+from honestdp import accounting
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, OURS, SENTENCE, UNTOLD, Outcome
-from honestdp_papers.curves import seeded
-from honestdp_papers.galli2024 import PAPER, exam, figures, measures, one_image, printed, setting, tables, training
+from honestdp_papers.galli2024 import PAPER, figures, measures, one_image, printed, setting, tables, training
 from honestdp_papers.galli2024.noise import calibrated, noise_of
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
@@ -39,8 +30,6 @@ from honestdp_papers.galli2024.setting import (
 )
 from honestdp_papers.parts import Arrays
 from honestdp_papers.registry import Finished
-
-CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("task", [MNIST, FASHION, UNSTRIDED, AG_NEWS, STANDIN], ids=lambda task: task.name)
@@ -462,49 +451,3 @@ def test_parts_can_be_listed_with_torch_and_numpy_alone() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "TFLOP  honest/mnist/seeds0-2/Online" in done.stdout
-
-
-@pytest.mark.parametrize("make", [setting.convolutional, setting.small_convolutional, setting.autoencoder])
-def test_a_look_by_kernels_gives_the_answers_of_torch(
-    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, y = torch.rand(7, 1, 28, 28, generator=torch.Generator().manual_seed(3)), torch.arange(7) % 10
-    task = replace(TINY, make=make, error=make is setting.autoencoder)
-    y = x if task.error else y
-    intake = take_in(task.make(), PrivateData((x, y)), records=7, loss=task.loss, device=CPU, workers=0)
-    weights = stack([seeded(make, seed) for seed in range(3)], intake.layout, CPU)
-    asked = list[int]()
-
-    def forward(*given: Any, **how: Any) -> Any:
-        asked.append(len(given[0]))
-        return plain_convolution.forward(*given, **how)
-
-    by_torch = exam.Exam(task, intake, CPU, (x, y))
-    stand_in = SimpleNamespace(forward=forward, back=plain_convolution.back)
-    monkeypatch.setattr(kernels, "convolutions", lambda device: stand_in)
-    by_kernels = exam.Exam(task, intake, CPU, (x, y))
-    asked.clear()
-    assert np.allclose(by_kernels.measured(weights), by_torch.measured(weights), rtol=1e-5)
-    assert asked
-    links = exam.links_of(intake.question.model)
-    assert links is not None
-    outputs = exam.by_kernels(links, intake.layout.views(weights), x)
-    assert outputs is not None
-    for i, own in enumerate(outputs):
-        torch.testing.assert_close(own, seeded(make, i)(x), rtol=1e-4, atol=1e-5)
-
-
-def test_kernels_that_answer_otherwise_are_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = torch.rand(7, 1, 28, 28, generator=torch.Generator().manual_seed(3)), torch.arange(7) % 10
-    task = replace(TINY, make=setting.small_convolutional)
-    intake = take_in(task.make(), PrivateData((x, y)), records=7, loss=task.loss, device=CPU, workers=0)
-    weights = stack([seeded(task.make, 0)], intake.layout, CPU)
-    right = exam.Exam(task, intake, CPU, (x, y)).measured(weights)
-
-    def wrong(*given: Any, **how: Any) -> Any:
-        out, chosen = plain_convolution.forward(*given, **how)
-        return out.roll(1, dims=1), chosen
-
-    monkeypatch.setattr(kernels, "convolutions", lambda device: SimpleNamespace(forward=wrong))
-    assert np.array_equal(exam.Exam(task, intake, CPU, (x, y)).measured(weights), right)
-    assert exam.links_of(setting.words_network()) is None

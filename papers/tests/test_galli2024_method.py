@@ -122,9 +122,7 @@ def test_cosines_are_those_of_gradients_taken_one_by_one(tiny: Any, monkeypatch:
     x, y = cosine.records_of(tiny).train
     x, y = x[:20], y[:20]
     model = tiny.make()
-    intake = cosine.take_in(
-        model, cosine.PrivateData((x, y)), records=20, loss=None, device=torch.device("cpu"), workers=0
-    )
+    intake = cosine.taken_in(model, (x, y), torch.device("cpu"), records=20)
     params = cosine.stack([model], intake.layout, torch.device("cpu"))
     found, median = cosine._cosines(intake, params, x, y, 0.3, torch.Generator().manual_seed(7))
     each = []

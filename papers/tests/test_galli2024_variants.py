@@ -11,17 +11,15 @@ from honestdp_papers.galli2024 import (
     ablations,
     honest,
     honest_cases,
-    honest_noise,
     honest_training,
     one_image,
-    pace,
     updates,
     variants,
 )
 from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search
 from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM
 from honestdp_papers.galli2024.training import block_name
-from honestdp_papers.registry import Finished, lookup
+from honestdp_papers.registry import Finished
 
 
 def made(kind: str, values: dict[tuple[str, float], float], *, seeds: int = 5) -> Finished:
@@ -248,7 +246,7 @@ def test_an_error_of_the_honest_table_has_the_chance_of_the_searches_in_it(monke
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_a_search_of_the_honest_table_is_within_its_budget(selection: str) -> None:
     search = Search(MNIST, THRESHOLD, selection, False)
-    design = honest_noise.kept(search)
+    design = search.kept()
     assert design.count == 49
     assert design.runs[0].records == 48000
     assert epsilon_of(design.selection, design.runs[0].event, delta=DELTA) <= honest_training.EPSILON
@@ -301,13 +299,3 @@ def test_trainings_of_ours_that_stay_at_a_grey_image_are_counted(monkeypatch: py
     parts = {f"ours/fashion/{block_name(block)}": {"error": error, "tests": np.array(10000)}}
     (said,) = ablations.ours(parts, False).numbers["conclusions"][1:]
     assert "AdamOSO 0 of 5, 2 of 5 (the others 0.0200), 0 of 5, 0 of 5; AdamOSO with rho_r = 0 0 of 5, 0 of 5" in said
-
-
-def test_what_a_part_is_reckoned_to_take_is_not_among_what_its_numbers_rest_on() -> None:
-    item = lookup("galli2024/ours")[1][0]
-    plain = {part.name: part for part in variants.parts_ours(False)}
-    for part in item.parts(False):
-        share = pace.TAKEN.get(part.identity["network"], 1.0)
-        assert part.weight == pytest.approx(share * plain[part.name].weight)
-        assert "honestdp_papers/galli2024/setting.py" in part.files
-        assert "honestdp_papers/galli2024/pace.py" not in part.files

@@ -26,12 +26,12 @@ from honestdp.search.runs import Execution, Setting
 from honestdp.search.secret import Secret, drawn
 from honestdp.search.space import space_of
 from honestdp.search.vault import Unkept
+from honestdp_papers import honest_search
 from honestdp_papers.claims import FAILS, HOLDS
-from honestdp_papers.mohapatra2022 import honest, honest_noise, honest_searches, honest_training, setting
-from honestdp_papers.mohapatra2022.honest_again import judged_again
+from honestdp_papers.honest_search import Kept, Pool, played, right_answers, trainings
+from honestdp_papers.mohapatra2022 import honest, honest_training, setting
 from honestdp_papers.mohapatra2022.honest_cases import Case, Cell, stray
-from honestdp_papers.mohapatra2022.honest_searches import Kept, played, right_answers, trainings
-from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Pool, Search
+from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Search
 from honestdp_papers.parts import Arrays
 
 
@@ -49,7 +49,7 @@ def test_candidates_are_those_of_the_paper(optimizer: str) -> None:
 
 
 def test_every_search_has_its_price_and_no_price_is_left_over() -> None:
-    assert {one.key for one in honest_noise.every_search()} == set(json.loads(honest_training.NOISES.read_text()))
+    assert {one.key for one in honest_training.every_search()} == set(json.loads(Search.noises.read_text()))
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_kept_noises_are_what_the_product_calibrates_and_within_the_budget(one: 
     """The kept noises are of an earlier accountant. Its grid was coarser, so they are larger than the least by a part in 10^4,
     and its envelope of scores, of few outcomes, was cut less finely: theirs are larger by up to a tenth.
     """
-    fresh, kept = honest_noise.calibrated(one), honest_noise.kept(one)
+    fresh, kept = one.calibrated(), one.kept()
     assert type(kept.selection) is type(fresh.selection)
     assert kept.selection.runs == pytest.approx(fresh.selection.runs, rel=1e-12)
     assert kept.runs[0].noise == pytest.approx(fresh.runs[0].noise, rel=1e-4)
@@ -134,7 +134,7 @@ def product_winner(design: Design, secret: Secret, kept: Kept) -> tuple[int, int
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_a_played_search_has_the_winner_of_the_products_search(selection: str) -> None:
-    design = honest_noise.kept(search("DPSGD", selection))
+    design = search("DPSGD", selection).kept()
     rng = np.random.default_rng(0)
     right = rng.integers(9980, 10020, size=(3, 40))
     kept = Kept(right, right, rng.random((3, 40)) < 0.8, held=12000)
@@ -149,7 +149,7 @@ def test_a_played_search_has_the_winner_of_the_products_search(selection: str) -
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_the_best_candidate_wins_as_often_as_the_law_of_the_draws_has_it(selection: str) -> None:
     """Scores far apart: the best one wins if it is run. 5 standard deviations: a false alarm in 2 million."""
-    count, design = 600, honest_noise.kept(search("DPAdam", selection))
+    count, design = 600, search("DPAdam", selection).kept()
     expected = design.selection.coverage(4)
     assert expected == pytest.approx(1.0 if selection in ("compose", "winner") else 0.9, abs=1e-6)
     found = wins(design, pool([2000, 9000, 4000, 6000]), 1, count)
@@ -158,7 +158,7 @@ def test_the_best_candidate_wins_as_often_as_the_law_of_the_draws_has_it(selecti
 
 def test_runs_without_noise_in_the_score_would_win_more_often() -> None:
     """One candidate 5 answers ahead of three: how often it wins by Gaussian noise. 5 standard deviations, 1 in 2 million."""
-    design = honest_noise.kept(search("DPAdam", "winner"))
+    design = search("DPAdam", "winner").kept()
     assert design.multiplier is not None
     ahead = 2 * 5 / design.multiplier
     chance, _ = integrate.quad(lambda z: stats.norm.pdf(z) * stats.norm.cdf(z + ahead) ** 3, -9, 9)
@@ -169,7 +169,7 @@ def test_runs_without_noise_in_the_score_would_win_more_often() -> None:
 
 def test_a_composed_grid_is_chosen_from_by_a_noisy_maximum() -> None:
     """Geometric noise of scale 2/epsilon: the exact chance. 5 standard deviations, 1 in 2 million."""
-    design = honest_noise.kept(search("DPAdam", "compose"))
+    design = search("DPAdam", "compose").kept()
     assert design.choice is not None
     chance = chosen(np.array([0, 2 * 3, 0, 0]), 2 / design.choice)[1]
     assert 0.4 < chance < 0.8
@@ -189,10 +189,10 @@ def test_a_search_takes_every_training_of_a_candidate_once_before_any_again() ->
 def test_runs_that_are_no_numbers_never_win_and_a_search_of_them_leaves_nothing() -> None:
     kept = pool([2000, 9000, 4000, 6000])
     kept.finite[:, 1] = False
-    assert wins(honest_noise.kept(search()), kept, 3, 20) == 20
+    assert wins(search().kept(), kept, 3, 20) == 20
     kept.finite[:] = False
     for selection in ("winner", "compose"):
-        design = honest_noise.kept(search("DPAdam", selection))
+        design = search("DPAdam", selection).kept()
         assert right_answers(design, kept, [drawn(design, seed=0)]) == [0]
 
 
@@ -209,13 +209,13 @@ def test_a_kept_score_is_the_products() -> None:
 
 def test_sides_are_apart_and_every_search_trains_at_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[np.ndarray]] = {"trained": [], "asked": []}
-    take_in, exam = honest_training.take_in, honest_training.Exam
+    taken_in, exam = honest_search.taken_in, honest_search.Exam
     monkeypatch.setattr(
-        honest_training,
-        "take_in",
-        lambda m, data, **kw: (seen["trained"].append(data._data[0]), take_in(m, data, **kw))[1],
+        honest_search,
+        "taken_in",
+        lambda m, data, *a, **kw: (seen["trained"].append(data[0].numpy()), taken_in(m, data, *a, **kw))[1],
     )
-    monkeypatch.setattr(honest_training, "Exam", lambda *a: (seen["asked"].append(a[2].test[0]), exam(*a))[1])
+    monkeypatch.setattr(honest_search, "Exam", lambda *a: (seen["asked"].append(a[2].numpy()), exam(*a))[1])
     runs = [Run(records=320, lot=40, steps=100, noise=noise) for noise in (0.5, 2000.0)]
     candidates = space_of("sgd", {"lr": [1e-6, 1.0], "clip": 1.0}, lot=40, steps=100).candidates()
     found = honest_training.trained(
@@ -338,36 +338,19 @@ def test_the_table_holds_the_winners_test_accuracy_of_every_search(tmp_path: Pat
 
 
 def test_a_search_over_its_budget_is_told() -> None:
-    design = honest_noise.kept(search("DPAdam", "compose"))
+    design = search("DPAdam", "compose").kept()
     louder = replace(design, runs=tuple(run.with_noise(run.noise * 0.9) for run in design.runs))
     spent = {"a": louder.spending.epsilon(delta=1e-6)}
     assert honest._within_budget({"a": louder}, spent).verdict == FAILS
 
 
 def test_the_full_table_has_twenty_searches_of_three_cases_at_two_epsilons() -> None:
-    assert honest_searches.SEARCHES == 20
+    assert honest_search.SEARCHES == 20
     parts = honest_training.parts(False)
     assert len(parts) == 18
     assert sum(part.weight for part in parts) < 250
     assert len({part.identity["seeds"][0] for part in parts}) == 18
     assert {len(part.identity["searches"]) for part in parts} == {2, 10}
-
-
-@pytest.mark.slow
-def test_a_kept_result_is_judged_again_from_its_own_accuracies() -> None:
-    """Names of the network and of MNIST: as they are called now, and as they were called when there was one form of each."""
-    rng = np.random.default_rng(0)
-    ways = [f"{name}, {selection}" for name in OPTIMIZERS for selection in SELECTIONS]
-    kept = {
-        title: {**{way: rng.normal(80, 0.1, 20).tolist() for way in ways}, SINGLE: rng.normal(90, 0.1, 20).tolist()}
-        for title in ("MNIST, TLNN, epsilon 1", "MNIST, TLNN with ReLU, epsilon 3", "Adult (104), LR, epsilon 1")
-    }
-    found = judged_again(kept)
-    assert found.claims[2].verdict == "holds"
-    assert found.claims[2].found.startswith("0.5 points below it or less in 3 of 3 cases")
-    titles = {row[0] for table in found.tables[:2] for row in table.rows}
-    assert titles == {"MNIST (in [0, 1]), TLNN with ReLU", "Adult (104), LR"}
-    assert "made from them again" in found.notes[-1]
 
 
 def test_the_error_of_a_cell_counts_winners_and_not_searches() -> None:

@@ -94,11 +94,11 @@ def test_parts_can_be_listed_with_torch_and_numpy_alone() -> None:
     assert "table1/envelope" in done.stdout
 
 
-def test_every_part_is_shorter_than_nine_minutes_and_has_one_name() -> None:
+def test_every_part_but_a_federation_is_shorter_than_nine_minutes_and_each_has_one_name() -> None:
     parts = {part.name: part.identity for item in PAPER.items for part in item.parts(False)}
     for item in PAPER.items:
         for part in item.parts(False):
-            assert part.weight < 540
+            assert part.weight < 540 or part.name.startswith("federated/")
             assert parts[part.name] == part.identity
 
 

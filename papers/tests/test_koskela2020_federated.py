@@ -77,8 +77,8 @@ def by_clients(rule: Rule) -> tuple[dict[str, Any], list[float | None]]:
 def test_from_the_same_lots_a_part_trains_what_clients_by_themselves_train(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds, averages, rules and what they remember, of every method; all federations of a part side by side."""
     ended: list[torch.Tensor] = []
-    right = federation.Exam.right
-    monkeypatch.setattr(federation.Exam, "right", lambda exam, rows: (ended.append(rows), right(exam, rows))[1])
+    right = federation.Exam.measured
+    monkeypatch.setattr(federation.Exam, "measured", lambda exam, rows: (ended.append(rows), right(exam, rows))[1])
     seen: list[float] = []
     monkeypatch.setattr(federation.Dealt, "lots", all_of_it)
     kept = federation.trained(ONE_LOT, RULES, level=33, repeats=2, device="cpu", tell=seen.append)

@@ -1,4 +1,4 @@
-"""Trains populations for the papers' experiments and measures their test accuracy every few steps.
+"""Trains populations for the papers' experiments and measures them between steps.
 
 The runs are the product's own (mechanism, rules, population); what is added is a look at the weights between blocks of
 steps. Looking draws nothing from any generator, so the runs are the same as without.
@@ -7,12 +7,12 @@ steps. Looking draws nothing from any generator, so the runs are the same as wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.data import PrivateData
@@ -20,64 +20,20 @@ from honestdp.boundary.intake import Intake, take_in
 from honestdp.boundary.query import Constants
 from honestdp.boundary.records import prepared
 from honestdp.boundary.seed import Seed
-from honestdp.data.named import Array, NamedDataset
-from honestdp.gradients.layout import Layout, stack
+from honestdp.gradients.layout import Layout
+from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
+from honestdp.optimizers.schedules import factors
 from honestdp.run import Run
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
-from honestdp_papers.parts import Arrays, Tell
+from honestdp_papers.parts import Array, Arrays, Tell
 
-_EVALUATED = 1 << 27
-"""Numbers of a hidden layer that an evaluation may hold at once on a GPU; a sixteenth of it on a CPU."""
-_LOTS = {"cuda": 1 << 30, "cpu": 1 << 25}
-"""Bytes of a step's examples that are gathered at once, over all runs of a chunk: what the engine takes in one piece on a GPU,
-and what stays in a CPU's cache."""
-_TOGETHER = 280
-"""Runs of a chunk at most: among more of them, too often some run's lot is larger than the captured shape."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A population to be looked at every `every` steps.
-
-    rules: one a candidate. repeats: how often each is run, every time from initial weights and randomness of its own.
-    """
-
-    rules: Sequence[Rule]
-    run: Run
-    repeats: int
-    every: int
-    seed: int
-
-
-def accuracies(
-    make: Callable[[], nn.Module], dataset: NamedDataset, plan: Plan, *, device: str, tell: Tell = lambda done: None
-) -> Array:
-    """Right answers on the test records, `[repeats, candidates, looks]`, as whole numbers.
-
-    make: makes a model with fresh initial weights from torch's generator; each repeat has its own seed.
-    """
-    place = placed(device)
-    intake = take_in(make(), PrivateData(dataset.train), records=plan.run.records, loss=None, device=place, workers=0)
-    initial = stack([seeded(make, repeat) for repeat in range(plan.repeats)], intake.layout, place)
-    rules = [rule for _ in range(plan.repeats) for rule in plan.rules]
-    starts = initial.repeat_interleave(len(plan.rules), dim=0)
-    test = Exam(intake.question.model, intake.layout, dataset, place)
-    looks = plan.run.steps // plan.every
-    found = np.empty((len(rules), looks), np.uint16)
-    chunks = plan_chunks(rules, most_together(dataset, plan.run, place))
-    for number, chunk in enumerate(chunks):
-        population = population_of(intake, plan, [rules[i] for i in chunk], starts[torch.tensor(chunk)], chunk[0])
-        for look in range(looks):
-            while population.step < (look + 1) * plan.every:
-                population.block()
-            found[chunk, look] = test.right(population.weights())
-            tell((number + (look + 1) / looks) / len(chunks))
-        del population
-        free_captured()
-    return found.reshape(plan.repeats, len(plan.rules), looks)
+Measure = Callable[[Population], Array]
+"""One number of every run of a population, `[runs]`."""
+_ROOM = {"cuda": 1 << 28, "cpu": 1 << 23}
+"""Numbers of the widest layer that an evaluation may hold at once."""
 
 
 def placed(device: str) -> torch.device:
@@ -85,76 +41,139 @@ def placed(device: str) -> torch.device:
 
 
 def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """The model with initial weights that follow from the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
 
 
+def taken_in(
+    model: nn.Module, data: Any, place: torch.device, *, records: int, loss: Loss | None = None, by_coin: bool = False
+) -> Intake:
+    """A model that was tried, with its records. by_coin: whether a coin has put each record on the training side."""
+    private = data if isinstance(data, PrivateData) else PrivateData(data)
+    return take_in(model, private, records=records, loss=loss, device=place, workers=0, by_coin=by_coin)
+
+
 def population_of(
-    intake: Intake, plan: Plan, rules: list[Rule], starts: Tensor, number: int, noises: Sequence[float] | None = None
+    intake: Intake,
+    run: Run,
+    rules: Sequence[Rule],
+    starts: Tensor,
+    seed: Seed,
+    *,
+    every: int,
+    noises: Sequence[float] | Array | None = None,
+    schedule: str = "constant",
 ) -> Population:
-    """Runs of one kind of rule before their first step, in blocks that end where they are looked at.
+    """Runs of one kind of rule before their first step, in blocks that end where they are looked at, every so many steps.
 
-    noises: one a run, where they are not all the plan's.
+    noises: one a run, where they are not all the run's.
     """
-    each = [plan.run.noise] * len(rules) if noises is None else noises
-    noise = torch.tensor(each, dtype=intake.dtype, device=starts.device)
-    factors = torch.ones(plan.run.steps, dtype=intake.dtype, device=starts.device)
-    constants = Constants(plan.run.records, plan.run.lot, plan.run.steps, noise, intake.layout, factors)
-    mechanism = intake.mechanism(constants, seed=Seed.fixed(plan.seed).child(number), secure=False, pause=plan.every)
-    return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=starts.device), starts)
+    number = {"dtype": intake.dtype, "device": starts.device}
+    noise = torch.tensor([run.noise] * len(rules) if noises is None else noises, **number)  # type: ignore[arg-type]
+    paces = torch.tensor(factors(schedule, run), **number)  # type: ignore[arg-type]
+    constants = Constants(run.records, run.lot, run.steps, noise, intake.layout, paces)
+    mechanism = intake.mechanism(constants, seed=seed, secure=False, pause=every)
+    return Population(mechanism, stack_rules(list(rules), dtype=intake.dtype, device=starts.device), starts)
 
 
-def most_together(dataset: NamedDataset, run: Run, place: torch.device) -> int:
-    """As many runs as have room for their lots at once."""
-    widest = run.lot + 5 * run.lot**0.5 + 2
-    return max(1, min(_TOGETHER, int(_LOTS[place.type] // (4 * dataset.features * widest))))
+def looked_at(
+    rules: Sequence[Rule],
+    begun: Callable[[list[int]], Population],
+    measures: Mapping[str, Measure],
+    looks: Sequence[int],
+    *,
+    together: int,
+    tell: Tell,
+) -> Arrays:
+    """Train all runs, chunk by chunk, and return what each measure made of them, `[runs, looks]`.
+
+    Args:
+        rules: of every run; a chunk has rules of one kind.
+        begun: makes the population of some runs, which are given by their numbers.
+        measures: by name.
+        looks: the steps after which all runs are measured; training ends with the last.
+        together: runs of a chunk, at most.
+        tell: called with the fraction that is done.
+    """
+    found: Arrays = {}
+    chunks = plan_chunks(rules, together)
+    for number, chunk in enumerate(chunks):
+        population = begun(chunk)
+        for look, step in enumerate(looks):
+            while population.step < step:
+                population.block()
+                tell((number + population.step / looks[-1]) / len(chunks))
+            for name, measure in measures.items():
+                values = measure(population)
+                if name not in found:
+                    found[name] = np.zeros((len(rules), len(looks)), values.dtype)
+                found[name][chunk, look] = values
+        del population
+        free_captured()
+    return found
+
+
+def state_of(name: str) -> Measure:
+    """Measures a number that the rule keeps of every run; 0 where it keeps none."""
+
+    def measure(population: Population) -> Array:
+        if name not in population.state:
+            return np.zeros(len(population.weights()), np.float32)
+        kept: Array = population.state[name].cpu().numpy().astype(np.float32)
+        return kept
+
+    return measure
+
+
+def finite(population: Population) -> Array:
+    """Measures whether all weights of a run are numbers."""
+    found: Array = torch.isfinite(population.weights()).all(dim=1).cpu().numpy()
+    return found
 
 
 class Exam:
-    """The test records on the device, and how many of them a population answers rightly."""
+    """Test records on the device, and how many of them every run answers rightly, or its mean squared error.
 
-    def __init__(self, model: nn.Module, layout: Layout, dataset: NamedDataset, place: torch.device) -> None:
-        x, y = dataset.test
-        self._model, self._layout = model, layout
-        self._x = prepared(torch.from_numpy(x).to(place), torch.float32)
-        self._y = torch.from_numpy(y.astype(np.int64)).to(place)
-        widest = max((shape[0] for shape in layout.shapes), default=1)
-        room = _EVALUATED if place.type == "cuda" else _EVALUATED >> 4
-        self._together = max(1, room // (len(self._y) * widest))
+    x: bytes, half precision or floats; y: classes, or what an error is taken from.
+    """
+
+    def __init__(self, model: nn.Module, layout: Layout, x: Tensor, y: Tensor, *, error: bool = False) -> None:
+        self._model, self._layout, self._x, self._y, self._error = model, layout, x, y, error
+        self._rows = max(1, _ROOM[x.device.type] // _widest(model, x[:1]))
+        convolves = any(isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in model.modules())
+        self.together = 1 if convolves else max(1, self._rows // len(y))
+        """Runs in one product. Convolutions go run by run, which is faster than grouped ones."""
 
     @torch.no_grad()
-    def right(self, weights: Tensor) -> Array:
-        """weights `[runs, d]` -> right answers `[runs]`."""
-        counts = []
-        for some in torch.split(weights, self._together):
-            outputs = torch.func.vmap(self._outputs)(self._layout.views(some))
-            counts.append((outputs.argmax(dim=-1) == self._y).sum(dim=-1))
-        return torch.cat(counts).cpu().numpy().astype(np.uint16)
+    def measured(self, weights: Tensor) -> Array:
+        """weights `[runs, d]` -> `[runs]`."""
+        totals = torch.cat([self._total(some) for some in torch.split(weights, self.together)])
+        found: Array = (totals / len(self._y) if self._error else totals).cpu().numpy()
+        return found.astype(np.float32 if self._error else np.uint16)
 
-    def _outputs(self, parameters: dict[str, Tensor]) -> Tensor:
-        found: Tensor = functional_call(self._model, parameters, (self._x,))
-        return found
+    def __call__(self, population: Population) -> Array:
+        return self.measured(population.weights())
+
+    def _total(self, weights: Tensor) -> Tensor:
+        views, parts = self._layout.views(weights), []
+        for x, y in zip(torch.split(self._x, self._rows), torch.split(self._y, self._rows), strict=True):
+            read = prepared(x, weights.dtype)
+            answers = vmap(lambda own, read=read: functional_call(self._model, own, (read,)))(views)
+            if self._error:
+                parts.append((answers - y).square().flatten(2).mean(dim=2).double().sum(dim=1))
+            else:
+                parts.append((answers.argmax(dim=-1) == y).sum(dim=-1))
+        return torch.stack(parts).sum(dim=0)
 
 
-def train_to_the_end(
-    chunks: Sequence[list[int]],
-    begun: Callable[[list[int]], Population],
-    measures: Mapping[str, Callable[[Tensor], Array]],
-    found: Arrays,
-    *,
-    steps: int,
-    tell: Tell,
-) -> None:
-    """Train chunk by chunk and put into `found` what each measure makes of the last weights, and whether they are `finite`."""
-    for number, chunk in enumerate(chunks):
-        population = begun(chunk)
-        while population.step < steps:
-            population.block()
-            tell((number + population.step / steps) / len(chunks))
-        weights = population.weights()
-        found["finite"][chunk] = torch.isfinite(weights).all(dim=1).cpu().numpy()
-        for name, measure in measures.items():
-            found[name][chunk] = measure(weights)
-        del population, weights
-        free_captured()
+def _widest(model: nn.Module, x: Tensor) -> int:
+    """Numbers of the widest layer's output for one example."""
+    shown = [1]
+    hooks = [layer.register_forward_hook(lambda _m, _i, out: shown.append(out.numel())) for layer in model.modules()]
+    with torch.no_grad():
+        model(prepared(x, next(model.parameters()).dtype))
+    for hook in hooks:
+        hook.remove()
+    return max(shown)

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import Intake, take_in
+from honestdp.boundary.intake import Intake
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Release
 from honestdp.boundary.rounding import noisy
@@ -26,7 +25,7 @@ from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO, SGD, AdamWOSM, Quantile, Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import ERRORS, OURS, SENTENCE, Claim, Outcome, Table, judged
-from honestdp_papers.curves import Plan, placed, population_of, seeded
+from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.galli2024.setting import FASHION, MNIST, Task, records_of, sized
 from honestdp_papers.parts import Array, Arrays, Part, Tell
 from honestdp_papers.registry import Finished
@@ -84,7 +83,7 @@ def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device:
     """step: seconds, `[runs, rules, blocks]`. state: bytes a run, `[rules]`. pieces: seconds, `[runs, pieces, blocks]`."""
     place = placed(device)
     data = records_of(task).train
-    intake = take_in(task.make(), PrivateData(data), records=task.records, loss=task.loss, device=place, workers=0)
+    intake = taken_in(task.make(), data, place, records=task.records, loss=task.loss)
     module = seeded(task.make, 0)
     run = type(task.run(NOISE))(records=task.records, lot=task.lot, steps=steps * (blocks + 1), noise=NOISE)
     found = {
@@ -95,8 +94,8 @@ def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device:
     for i, together in enumerate(runs):
         starts = stack([module] * together, intake.layout, place)
         for j, rule in enumerate(RULES.values()):
-            plan = Plan([rule], run, 1, steps, seed=7)
-            population = population_of(intake, plan, [rule] * together, starts.clone(), 0)
+            own = Seed.fixed(7).child(0)
+            population = population_of(intake, run, [rule] * together, starts.clone(), own, every=steps)
             found["step"][i, j] = _timed(lambda p=population: p.block(steps), blocks, place) / steps  # type: ignore[misc]
             kept = (value for value in population.state.values() if isinstance(value, Tensor))
             found["state"][j] = sum(value.numel() * value.element_size() for value in kept) / together

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import Intake, take_in
+from honestdp.boundary.intake import Intake
+from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO
 from honestdp_papers.claims import ERRORS, OURS, Outcome, Table, judged
-from honestdp_papers.curves import Plan, placed, population_of, seeded
+from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.galli2024.setting import MNIST, Task, records_of, sized
 from honestdp_papers.look import named, panels, shared_legend
 from honestdp_papers.measured import Measured, jackknifed
@@ -82,9 +82,7 @@ def measured(probe: Probe, device: str, tell: Tell) -> Arrays:
     steps]`."""
     task, place = probe.task, placed(device)
     data = records_of(task).train
-    intake = take_in(
-        task.make(), PrivateData(data), records=task.records, loss=task.loss, device=place, workers=0
-    )  # fmt: skip
+    intake = taken_in(task.make(), data, place, records=task.records, loss=task.loss)
     starts = stack([seeded(task.make, repeat) for repeat in range(probe.repeats)], intake.layout, place)
     shape = (len(NOISES), probe.repeats, len(probe.steps))
     found = {
@@ -94,9 +92,8 @@ def measured(probe: Probe, device: str, tell: Tell) -> Arrays:
     }
     every, generator = reduce(math.gcd, probe.steps), torch.Generator().manual_seed(20)
     for i, noise in enumerate(NOISES):
-        rules: list[OSO] = [OSO(lr=LR)] * probe.repeats
-        plan = Plan(rules, task.run(noise), 1, every, seed=16)
-        population = population_of(intake, plan, [*rules], starts.clone(), i)
+        rules, own = [OSO(lr=LR)] * probe.repeats, Seed.fixed(16).child(i)
+        population = population_of(intake, task.run(noise), rules, starts.clone(), own, every=every)
         for k, step in enumerate(probe.steps):
             while population.step < step:
                 population.block(step - population.step)

@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from honestdp.boundary.clipping import gradient_multiplier
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in
 from honestdp.boundary.query import Constants, Query, Release, State
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO
 from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import Claim, judged
-from honestdp_papers.curves import seeded
+from honestdp_papers.curves import seeded, taken_in
 from honestdp_papers.galli2024.setting import PACE
 from honestdp_papers.measured import counted
 
@@ -62,7 +60,7 @@ def watched(rho_r: float) -> Watched:
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
 
-    intake = take_in(make(), PrivateData((x, y)), records=RECORDS, loss=None, device=place, workers=0)
+    intake = taken_in(make(), (x, y), place, records=RECORDS)
     noise, factors = torch.tensor(NOISES, dtype=intake.dtype), torch.ones(STEPS, dtype=intake.dtype)
     constants = Constants(RECORDS, LOT, STEPS, noise, intake.layout, factors)
     mechanism = intake.mechanism(constants, seed=Seed.fixed(3), secure=False, pause=STEPS)

@@ -15,9 +15,10 @@ import numpy as np
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
 from honestdp_papers.galli2024.comparing import COLOURS, UNTRAINED
 from honestdp_papers.galli2024.honest_cases import FEW, MANY, Case, Cell, Way, case_of, less, searches_of
-from honestdp_papers.galli2024.honest_training import EPSILON, FRACTION, SELECTIONS, SINGLE, honest_tasks
+from honestdp_papers.galli2024.honest_training import EPSILON, SELECTIONS, SINGLE, honest_tasks
 from honestdp_papers.galli2024.measures import decided
 from honestdp_papers.galli2024.setting import DELTA, METHODS, MNIST, ONLINE
+from honestdp_papers.honest_search import FRACTION
 from honestdp_papers.look import named, panels, shared_legend
 from honestdp_papers.measured import Measured, counted
 from honestdp_papers.registry import Finished

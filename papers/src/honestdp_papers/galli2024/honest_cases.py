@@ -14,8 +14,8 @@ import numpy as np
 
 from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search, blocks, pool_name, searches
 from honestdp_papers.galli2024.setting import METHODS, ONLINE, QUANTILE, THRESHOLD, WOSM, Task
+from honestdp_papers.honest_search import SEARCHES, Kept, right_answers
 from honestdp_papers.measured import Measured
-from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_answers
 from honestdp_papers.parts import Array, Arrays
 from honestdp_papers.registry import Finished
 
@@ -110,10 +110,9 @@ def with_draws(cell: Cell) -> Measured:
 def cell_of(pools: list[Arrays], number: int, search: Search) -> Cell:
     """Searches played from all trainings; the error by leaving each seed's trainings out."""
     from honestdp.search.secret import drawn  # here: a bare GPU machine has no accountants
-    from honestdp_papers.galli2024.honest_noise import kept
 
     joined = {name: np.concatenate([pool[name][number] for pool in pools]) for name in ("validation", "test", "finite")}
-    held, tests, design = int(pools[0]["held"]), int(pools[0]["tests"]), kept(search)
+    held, tests, design = int(pools[0]["held"]), int(pools[0]["tests"]), search.kept()
     played = [zlib.crc32(f"{search.key}/{search.method}/{i}".encode()) for i in range(searches_of(search.quick))]
     secrets = [drawn(design, seed=seed) for seed in played]
 

@@ -14,20 +14,16 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from honestdp import optimizers
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import Intake, take_in
-from honestdp.boundary.query import Constants
+from honestdp.boundary.intake import Intake
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
-from honestdp.optimizers.rule import Rule, stack_rules
+from honestdp.optimizers import Rule
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
-from honestdp_papers.curves import placed, seeded
-from honestdp_papers.galli2024.exam import Exam
+from honestdp_papers.curves import Exam, Measure, looked_at, placed, population_of, seeded, state_of, taken_in
 from honestdp_papers.galli2024.noise import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     EVERY,
@@ -46,7 +42,7 @@ from honestdp_papers.galli2024.setting import (
     sized,
     step_sizes,
 )
-from honestdp_papers.parts import Array, Arrays, Part, Tell, described
+from honestdp_papers.parts import Arrays, Part, Tell, described
 
 UNCLIPPED = 1e6
 """A clip that no gradient reaches: without noise, plain SGD."""
@@ -230,51 +226,36 @@ def with_room(work: Callable[[int], Arrays], most: int) -> Arrays:
         torch.cuda.empty_cache()
 
 
+def exam_of(task: Task, intake: Intake, place: torch.device, x: torch.Tensor, y: torch.Tensor) -> Exam:
+    """Records on the device, and what a population makes of them."""
+    return Exam(intake.question.model, intake.layout, x.to(place), y.to(place), error=task.error)
+
+
 @lru_cache(maxsize=1)
-def taken_in(task: Task, place: torch.device) -> tuple[Intake, Exam]:
+def loaded(task: Task, place: torch.device) -> tuple[Intake, Exam]:
     """Records and test records on the device, and a model that was tried with them: the parts of a task share them."""
-    private = PrivateData(records_of(task).train)
-    intake = take_in(task.make(), private, records=task.records, loss=task.loss, device=place, workers=0)
-    return intake, Exam(task, intake, place, records_of(task).test)
+    intake = taken_in(task.make(), records_of(task).train, place, records=task.records, loss=task.loss)
+    return intake, exam_of(task, intake, place, *records_of(task).test)
 
 
 def trained(grid: Grid, seed: int, device: str, tell: Tell, most: int) -> Arrays:
     """Train every run of a grid with each seed, at most so many together, and look at all of them at the looks."""
     place, task = placed(device), grid.task
-    intake, exam = taken_in(task, place)
+    intake, exam = loaded(task, place)
     initial = stack([seeded(task.make, one) for one in grid.seeds], intake.layout, place)
     rules, noises = list(grid.rules) * len(grid.seeds), np.tile(grid.noises, len(grid.seeds))
     starts = initial.repeat_interleave(len(grid.rules), dim=0)
-    shape = (len(rules), len(task.looks))
-    found = {exam.name: np.zeros(shape, exam.dtype)} | {name: np.zeros(shape, np.float32) for name in ("clip", "lr")}
-    chunks = plan_chunks(rules, most)
-    for number, chunk in enumerate(chunks):
-        begun, own = starts[torch.tensor(chunk)], Seed.fixed(seed).child(chunk[0])
-        population = population_of(intake, task, [rules[i] for i in chunk], noises[chunk], begun, own)
-        for look, step in enumerate(task.looks):
-            while population.step < step:
-                population.block()
-            found[exam.name][chunk, look] = exam.measured(population.weights())
-            for name in ("clip", "lr"):
-                if name in population.state:
-                    found[name][chunk, look] = population.state[name].cpu().numpy()
-            tell((number + (look + 1) / len(task.looks)) / len(chunks))
-        del population
-        free_captured()
+
+    def begun(chunk: list[int]) -> Population:
+        own, some, first = Seed.fixed(seed).child(chunk[0]), [rules[i] for i in chunk], starts[torch.tensor(chunk)]
+        return population_of(intake, task.run(0.0), some, first, own, every=EVERY, noises=noises[chunk])
+
+    measured = "error" if task.error else "right"
+    measures: dict[str, Measure] = {measured: exam, "clip": state_of("clip"), "lr": state_of("lr")}
+    found = looked_at(rules, begun, measures, task.looks, together=most, tell=tell)
     kept = {
-        name: values.reshape(len(grid.seeds), len(grid.rules), -1) for name, values in found.items() if values.any()
+        name: values.reshape(len(grid.seeds), len(grid.rules), -1)
+        for name, values in found.items()
+        if name == measured or values.any()
     }
-    kept.setdefault(exam.name, found[exam.name].reshape(len(grid.seeds), len(grid.rules), -1))
     return kept | {"tests": np.array(task.tests), "looks": np.array(task.looks)}
-
-
-def population_of(
-    intake: Intake, task: Task, rules: list[Rule], noises: Array, starts: Tensor, seed: Seed, *, pause: int = EVERY
-) -> Population:
-    """Runs before their first step, each with a noise of its own, in blocks that end where they are looked at."""
-    place = starts.device
-    noise = torch.tensor(noises, dtype=intake.dtype, device=place)
-    factors = torch.ones(task.steps, dtype=intake.dtype, device=place)
-    constants = Constants(task.records, task.lot, task.steps, noise, intake.layout, factors)
-    mechanism = intake.mechanism(constants, seed=seed, secure=False, pause=pause)
-    return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=place), starts)

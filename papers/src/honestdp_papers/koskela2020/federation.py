@@ -20,12 +20,11 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from honestdp.data.named import Array
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import ADADP, SGD, Adam, Rule
-from honestdp_papers.curves import placed, seeded
+from honestdp_papers.curves import Exam, placed, seeded
 from honestdp_papers.koskela2020.cifar import DEVIATIONS, MEANS, TRAIN, images
 from honestdp_papers.koskela2020.local_steps import LocalSteps
 from honestdp_papers.parts import Arrays, Part, Tell, described
@@ -198,11 +197,12 @@ def trained(
     each = [rule for some in rules.values() for rule in some]
     runs = [rule for rule in each for _ in range(repeats * here.clients)]
     dealt = Dealt([shares(y, here, level, repeat) for repeat in range(repeats)], here, level, place)
-    pixels, classes = shown(x, place), torch.from_numpy(y.astype(np.int64)).to(place)
+    (pixels, classes), tests = (_at(place, *side) for side in ((x, y), (test_x, test_y)))
     steps = LocalSteps(here.model(), runs, pixels, classes, lot=here.lot, steps=here.steps * here.rounds)
     models = [seeded(here.model, repeat) for repeat in range(repeats)]
-    averages = stack(models, layout_of(models[0]), place).repeat(len(each), 1)
-    exam = Exam(here.model(), shown(test_x, place), test_y)
+    layout = layout_of(models[0])
+    averages = stack(models, layout, place).repeat(len(each), 1)
+    exam = Exam(here.model().to(place), layout, *tests)
     right = np.empty((len(each), repeats, here.looks), np.uint16)
     eta = np.empty((len(each), repeats, here.clients, here.looks), np.float32)
     for number in range(here.rounds):
@@ -211,7 +211,7 @@ def trained(
         averages = steps.weights.view(-1, here.clients, averages.shape[1]).mean(dim=1)
         look, rest = divmod(number + 1, here.every)
         if not rest:
-            right[..., look - 1] = exam.right(averages).reshape(len(each), repeats)
+            right[..., look - 1] = exam.measured(averages).reshape(len(each), repeats)
             eta[..., look - 1] = steps.step_sizes.view(len(each), repeats, here.clients).cpu().numpy()
         tell((number + 1) / here.rounds)
     return _kept(rules, right, eta) | {"tests": np.array(len(test_y)), "every": np.array(here.every)}
@@ -248,33 +248,8 @@ class Dealt:
         return lots.repeat(1, federations, 1)
 
 
-def shown(x: Array, place: torch.device) -> Tensor:
-    """Images on the device; bytes as numbers from 0 to 1."""
-    pixels = torch.from_numpy(x).to(place)
-    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
-
-
-class Exam:
-    """The test images on the device, and how many of them each of a few models answers rightly."""
-
-    def __init__(self, model: nn.Module, x: Tensor, y: Array) -> None:
-        self._model, self._layout = model.to(x.device), layout_of(model)
-        self._x, self._y = x, torch.from_numpy(y.astype(np.int64)).to(x.device)
-
-    @torch.no_grad()
-    def right(self, weights: Tensor) -> Array:
-        """weights `[models, d]` -> right answers `[models]`; of a model that has diverged, those of chance."""
-        counts = []
-        for row in weights:
-            named = {name: value[0] for name, value in self._layout.views(row[None]).items()}
-            answers = torch.cat(
-                [
-                    functional_call(self._model, named, (some.to(row.dtype),)).argmax(1)
-                    for some in torch.split(self._x, 2500)
-                ]
-            )
-            counts.append((answers == self._y).sum())
-        return torch.stack(counts).cpu().numpy().astype(np.uint16)
+def _at(place: torch.device, x: Array, y: Array) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(x).to(place), torch.from_numpy(y.astype(np.int64)).to(place)
 
 
 def parts_all(quick: bool) -> list[Part]:

@@ -19,17 +19,11 @@ from torch import Tensor, nn
 
 from honestdp import GaussianDraw
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import Intake, take_in
-from honestdp.boundary.query import Constants
 from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import ADADP, SGD, Rule
-from honestdp.optimizers.rule import stack_rules
-from honestdp.optimizers.schedules import factors
 from honestdp.run import Run
-from honestdp.training.population import Population
-from honestdp_papers.curves import placed, seeded
+from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.koskela2020.setting import SWITCH, half_decades
 from honestdp_papers.parts import Array, Arrays, Part, Tell
 
@@ -179,14 +173,14 @@ def trained(rules: Sequence[Rule], run: Run, repeats: int, seed: int, device: st
     """
     place = placed(device)
     modules = [seeded(Mixture, repeat) for repeat in range(repeats)]
-    intake = take_in(
-        modules[0], PrivateData(records(RECORDS, seed=0)), records=RECORDS, loss=None, device=place, workers=0
-    )
+    intake = taken_in(modules[0], records(RECORDS, seed=0), place, records=RECORDS)
     starts = stack(modules, intake.layout, place).repeat_interleave(len(rules), dim=0)
     held, seen, etas = Held.on(place), [], []
     with lent():
         seed_all(seed)
-        population = _population(intake, list(rules) * repeats, run, starts, seed)
+        # DPVI's step size decays by (5.1); ADADP's rule does that by itself.
+        own = Seed.fixed(seed)
+        population = population_of(intake, run, list(rules) * repeats, starts, own, every=EPOCH, schedule="decay")
         for epoch in range(run.steps // EPOCH + 1):
             while population.step < epoch * EPOCH:
                 population.block()
@@ -201,12 +195,3 @@ def trained(rules: Sequence[Rule], run: Run, repeats: int, seed: int, device: st
     shape = (repeats, len(rules), -1)
     found = {"likelihood": np.stack(seen, 1).reshape(shape), "final": final.reshape(shape)}
     return found | ({"eta": np.stack(etas, 1).astype(np.float32).reshape(shape)} if etas else {})
-
-
-def _population(intake: Intake, rules: list[Rule], run: Run, starts: Tensor, seed: int) -> Population:
-    """DPVI's step size decays by (5.1); ADADP's rule does that by itself."""
-    noise = torch.full((len(rules),), run.noise, dtype=intake.dtype, device=starts.device)
-    decay = torch.tensor(factors("decay", run), dtype=intake.dtype, device=starts.device)
-    constants = Constants(run.records, run.lot, run.steps, noise, intake.layout, decay)
-    mechanism = intake.mechanism(constants, seed=Seed.fixed(seed), secure=False, pause=EPOCH)
-    return Population(mechanism, stack_rules(rules, dtype=intake.dtype, device=starts.device), starts)

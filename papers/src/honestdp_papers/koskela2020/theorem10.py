@@ -104,21 +104,19 @@ def _engine(runs: int) -> tuple[float, float, float, float]:
     """The same of the engine's first iteration, over many runs: mean, standard error, lower bound, upper bound for lots of L."""
     import torch
 
-    from honestdp.boundary.data import PrivateData
-    from honestdp.boundary.intake import take_in
+    from honestdp.boundary.seed import Seed
     from honestdp.data.named import load_dataset
     from honestdp.gradients.layout import stack
     from honestdp.optimizers import ADADP
     from honestdp.run import Run
-    from honestdp_papers.curves import Plan, population_of, seeded
+    from honestdp_papers.curves import population_of, seeded, taken_in
 
     x, y = load_dataset("digits").train
     run, clip, place = Run(records=len(x), lot=100, steps=2, noise=2.0), 1.0, torch.device("cpu")
     module = seeded(lambda: torch.nn.Linear(64, 10), 0)
-    intake = take_in(module, PrivateData((x, y)), records=len(x), loss=None, device=place, workers=0)
-    rule = ADADP(clip=clip, lr=ETA, tau=1.0)
-    plan = Plan([rule], run, runs, 2, seed=10)
-    population = population_of(intake, plan, [rule] * runs, stack([module] * runs, intake.layout, place), 0)
+    intake = taken_in(module, (x, y), place, records=len(x))
+    rules, starts = [ADADP(clip=clip, lr=ETA, tau=1.0)] * runs, stack([module] * runs, intake.layout, place)
+    population = population_of(intake, run, rules, starts, Seed.fixed(10).child(0), every=2)
     while population.step < 2:
         population.block()
     squares = (population.weights() - population.state["full"]).double().square().sum(dim=1)

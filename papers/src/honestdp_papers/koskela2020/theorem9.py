@@ -9,6 +9,7 @@ iteration of the rule takes, and what 100 epochs cost.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -139,22 +140,21 @@ def _counted() -> tuple[int, int]:
     return moves, steps
 
 
-def _size_after(rule: object, x: object, y: object, steps: int) -> float:
+def _size_after(rule: Any, x: Any, y: Any, steps: int) -> float:
     """ADADP's step size after so many releases."""
     import torch
 
-    from honestdp.boundary.data import PrivateData
-    from honestdp.boundary.intake import take_in
+    from honestdp.boundary.seed import Seed
     from honestdp.gradients.layout import stack
     from honestdp.run import Run
-    from honestdp_papers.curves import Plan, population_of, seeded
+    from honestdp_papers.curves import population_of, seeded, taken_in
 
     place = torch.device("cpu")
     run = Run(records=60, lot=10, steps=24, noise=1.0)
     module = seeded(lambda: torch.nn.Linear(3, 2), 0)
-    intake = take_in(module, PrivateData((x, y)), records=60, loss=None, device=place, workers=0)
-    plan = Plan([rule], run, 1, 1, seed=0)  # type: ignore[list-item]
-    population = population_of(intake, plan, [rule], stack([module], intake.layout, place), 0)  # type: ignore[list-item]
+    intake = taken_in(module, (x, y), place, records=60)
+    starts = stack([module], intake.layout, place)
+    population = population_of(intake, run, [rule], starts, Seed.fixed(0).child(0), every=1)
     while population.step < steps:
         population.block()
     return float(population.state["eta"][0])

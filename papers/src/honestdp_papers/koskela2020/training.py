@@ -15,21 +15,15 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from honestdp import optimizers
-from honestdp.boundary.capture import free_captured
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import Intake, take_in
-from honestdp.boundary.query import Constants
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import stack
-from honestdp.optimizers.rule import Rule, stack_rules
-from honestdp.optimizers.schedules import factors
-from honestdp.training.chunks import plan_chunks
+from honestdp.optimizers import Rule
 from honestdp.training.population import Population
-from honestdp_papers.curves import placed, seeded
+from honestdp_papers.curves import Exam, Measure, looked_at, placed, population_of, seeded, state_of, taken_in
 from honestdp_papers.koskela2020 import cifar
 from honestdp_papers.koskela2020.setting import (
     CIFAR,
@@ -180,46 +174,20 @@ def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
     place, task = placed(device), grid.task
     records = loaded(task, grid.quick, device)
     run = task.run(noise=grid.noise, epochs=grid.epochs)
-    intake = take_in(task.model(), records.train, records=task.records, loss=None, device=place, workers=0)
+    intake = taken_in(task.model(), records.train, place, records=task.records)
+    exam = Exam(intake.question.model, intake.layout, records.x, records.y)
     initial = stack([seeded(task.model, repeat) for repeat in range(grid.repeats)], intake.layout, place)
-    rules = [rule for _ in range(grid.repeats) for rule in grid.rules]
-    starts = initial.repeat_interleave(len(grid.rules), dim=0)
+    starts, rules = initial.repeat_interleave(len(grid.rules), dim=0), list(grid.rules) * grid.repeats
     every = grid.every * task.epoch
-    looks = run.steps // every
-    paces = torch.tensor(factors(grid.schedule, run), dtype=intake.dtype, device=place)
-    right, eta = np.empty((len(rules), looks), np.uint16), np.zeros((len(rules), looks), np.float32)
-    chunks = plan_chunks(rules, TOGETHER[place.type])
-    for number, chunk in enumerate(chunks):
-        noise = torch.full((len(chunk),), grid.noise, dtype=intake.dtype, device=place)
-        constants = Constants(run.records, run.lot, run.steps, noise, intake.layout, paces)
-        mechanism = intake.mechanism(constants, seed=Seed.fixed(seed).child(chunk[0]), secure=False, pause=every)
-        rule = stack_rules([rules[i] for i in chunk], dtype=intake.dtype, device=place)
-        population = Population(mechanism, rule, starts[torch.tensor(chunk)])
-        for look in range(looks):
-            while population.step < (look + 1) * every:
-                population.block()
-            right[chunk, look] = rightly(task, intake, population.weights(), records)
-            eta[chunk, look] = population.state["eta"].cpu().numpy() if "eta" in population.state else 0
-            tell((number + (look + 1) / looks) / len(chunks))
-        del population, mechanism
-        free_captured()
-    shape = (grid.repeats, len(grid.rules), looks)
-    kept = {"right": right.reshape(shape), "tests": np.array(len(records.y)), "every": np.array(grid.every)}
-    return kept | ({"eta": eta.reshape(shape)} if eta.any() else {})
 
+    def begun(chunk: list[int]) -> Population:
+        own, some, first = Seed.fixed(seed).child(chunk[0]), [rules[i] for i in chunk], starts[torch.tensor(chunk)]
+        return population_of(intake, run, some, first, own, every=every, schedule=grid.schedule)
 
-@torch.no_grad()
-def rightly(task: Task, intake: Intake, weights: Tensor, records: Loaded) -> Array:
-    """Right answers on the test records, weights `[runs, d]` -> `[runs]`."""
-    model, layout = intake.question.model, intake.layout
-
-    def outputs(parameters: dict[str, Tensor]) -> Tensor:
-        found: Tensor = functional_call(model, parameters, (records.x,))
-        return found
-
-    counts = []
-    together = max(1, (1 << (27 if weights.is_cuda else 23)) // (len(records.y) * max(task.sizes[1:])))
-    for some in torch.split(weights, together):
-        answers = torch.func.vmap(outputs)(layout.views(some)).argmax(dim=-1)
-        counts.append((answers == records.y).sum(dim=-1))
-    return torch.cat(counts).cpu().numpy().astype(np.uint16)
+    measures: dict[str, Measure] = {"right": exam, "eta": state_of("eta")}
+    looks = range(every, run.steps + 1, every)
+    found = looked_at(rules, begun, measures, looks, together=TOGETHER[place.type], tell=tell)
+    kept = {name: values.reshape(grid.repeats, len(grid.rules), -1) for name, values in found.items()}
+    if not kept["eta"].any():
+        del kept["eta"]
+    return kept | {"tests": np.array(len(records.y)), "every": np.array(grid.every)}

@@ -15,16 +15,13 @@ import numpy as np
 
 from honestdp.search.design import Design
 from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
-from honestdp_papers.honest_designs import COVERAGE
+from honestdp_papers.honest_search import COVERAGE, FRACTION, SEARCHES
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
 from honestdp_papers.measured import Measured, counted
 from honestdp_papers.mohapatra2022.honest_cases import Case, case, form_of, stray
-from honestdp_papers.mohapatra2022.honest_noise import kept
-from honestdp_papers.mohapatra2022.honest_searches import SEARCHES
 from honestdp_papers.mohapatra2022.honest_training import (
     ADULT,
     DELTA,
-    FRACTION,
     OPTIMIZERS,
     SELECTIONS,
     SINGLE,
@@ -81,7 +78,7 @@ def _designs(quick: bool) -> dict[str, Design]:
     """Every price that the table rests on, once."""
     tasks = dict.fromkeys(task for task, _ in pairs(quick))
     each = [search for task in tasks for name in (*OPTIMIZERS, SINGLE) for search in searches(task, name, quick)]
-    return {search.key: kept(search) for search in each}
+    return {search.key: search.kept() for search in each}
 
 
 def judgements(cases: list[Case]) -> list[Claim]:
@@ -151,7 +148,7 @@ def conclusion(cases: list[Case]) -> str:
     means = {way: float(np.mean([one.cells[way].mean for one in cases])) for way in cases[0].cells}
     way = max(means, key=lambda way: means[way])
     alone, best = float(np.mean([one.single.mean for one in cases])), means[way]
-    runs = kept(Search(pairs(False)[0][0], *way, epsilon)).selection.runs
+    runs = Search(pairs(False)[0][0], *way, epsilon).kept().selection.runs
     over = f"on average over {', '.join(one.title for one in cases)}"
     search = (
         f"{way[0]} under {way[1]} ({runs:.0f} trainings {'' if way[1] in SELECTIONS[:2] else 'in the mean'}".rstrip()

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from honestdp.search.secret import drawn
+from honestdp_papers.honest_search import SEARCHES, Kept, right_answers
 from honestdp_papers.measured import Measured
-from honestdp_papers.mohapatra2022.honest_noise import kept
-from honestdp_papers.mohapatra2022.honest_searches import SEARCHES, Kept, right_answers
 from honestdp_papers.mohapatra2022.honest_training import OPTIMIZERS, SINGLE, Search, epsilons, pool_name, searches
 from honestdp_papers.mohapatra2022.setting import OUR_TASKS, Pair, Task, pair_title
 from honestdp_papers.parts import Arrays
@@ -99,7 +98,7 @@ def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
 def _cell(pool: Arrays, number: int, pair: Pair, search: Search) -> Cell:
     own = Kept(pool["validation"][number], pool["test"][number], pool["finite"][number], held=int(pool["held"]))
     name = f"{pair[0].plain_title}, {pair[1]}/{search.optimizer}/{search.selection}/{search.epsilon:g}"
-    design = kept(search)
+    design = search.kept()
     secrets = [drawn(design, seed=zlib.crc32(f"{name}/{i}".encode())) for i in range(SEARCHES)]
     return Cell(
         [100 * right / int(pool["tests"]) for right in right_answers(design, own, secrets)],

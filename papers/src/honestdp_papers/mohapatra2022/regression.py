@@ -10,13 +10,11 @@ import numpy as np
 import torch
 
 from honestdp import optimizers as rules
-from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in
+from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.run import Run
-from honestdp.training.chunks import plan_chunks
-from honestdp_papers.curves import Plan, placed, population_of
+from honestdp.training.population import Population
+from honestdp_papers.curves import looked_at, placed, population_of, taken_in
 from honestdp_papers.parts import Array, Arrays, Part, Tell
 
 VALUES = tuple(float(f"{m}e{e}") for e in range(-4, 2) for m in (1, 2, 4, 5, 8))
@@ -48,19 +46,23 @@ def _losses(device: str, repeats: int, tell: Tell) -> Array:
     torch.nn.init.zeros_(model.weight)
     grid = [rules.SGD(lr=lr, clip=clip) for lr in VALUES for clip in VALUES]
     run = Run(records=RECORDS, lot=LOT, steps=STEPS, noise=NOISE)
-    intake = take_in(model, PrivateData((x, y)), records=RECORDS, loss=None, device=place, workers=0)
-    found = np.empty((repeats, len(grid)))
+    intake = taken_in(model, (x, y), place, records=RECORDS)
+    found = []
+
+    def loss(population: Population) -> Array:
+        weights = population.weights().double().cpu().numpy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            each: Array = np.mean((x.astype(np.float64) @ weights.T - y) ** 2, axis=0)
+        return each
+
     for repeat in range(repeats):
-        plan = Plan(grid, run, 1, STEPS, seed=repeat)
-        for chunk in plan_chunks(grid, len(grid)):
-            starts = stack([model] * len(chunk), intake.layout, place)
-            population = population_of(intake, plan, [grid[i] for i in chunk], starts, chunk[0])
-            while population.step < STEPS:
-                population.block()
-            weights = population.weights().double().cpu().numpy()
-            with np.errstate(over="ignore", invalid="ignore"):
-                found[repeat, chunk] = np.mean((x.astype(np.float64) @ weights.T - y) ** 2, axis=0)
-            del population
-            free_captured()
-        tell((repeat + 1) / repeats)
-    return found.reshape(repeats, len(VALUES), len(VALUES))
+
+        def begun(chunk: list[int], seed: int = repeat) -> Population:
+            starts, own = stack([model] * len(chunk), intake.layout, place), Seed.fixed(seed).child(chunk[0])
+            return population_of(intake, run, [grid[i] for i in chunk], starts, own, every=STEPS)
+
+        def tell_of(done: float, before: int = repeat) -> None:
+            tell((before + done) / repeats)
+
+        found.append(looked_at(grid, begun, {"loss": loss}, [STEPS], together=len(grid), tell=tell_of)["loss"])
+    return np.stack(found).reshape(repeats, len(VALUES), len(VALUES))

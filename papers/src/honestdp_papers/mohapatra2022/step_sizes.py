@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in
+from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import Adam
 from honestdp.optimizers.adam import XI
-from honestdp_papers.curves import Plan, placed, population_of, seeded
+from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.mohapatra2022.setting import CLIPS, EVERY, LOT, Pair, model_of, pair_name, pairs
 from honestdp_papers.mohapatra2022.training import step_cost
 from honestdp_papers.parts import Array, Arrays, Part, Tell
@@ -46,10 +45,11 @@ def _ratios(pair: Pair, steps: int, device: str, tell: Tell) -> Array:
     """Adam's effective step size over the predicted one: quantiles over the weights, `[clips, looks, quantiles]`."""
     task, kind = pair
     dataset, place = task.dataset, placed(device)
-    plan = Plan([Adam(clip=clip) for clip in CLIPS], task.run(noise=NOISE, steps=steps), 1, EVERY, seed=3)
+    rules, run = [Adam(clip=clip) for clip in CLIPS], task.run(noise=NOISE, steps=steps)
     module = seeded(model_of(kind, features=dataset.features, classes=dataset.classes), 0)
-    intake = take_in(module, PrivateData(dataset.train), records=task.records, loss=None, device=place, workers=0)
-    population = population_of(intake, plan, list(plan.rules), stack([module] * len(CLIPS), intake.layout, place), 0)
+    intake = taken_in(module, dataset.train, place, records=task.records)
+    starts = stack([module] * len(CLIPS), intake.layout, place)
+    population = population_of(intake, run, rules, starts, Seed.fixed(3).child(0), every=EVERY)
     predicted = 1 / (NOISE * torch.tensor(CLIPS, device=place)[:, None] / LOT + XI)
     levels = torch.tensor(QUANTILES, device=place)
     found = []

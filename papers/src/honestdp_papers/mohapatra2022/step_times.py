@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in
 from honestdp.boundary.query import Constants, Release
+from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
-from honestdp_papers.curves import Plan, placed, population_of, seeded
+from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.mohapatra2022.setting import Pair, grid, model_of, pair_name, pairs
 from honestdp_papers.parts import Array, Arrays, Part, Tell
 
@@ -56,7 +55,7 @@ def _measured(pair: Pair, blocks: int, device: str, tell: Tell) -> Arrays:
     found = {"step": np.zeros((*shape, blocks)), "update": np.zeros((*shape, blocks))}
     found |= {"state": np.zeros(shape, np.int64), "peak": np.zeros(shape, np.int64)}
     module = seeded(model_of(kind, features=dataset.features, classes=dataset.classes), 0)
-    intake = take_in(module, PrivateData(dataset.train), records=task.records, loss=None, device=place, workers=0)
+    intake = taken_in(module, dataset.train, place, records=task.records)
     run = task.run(noise=NOISE, steps=STEPS * (blocks + 1))
     for i, runs in enumerate(RUNS):
         starts = stack([module] * runs, intake.layout, place)
@@ -64,7 +63,8 @@ def _measured(pair: Pair, blocks: int, device: str, tell: Tell) -> Arrays:
             rules = [grid(name)[0]] * runs
             if place.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(place)
-            population = population_of(intake, Plan(rules, run, 1, STEPS, seed=7), rules, starts.clone(), 0)
+            own = Seed.fixed(7).child(0)
+            population = population_of(intake, run, rules, starts.clone(), own, every=STEPS)
             times = []
             while population.step < run.steps:
                 before, began = population.step, _now(place)

@@ -7,12 +7,21 @@ and 5 alike.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
+from honestdp.boundary.intake import Intake
+from honestdp.boundary.seed import Seed
+from honestdp.data.named import NamedDataset
+from honestdp.gradients.layout import stack
 from honestdp.optimizers import Rule
-from honestdp_papers.curves import Plan, accuracies
+from honestdp.run import Run
+from honestdp.training.population import Population
+from honestdp_papers.curves import Exam, looked_at, placed, population_of, seeded, taken_in
 from honestdp_papers.mohapatra2022.setting import (
     EVERY,
     RELU,
@@ -25,10 +34,15 @@ from honestdp_papers.mohapatra2022.setting import (
     pairs,
     repeats_of,
 )
-from honestdp_papers.parts import Arrays, Part, Tell, described
+from honestdp_papers.parts import Array, Arrays, Part, Tell, described
 
 QUICK_STEPS = 2000
 """As few as show the shape: in 300 steps Adam, which moves a weight by at most 0.001 a step, gets nowhere."""
+_LOTS = {"cuda": 1 << 30, "cpu": 1 << 25}
+"""Bytes of a step's examples that are gathered at once, over all runs of a chunk: what the engine takes in one piece on a GPU,
+and what stays in a CPU's cache."""
+_TOGETHER = 280
+"""Runs of a chunk at most: among more of them, too often some run's lot is larger than the captured shape."""
 
 
 def parts_at(
@@ -64,26 +78,70 @@ def training_part(
     """One grid on one dataset and model. The part keeps `right` `[repeats, candidates, looks]` and `tests`."""
     task, kind = pair
     run = task.run(noise=noise, steps=QUICK_STEPS if quick else steps)
-    repeats = repeats_of(len(rules), quick)
-    plan = Plan(rules=rules, run=run, repeats=repeats, every=EVERY, seed=zlib.crc32(name.encode()))
+    repeats, seed = repeats_of(len(rules), quick), zlib.crc32(name.encode())
     identity = {
         "dataset": task.name,
         "model": kind,
         "run": [run.records, run.lot, run.steps, run.noise],
         "candidates": [described(rule) for rule in rules],
-        "repeats": plan.repeats,
-        "every": plan.every,
-        "seed": plan.seed,
+        "repeats": repeats,
+        "every": EVERY,
+        "seed": seed,
     }
 
     def work(device: str, tell: Tell) -> Arrays:
         dataset = task.dataset
         make = model_of(kind, features=dataset.features, classes=dataset.classes)
-        right = accuracies(make, dataset, plan, device=device, tell=tell)
-        return {"right": right, "tests": np.array(len(dataset.test_rows)), "every": np.array(plan.every)}
+        right = right_answers(make, dataset, rules, run, repeats=repeats, seed=seed, device=device, tell=tell)
+        return {"right": right, "tests": np.array(len(dataset.test_rows)), "every": np.array(EVERY)}
 
-    seconds = 1 + len(rules) * plan.repeats * run.steps * step_cost(pair)
+    seconds = 1 + len(rules) * repeats * run.steps * step_cost(pair)
     return Part(name, identity, seconds, work, optional=optional)
+
+
+def right_answers(
+    make: Callable[[], nn.Module],
+    dataset: NamedDataset,
+    rules: Sequence[Rule],
+    run: Run,
+    *,
+    repeats: int,
+    seed: int,
+    device: str,
+    tell: Tell = lambda done: None,
+    every: int = EVERY,
+) -> Array:
+    """Right answers on the test records, `[repeats, candidates, looks]`.
+
+    make: makes a model with fresh initial weights from torch's generator; each repeat has its own, which all candidates share.
+    """
+    place = placed(device)
+    intake = taken_in(make(), dataset.train, place, records=run.records)
+    exam = exam_of(intake, dataset.test, place)
+    initial = stack([seeded(make, repeat) for repeat in range(repeats)], intake.layout, place)
+    starts, every_rule = initial.repeat_interleave(len(rules), dim=0), list(rules) * repeats
+
+    def begun(chunk: list[int]) -> Population:
+        first, own = starts[torch.tensor(chunk)], Seed.fixed(seed).child(chunk[0])
+        return population_of(intake, run, [every_rule[i] for i in chunk], first, own, every=every)
+
+    looks = range(every, run.steps + 1, every)
+    most = most_together(dataset, run, place)
+    found = looked_at(every_rule, begun, {"right": exam}, looks, together=most, tell=tell)
+    return found["right"].reshape(repeats, len(rules), -1)
+
+
+def exam_of(intake: Intake, test: tuple[Any, Any], place: torch.device) -> Exam:
+    """Test records as arrays, on the device."""
+    x, y = test
+    labels: Tensor = torch.from_numpy(y.astype(np.int64)).to(place)
+    return Exam(intake.question.model, intake.layout, torch.from_numpy(x).to(place), labels)
+
+
+def most_together(dataset: NamedDataset, run: Run, place: torch.device) -> int:
+    """As many runs as have room for their lots at once."""
+    widest = run.lot + 5 * run.lot**0.5 + 2
+    return max(1, min(_TOGETHER, int(_LOTS[place.type] // (4 * dataset.features * widest))))
 
 
 def step_cost(pair: Pair) -> float:
