@@ -11,14 +11,12 @@ import pytest
 
 from honestdp import Budget, Run
 from honestdp.accounting import AccountingWarning
-from honestdp.accounting.calibration import OverBudget, least_noise, most_candidates, most_steps
+from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.checks import InvalidArgument
 from honestdp.run import LEAST_NOISE
 from honestdp.selection import SELECTIONS, Compose, named
 
 from .absurd_settings import spread
-
-RUN = Run(records=60000, lot=250, steps=2000, noise=4.0)
 
 
 @pytest.mark.slow
@@ -29,32 +27,6 @@ def test_every_selection_can_be_calibrated(name: str) -> None:
     run = least_noise(budget, records=60000, lot=250, steps=2000, selection=selection)
     spent = selection.epsilon(run.event, delta=budget.delta)
     assert 0.999 * budget.epsilon <= spent <= budget.epsilon
-
-
-@pytest.mark.slow
-def test_most_steps_is_the_last_that_fits() -> None:
-    selection, budget = Compose(candidates=3), Budget(1.0, 1e-6)
-    most = most_steps(budget, run=RUN, selection=selection)
-    assert selection.epsilon(most.event, delta=1e-6) <= 1.0
-    assert selection.epsilon(replace(most, steps=most.steps + 1).event, delta=1e-6) > 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "epsilon"), [("compose", 1.5), ("envelope", 0.4), ("papernot-steinke", 0.5), ("liu-talwar", 1.3)]
-)
-def test_most_candidates_is_the_last_that_fits(name: str, epsilon: float) -> None:
-    budget = Budget(epsilon, 1e-6)
-    most = most_candidates(budget, run=RUN, selection_of=lambda k: named(name, candidates=k))
-    assert named(name, candidates=most).epsilon(RUN.event, delta=1e-6) <= epsilon
-    assert named(name, candidates=most + 1).epsilon(RUN.event, delta=1e-6) > epsilon
-
-
-def test_a_budget_too_small_for_one_step_says_so() -> None:
-    with pytest.raises(OverBudget, match="does not allow a single step"):
-        most_steps(Budget(0.01, 1e-9), run=replace(RUN, noise=0.3), selection=Compose(candidates=1))
-    with pytest.raises(OverBudget, match="does not allow a single candidate"):
-        most_candidates(Budget(0.01, 1e-9), run=RUN, selection_of=lambda k: Compose(candidates=k))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])

@@ -84,21 +84,38 @@ def test_a_run_made_elsewhere_is_charged(begun: Terminal) -> None:
 
 
 def test_a_search_made_elsewhere_is_charged_with_its_selection(begun: Terminal) -> None:
-    options = ["--selection", "envelope", "--candidates", "9", "--runs", "20", "--shape", "0", "--score", "50"]
+    options = [
+        "--selection",
+        "envelope",
+        "--candidates",
+        "9",
+        "--runs",
+        "20",
+        "--shape",
+        "0",
+        "--score",
+        "50",
+        "--sensitivity",
+        "1",
+    ]
     found = begun.json("spend", "--dataset", "hospital", *CONSTANTS, *options)
     selection = named("envelope", runs=20, shape=0.0)
-    assert found["spent"] == total_epsilon([Spending(selection, ((RUN, 9),), score=50.0)], delta=1e-6)
+    assert found["spent"] == total_epsilon([Spending(selection, ((RUN, 9),), score=50.0, sensitivity=1)], delta=1e-6)
     (shown,) = begun.json("show", "--dataset", "hospital")
     assert Spending.from_dict(shown["entries"][0]["spending"]).selection == selection
     composed = begun.json("spend", "--dataset", "hospital", *CONSTANTS, "--candidates", "2", "--choice", "0.1")
     assert composed["spent"] > found["spent"]
 
 
-def test_a_score_without_a_sensitivity_costs_what_continuous_noise_would(terminal: Terminal) -> None:
-    """What was charged was 9.376, of whole numbers that one record changes by 1; a Gaussian of .4 costs 13.21."""
+def test_a_score_says_its_sensitivity_and_costs_what_its_law_does(terminal: Terminal) -> None:
+    """Whole numbers that one record changes by 1 cost 9.376, a Gaussian of .4 costs 13.21: neither is assumed."""
     terminal("set-budget", "--dataset", "d", "--epsilon", "100", "--delta", "1e-5")
     asked = ["--records", "60000", "--lot", "100", "--steps", "100", "--noise", "4", "--score", "0.4"]
-    assert 13.2 < terminal.json("spend", "--dataset", "d", *asked)["spent"] < 13.5
+    unsaid = terminal.refused("spend", "--dataset", "d", *asked)
+    assert "--sensitivity must be given with a score" in unsaid
+    assert "0 where its noise is continuous" in unsaid
+    assert terminal.json("show", "--dataset", "d")[0]["entries"] == []
+    assert 13.2 < terminal.json("spend", "--dataset", "d", *asked, "--sensitivity", "0")["spent"] < 13.22
     terminal("set-budget", "--dataset", "e", "--epsilon", "100", "--delta", "1e-5")
     assert 9.37 < terminal.json("spend", "--dataset", "e", *asked, "--sensitivity", "1")["spent"] < 9.38
     (shown,) = terminal.json("show", "--dataset", "e")

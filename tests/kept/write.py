@@ -78,7 +78,7 @@ def ledger(folder: Path) -> None:
         selection = named(name, candidates=4)
         book.charge("plain", Spending(selection, ((run, 4),)), key=f"plain {name}", what=f"a search by {name}")
         if name in ("compose", "winner", "envelope"):
-            book.charge("scored", Spending(selection, ((run, 4),), score=30.0), key=f"scored {name}")
+            book.charge("scored", Spending(selection, ((run, 4),), score=30.0, sensitivity=1), key=f"scored {name}")
     book.charge(
         "scored", Spending(Compose(candidates=4), ((run, 4),), score=30.0, choice=0.1, sensitivity=2), key="chosen"
     )

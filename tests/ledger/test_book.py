@@ -48,7 +48,7 @@ def whole(ledger: Ledger) -> object:
 
 def test_a_charge_is_what_the_composition_says(place: Place) -> None:
     ledger = ledger_of(place)
-    other = Spending(named("envelope", runs=4), ((TINY, 1),), score=300.0)
+    other = Spending(named("envelope", runs=4), ((TINY, 1),), score=300.0, sensitivity=1)
     first = ledger.charge("a", spending(), key="1", what="the first")
     second = ledger.charge("a", other, key="2")
     assert (first.before, first.charged, first.charges) == (0.0, True, 1)

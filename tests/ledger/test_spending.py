@@ -119,7 +119,7 @@ def test_the_order_of_runs_and_the_type_of_numbers_do_not_matter() -> None:
         ({"score": math.inf}, "score"),
         ({"choice": -1.0}, "choice"),
         ({"choice": 1.0, "selection": named("envelope", runs=4)}, "choice"),
-        ({"sensitivity": 0}, "sensitivity"),
+        ({"sensitivity": -1}, "sensitivity"),
     ],
 )
 def test_a_bad_part_is_refused_by_name(options: dict[str, Any], argument: str) -> None:
@@ -173,8 +173,8 @@ def test_a_record_pays_on_the_dearer_side(name: str) -> None:
     selection = named(name, candidates=4)
     training = selection.epsilon(RUN.event, delta=DELTA)
     for score in (3.0, 300.0):
-        spending = Spending(selection, ((RUN, 4),), score=score)
-        event = accounting.AnyGaussianDpEvent(score)
+        spending = Spending(selection, ((RUN, 4),), score=score, sensitivity=0)
+        event = GaussianDpEvent(score)
         with quiet():
             validation = selection.epsilon(event, delta=DELTA)
         for found in (spending.epsilon(delta=DELTA), by_profile(spending)):
@@ -220,16 +220,25 @@ def test_the_lattice_of_the_score_counts() -> None:
     "event", [GaussianDpEvent(0.4), *(accounting.DiscreteGaussianDpEvent(0.4, d) for d in (1, 3, 5))]
 )
 @pytest.mark.parametrize("selection", [Compose(candidates=1), Compose(candidates=3), named("envelope", runs=3)])
-def test_a_score_of_a_sensitivity_that_nobody_said_costs_the_worst_that_it_can_be(selection: Any, event: Any) -> None:
-    """A search that is made elsewhere: its score may be a Gaussian, which here costs 13.21 where whole numbers of 1 cost 9.38."""
+def test_an_old_entry_of_a_sensitivity_that_nobody_said_costs_the_worst_that_it_can_be(
+    selection: Any, event: Any
+) -> None:
+    """A Renyi bound of all these laws: a ledger of an earlier version is still read, and never charged too little."""
     candidates = int(selection.runs) if selection.each_once else 3
-    unsaid = Spending(selection, ((Run(records=60000, lot=100, steps=100, noise=4.0), candidates),), score=0.4)
+    runs = ((Run(records=60000, lot=100, steps=100, noise=4.0), candidates),)
+    unsaid = Spending.from_dict({**Spending(selection, runs, score=0.4, sensitivity=1).as_dict(), "sensitivity": None})
     asked = selection.event([(event, candidates)])
     for delta in (1e-5, 1e-12):
         with quiet():
             worst = selection.base.by_profile.epsilon(asked, delta=delta)
             assert unsaid.epsilon(delta=delta) >= worst * (1 - accounting.pld.TOLERANCE)
             assert total_epsilon([unsaid] * 2, delta=delta) >= unsaid.epsilon(delta=delta)
+
+
+def test_a_sensitivity_of_zero_is_continuous_noise() -> None:
+    continuous = Spending(Compose(candidates=1), ((RUN.with_noise(1e6), 1),), score=0.4, sensitivity=0)
+    assert continuous.epsilon(delta=DELTA) == accounting.epsilon(GaussianDpEvent(0.4), delta=DELTA)
+    assert Spending.from_dict(continuous.as_dict()) == continuous
 
 
 def test_what_was_written_before_a_sensitivity_could_be_left_out_costs_what_it_did() -> None:
@@ -239,10 +248,10 @@ def test_what_was_written_before_a_sensitivity_could_be_left_out_costs_what_it_d
     old = Spending.from_dict({**written, "score": 0.4, "version": 1})
     discrete = accounting.epsilon(accounting.DiscreteGaussianDpEvent(0.4, 1), delta=DELTA)
     assert old.epsilon(delta=DELTA) == pytest.approx(discrete, rel=1e-6)
-    new = Spending(Compose(candidates=1), ((RUN, 1),), score=0.4)
-    assert new.as_dict()["sensitivity"] is None
-    assert new != old
-    assert new.epsilon(delta=DELTA) > old.epsilon(delta=DELTA)
+    unsaid = Spending.from_dict({**written, "score": 0.4, "sensitivity": None})
+    assert unsaid.as_dict()["sensitivity"] is None
+    assert unsaid != old
+    assert unsaid.epsilon(delta=DELTA) > old.epsilon(delta=DELTA)
 
 
 def test_different_candidates_cost_the_worst_of_them() -> None:

@@ -19,7 +19,6 @@ from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting.events import (
-    AnyGaussianDpEvent,
     DiscreteGaussianDpEvent,
     PureDpEvent,
     UnknownEvent,
@@ -34,7 +33,7 @@ from honestdp.budget import Accounted
 ACCOUNTANTS = ("pld", "rdp", "moments")
 
 __all__ = [
-    "ACCOUNTANTS", "AccountingWarning", "AnyGaussianDpEvent", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent",
+    "ACCOUNTANTS", "AccountingWarning", "DiscreteGaussianDpEvent", "FallBack", "Pair", "PureDpEvent",
     "RenyiCurve", "UnknownEvent", "WorstOfDpEvent", "accounted", "at_once", "epsilon", "privacy_loss", "quiet", "renyi_curve",
 ]  # fmt: skip
 
@@ -42,7 +41,7 @@ __all__ = [
 def epsilon(event: DpEvent, *, delta: float, accountant: str = "pld") -> float:
     """The epsilon that an event spends at this delta, for the adding or removing of one record.
 
-    event: what is asked of the records, as dp-accounting's events and the four of this package: `Run.event` of a training.
+    event: what is asked of the records, as dp-accounting's events and the three of this package: `Run.event` of a training.
     delta: strictly between 0 and 1.
     accountant: "pld" (tight; the privacy-loss distribution), "rdp" (Renyi, the improved conversion) or "moments" (Renyi, the
         classic conversion, as most papers print it).

@@ -1,4 +1,4 @@
-"""Calibration: the least noise, the most steps, candidates or runs that a budget allows.
+"""Calibration: the least noise that a budget allows.
 
 Every search returns a value at which the epsilon was computed and found to be within the budget, never an interpolated one.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
@@ -19,7 +19,6 @@ from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 CLOSE = 1e-3  # how far below its target a calibrated epsilon may lie, relative
 NARROW = 1e-5  # of log noise: where epsilon leaps, it comes no closer than this
 SECANTS = 6  # from a start that is close
-MOST = 10**9  # beyond which counts of steps, candidates and runs are not searched
 
 
 class OverBudget(checks.HonestdpError):
@@ -139,34 +138,6 @@ def _steep(previous: tuple[float, float], latest: tuple[float, float]) -> bool:
 def _secant(previous: tuple[float, float], latest: tuple[float, float], aim: float) -> float | None:
     (x0, y0), (x1, y1) = previous, latest
     return None if y0 == y1 else x1 + (aim - y1) * (x1 - x0) / (y1 - y0)
-
-
-def most_steps(budget: Budget, *, run: Run, selection: Spender) -> Run:
-    """The run with the most steps, `run` otherwise, whose whole search meets the budget. OverBudget where one is too many."""
-
-    def allowed(steps: int) -> bool:
-        return selection.epsilon(replace(run, steps=steps).event, delta=budget.delta) <= budget.epsilon
-
-    return replace(run, steps=_most(allowed, "step"))
-
-
-def most_candidates(budget: Budget, *, run: Run, selection_of: Callable[[int], Spender]) -> int:
-    """The largest number of candidates (or mean runs) whose search meets the budget. OverBudget where one is too many.
-
-    selection_of: the selection among so many.
-    """
-
-    def allowed(candidates: int) -> bool:
-        return selection_of(candidates).epsilon(run.event, delta=budget.delta) <= budget.epsilon
-
-    return _most(allowed, "candidate")
-
-
-def _most(allowed: Callable[[int], bool], what: str) -> int:
-    if not allowed(1):
-        raise OverBudget(f"the budget does not allow a single {what}: raise epsilon, delta or the noise")
-    refused = first_above_one(lambda number: not allowed(number), most=MOST)
-    return MOST if refused is None else refused - 1
 
 
 def first_above_one(holds: Callable[[int], bool], *, most: int) -> int | None:

@@ -26,7 +26,6 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import optimize
 
 from honestdp.accounting.events import (
-    AnyGaussianDpEvent,
     DiscreteGaussianDpEvent,
     PureDpEvent,
     WorstOfDpEvent,
@@ -176,7 +175,7 @@ def _own_values(event: DpEvent, alpha: Array, orders: tuple[float, ...]) -> Arra
     """The divergences of events that dp-accounting does not know; None for those that it does."""
     values: Array
     match event:
-        case DiscreteGaussianDpEvent() | AnyGaussianDpEvent():
+        case DiscreteGaussianDpEvent():
             # as of the continuous law (Canonne, Kamath & Steinke 2020, Theorem 4)
             values = alpha / (2 * event.noise_multiplier**2) if event.noise_multiplier else np.full(len(alpha), np.inf)
         case PureDpEvent():  # randomised response dominates: e^{(a-1) D} = (e^{a e} + e^{(1-a) e}) / (1 + e^e)
@@ -224,7 +223,7 @@ def _has_own(event: DpEvent) -> bool:
         case dp_accounting.ComposedDpEvent():
             return any(_has_own(part) for part in event.events)
         case _:
-            return isinstance(event, DiscreteGaussianDpEvent | AnyGaussianDpEvent | PureDpEvent | WorstOfDpEvent)
+            return isinstance(event, DiscreteGaussianDpEvent | PureDpEvent | WorstOfDpEvent)
 
 
 _cached_curve = functools.lru_cache(maxsize=64)(_curve)

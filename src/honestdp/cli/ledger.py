@@ -36,8 +36,8 @@ _PASSWORD = (
     "A file whose first line becomes the role's password, or - for standard input. It reaches the server hashed."
 )
 _SENSITIVITY = (
-    "Of a score made in whole numbers with discrete Gaussian noise: what one record changes it by. Left out, the dearest of "
-    "all sensitivities and of continuous noise is charged."
+    "With --score: what one record changes it by, where it is made in whole numbers with discrete Gaussian noise (1 for a "
+    "count); 0 where its noise is continuous."
 )
 Admin = Annotated[Any, Option(parser=option.place, metavar="ADDRESS", help=_ADMIN)]
 Dataset = Annotated[str, Option(metavar="NAME", help="The dataset, by the name that every charge to it uses.")]

@@ -29,6 +29,9 @@ from honestdp.ledger.store import store_of
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 
 TIMEOUT = 30.0  # seconds that another process may hold the lock
+SENSITIVITY = (
+    "given with a score: what a record changes it by in whole numbers (1 for a count); 0 where its noise is continuous"
+)
 PATIENCE = 5  # races that a charge may lose before it computes under the lock, so that it comes to an end
 
 
@@ -267,6 +270,8 @@ def _quote(account: Account, budget: Budget, *spendings: Spending) -> tuple[floa
     """Epsilon before the charge and after it, or the error that refuses it."""
     for spending in spendings:
         account.check_unit(spending)
+        if spending.sensitivity is None:
+            raise checks.InvalidArgument("sensitivity", None, SENSITIVITY)
     spent = account.spendings()
     before = counted_epsilon(spent, delta=budget.delta)
     after = counted_epsilon(spent + Counter(spendings), delta=budget.delta)

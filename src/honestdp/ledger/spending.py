@@ -51,8 +51,8 @@ class Spending:
     score: the multiplier (noise / sensitivity) of the Gaussian noise of every run's validation score.
     choice: for compose alone, the epsilon of the one private choice of the winner. With it, `score` is the score of the chosen
         run alone, asked once; without it, of every run.
-    sensitivity: of a score that is made in whole numbers, with discrete noise, in their unit. None where that was not said: the
-        dearest of all sensitivities and of continuous noise is charged.
+    sensitivity: of a score that is made in whole numbers with discrete noise, in their unit; 0 for a score with continuous noise.
+        None is read from ledgers of earlier versions and priced by a Renyi bound; a new charge must say it.
     unit: whose record it is: what tells people apart, empty where it is a row. Charges of different units do not add up.
     """
 
@@ -76,7 +76,7 @@ class Spending:
                 checks.positive(**{name: value})
                 object.__setattr__(self, name, float(value))
         if self.sensitivity is not None:
-            checks.whole(least=1, sensitivity=self.sensitivity)
+            checks.whole(least=0, sensitivity=self.sensitivity)
         elif (
             self.score is None
         ):  # of nothing: written as it always was, so that what was charged before is found by its key
