@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import honestdp
-from honestdp.cli.spaces import by_class
+from honestdp.cli.options import by_class
 from tests.command_line import called
 
 SCHEMA = """

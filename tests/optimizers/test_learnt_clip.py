@@ -16,7 +16,7 @@ from honestdp.boundary import release as door
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import LEAST_CLIP, Constants, Direction, Query, Release, State
 from honestdp.checks import InvalidArgument
-from honestdp.cli.spaces import spaces_of
+from honestdp.cli.options import spaces_of
 from honestdp.optimizers.rule import stack_rules
 from honestdp.search.space import space_of
 from honestdp.training.population import Population

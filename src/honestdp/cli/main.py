@@ -14,12 +14,11 @@ from typer import Option
 
 import honestdp
 from honestdp import checks
-from honestdp.cli import check as check_cli
 from honestdp.cli import ledger as ledger_cli
 from honestdp.cli import models as models_cli
 from honestdp.cli import options as option
 from honestdp.cli import plan as plan_cli
-from honestdp.cli import schema as schema_cli
+from honestdp.cli import tables as tables_cli
 from honestdp.cli import tune as tune_cli
 from honestdp.cli.terminal import Command, NoArgsIsHelpError, UsageError, as_options, emit
 from honestdp.plain_words import rounded_up
@@ -38,8 +37,8 @@ app = typer.Typer(
 )
 app.command(cls=Command)(tune_cli.tune)
 app.command(cls=Command)(plan_cli.plan)
-app.command(cls=Command)(schema_cli.schema)
-app.command(cls=Command)(check_cli.check)
+app.command(cls=Command)(tables_cli.schema)
+app.command(cls=Command)(tables_cli.check)
 app.command(cls=Command)(models_cli.predict)
 app.command(cls=Command)(models_cli.evaluate)
 app.command(cls=Command)(models_cli.report)

@@ -16,8 +16,8 @@ from typer import Argument, Option
 
 from honestdp import checks
 from honestdp.cli import options as option
-from honestdp.cli.sources import label_of
-from honestdp.cli.spaces import by_class
+from honestdp.cli.datasets import label_of
+from honestdp.cli.options import by_class
 from honestdp.cli.terminal import balance_line, emit
 from honestdp.files import PAGE, check_place, written
 
@@ -30,11 +30,7 @@ _EPSILON = (
     "**Required.** What this score may cost the people in FILE. Its noise is about 0.7/(epsilon x rows): at 0.1 and 10000 rows "
     "0.0007, less than a tenth of a percentage point."
 )
-_METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
-_LEDGER = (
-    "The file, or the address postgresql://..., to charge before a row is read. --dataset must have a budget in it: "
-    "`honestdp ledger set-budget`."
-)
+_LEDGER = "{spec.ledger} --dataset must have a budget in it: `honestdp ledger set-budget`."
 _KEEP = "Copy this column of FILE in front, such as an identifier. May repeat."
 PREDICTION = "prediction"
 
@@ -163,14 +159,12 @@ def evaluate(
     folder: Folder,
     file: Annotated[Path, Argument(metavar="FILE", help="Held-out rows as CSV or Parquet, with the target.")],
     epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
-    metric: Annotated[str | None, Option(help=_METRIC)] = None,
-    prevalence: Annotated[
-        str | None, Option(help="For balanced accuracy: the part of each class, declared, as `no=0.9,yes=0.1`.")
-    ] = None,
-    records: Annotated[int | None, option.whole("N, declared: how many rows there are; counted if left out.")] = None,
+    metric: option.Metric = None,
+    prevalence: option.Prevalence = None,
+    records: Annotated[int | None, option.of_spec("records", whole=True)] = None,
     ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
     dataset: Annotated[str | None, Option(help="Its name in the ledger; FILE's name up to its first point.")] = None,
-    note: Annotated[str, Option(help="For the ledger's entry. It is public.")] = "",
+    note: option.Note = "",
     digest: Digest = None,
     as_json: option.Json = False,
 ) -> None:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import shlex
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
 from honestdp import checks
+from honestdp.cli import datasets
 from honestdp.cli import options as option
-from honestdp.cli import sources
 from honestdp.cli.terminal import emit, progress
 from honestdp.plain_words import rounded_up
-from honestdp.run import ROW
+from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
+    from honestdp.data.tables.table import Table
     from honestdp.planner.comparison import Plan
 
 _FILE = "A CSV or Parquet file with its --schema: rows are counted and no value of one is looked at."
 _RECORDS = "N: how many records there are, of training and validation together; of a FILE they are counted if left out."
 _NOISE = "Compare the methods' epsilons at this noise; or give --epsilon."
-_EPOCHS = "In the place of --steps: how often a run sees every record, on average."
 _PARAMETERS = "Of a linear model, inputs times outputs, hidden layers or not: says whether noise would drown it."
 _CHART = "Draw which lot, steps and epsilon to take into this PNG or SVG file."
 
@@ -33,21 +35,21 @@ def plan(
     name: Annotated[str | None, typer.Argument(metavar="[FILE]", help=_FILE)] = None,
     records: Annotated[int | None, option.whole(_RECORDS)] = None,
     epsilon: Annotated[float | None, Option(help="What the whole search may spend; or give --noise.")] = None,
-    delta: sources.Delta = None,
-    schema: sources.Schema = None,
-    target: sources.Target = None,
-    person: sources.Person = None,
-    rows_per_person: sources.RowsPerPerson = None,
+    delta: datasets.Delta = None,
+    schema: datasets.Schema = None,
+    target: datasets.Target = None,
+    person: datasets.Person = None,
+    rows_per_person: datasets.RowsPerPerson = None,
     model: Annotated[str, Option(help="Of a FILE: logistic, or hidden:100, as in tune.")] = "logistic",
     candidates: Annotated[int, option.whole("How many candidates the search has.")] = 1,
     lot: option.ChosenLot = None,
     steps: option.ChosenSteps = None,
-    epochs: Annotated[float | None, Option(help=_EPOCHS)] = None,
+    epochs: option.ChosenEpochs = None,
     noise: Annotated[float | None, Option(help=_NOISE)] = None,
-    validation: Annotated[float, Option(help="The fraction of records that score the runs, as in tune.")] = 0.2,
+    validation: option.Validation = 0.2,
     coverage: option.Coverage = 0.9,
     max_runs: option.MaxRuns = None,
-    published: Annotated[bool, Option("--published", help="Recommend published bounds alone.")] = False,
+    published: option.Published = False,
     parameters: Annotated[int | None, option.whole(_PARAMETERS)] = None,
     table: Annotated[bool, Option("--table", "--all", help="Show every method, and the crossovers.")] = False,
     chart: Annotated[Path | None, Option(help=_CHART)] = None,
@@ -72,7 +74,7 @@ def plan(
     from honestdp.report import console
     from honestdp.selection.cost import statement as statement_of
 
-    source = sources.planned_on(context.params)
+    source = planned_on(context.params)
     records, delta = source.counted, source.delta if delta is None else delta
     parameters = source.parameters if parameters is None else parameters
     if (epsilon is None) == (noise is None):
@@ -136,6 +138,65 @@ def plan(
     )
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Public numbers of the records: N, the default delta, the model's weights, the protected unit, and the epsilon that was
+    spent, or is set apart, to learn bounds.
+    """
+
+    counted: int
+    delta: float = datasets.DELTA
+    parameters: int | None = None
+    unit: Unit | None = None
+    spent: float = 0.0
+
+
+def planned_on(options: Mapping[str, Any]) -> Planned:
+    """Public numbers of the named file, of which no value is read; or the declared number of records."""
+    from honestdp.budget import default_delta
+    from honestdp.planner.prospects import counting
+
+    if options["name"] is None:
+        given = next((f"--{each.replace('_', '-')}" for each in datasets.OF_A_FILE if options[each] is not None), None)
+        if given is not None:
+            raise checks.HonestdpError(f"{given} must be left out without a file: it says what is in it")
+        if options["records"] is None:
+            raise checks.InvalidArgument("records", None, "given, or a file with its --schema to count them in")
+        return Planned(options["records"])
+    table, file = datasets.table_of(options), Path(options["name"])
+    counted = _counted(table, file, options["schema"])
+    checks.whole(least=datasets.FEWEST, records=counted)
+    units, inputs, outputs = datasets.hidden_units(options["model"]), table.width, table.outputs
+    hidden = [(units, inputs), (units,), (outputs, units)] if units else [(outputs, inputs)]
+    parameters = counting([*hidden, (outputs,)])
+    unit = ROW if table.person is None else Unit(table.person, table.rows_per_person or 1)
+    spent = table.spent + (datasets.share_of(options) if table.to_learn and options["epsilon"] is not None else 0.0)
+    return Planned(counted, default_delta(counted), parameters, unit, spent)
+
+
+def _counted(table: Table, file: Path, schema: Path) -> int:
+    """N as declared, or counted without a look at a value; the header fits the schema."""
+    from honestdp.data.tables.reading import TableFile, other_delimiter
+    from honestdp.data.tables.source import check_header
+
+    source = TableFile(file, table.dialect)
+    header = source.header
+    new = [name for name in header if name not in table.columns and name != table.person]
+    if new and not other_delimiter(header):
+        wanted = (
+            f'made for the file {file}, which has a column {new[0]!r} that it does not declare: as kind = "ignore" where no '
+            "model is to see it"
+        )
+        raise checks.InvalidArgument("schema", str(schema), wanted)
+    check_header(table, header)
+    if table.records is not None:
+        return table.records
+    if table.person is not None:
+        wanted = f"declared with --person: how many people there are in {file} cannot be told without reading it"
+        raise checks.InvalidArgument("records", None, wanted)
+    return source.count()
+
+
 def _exactly(value: float) -> str:
     """With all its digits, for a rounded epsilon may be a larger one."""
     return repr(float(value)).removesuffix(".0")
@@ -170,7 +231,7 @@ def _trained_on(context: typer.Context) -> list[str]:
     given = context.params
     if given["name"] is None:
         return ["DATASET"]
-    named = [name for name in (*sources.OF_A_FILE, "records") if given[name] is not None]
+    named = [name for name in (*datasets.OF_A_FILE, "records") if given[name] is not None]
     model = [] if given["model"] == "logistic" else ["--model", given["model"]]
     return [
         given["name"],

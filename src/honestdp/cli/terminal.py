@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import typer
@@ -40,16 +41,14 @@ class Command(typer.core.TyperCommand):
             raise typer.Exit(130) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """With the names in the catalogues in the place of `{optimizers}` and the like: looked up for a help text alone, for it
-        takes a second to import them.
-        """
-        names = _Catalogues()
+        """The help of the command, with the texts that `_Texts` looks up: here alone, since their imports take a second."""
+        texts = _Texts()
         hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True) if self.callback else {}
         for parameter in self.params:
-            # Some versions of click forget the help of an argument: it is still in what the function says of it.
+            # Some versions of click forget the help of an argument, which the annotation of the function still has.
             about = getattr(hints.get(parameter.name), "__metadata__", ())
             text = parameter.help or next((one.help for one in about if getattr(one, "help", None)), None)
-            parameter.help = text and text.format_map(names)
+            parameter.help = text and text.format_map(texts)
         super().format_help(ctx, formatter)
 
     def _blamed(self, error: checks.InvalidArgument, ctx: Any) -> str:
@@ -66,17 +65,29 @@ class Command(typer.core.TyperCommand):
         return error.argument
 
 
-class _Catalogues(dict[str, str]):
-    """Names as a help text lists them, each list made when it is asked for."""
+class _Texts(dict[str, Any]):
+    """Texts that help texts refer to: `{optimizers}` is the list of their names, `{spec.lot}` the help of a field of a spec."""
 
-    def __missing__(self, name: str) -> str:
-        module, what = {
+    def __missing__(self, name: str) -> Any:
+        if name == "spec":
+            return _of_specs()
+        module, attribute = {
             "optimizers": ("honestdp.optimizers", "BY_NAME"),
             "selections": ("honestdp.selection.catalogue", "names"),
             "datasets": ("honestdp.data.named", "names"),
         }[name]
-        found = getattr(importlib.import_module(module), what)
+        found = getattr(importlib.import_module(module), attribute)
         return ", ".join(found() if callable(found) else found)
+
+
+def _of_specs() -> SimpleNamespace:
+    """The help of every field of the specs, without the sentences on Python alone."""
+    from honestdp.search.request import SearchSpec
+    from honestdp.training.spec import TrainSpec, help_texts
+
+    texts = help_texts(TrainSpec) | help_texts(SearchSpec)
+    here = {name: text.split(" In Python ")[0] for name, text in texts.items()}
+    return SimpleNamespace(**{name: text[:1].upper() + text[1:] for name, text in here.items()})
 
 
 def emit(value: Callable[[], object], *, as_json: bool, text: Callable[[], str]) -> None:

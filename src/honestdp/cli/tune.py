@@ -11,9 +11,9 @@ import typer
 from typer import Option
 
 from honestdp import checks
-from honestdp.cli import learning, sources
+from honestdp.cli import datasets
 from honestdp.cli import options as option
-from honestdp.cli.spaces import DEFAULT, by_class, spaces_of
+from honestdp.cli.options import DEFAULT, by_class, spaces_of
 from honestdp.cli.terminal import as_options, balance_line, emit
 
 if TYPE_CHECKING:
@@ -31,103 +31,70 @@ _DATASET = typer.Argument(
 _EPSILON = "**Required**, but for --resume. What the whole search may spend: every run, every score, the choice."
 _BOUNDS = 'Part of --epsilon for bounds = "private" in the schema, learnt from the rows first; a tenth if left out.'
 _MODEL = "logistic (linear for numbers), or hidden:100 for one hidden layer of 100 units."
-_OPTIMIZER = "{optimizers}. Left out: echo for classes, horizon for numbers, which need no search. May repeat."
-_SELECTION = "How the winner is found: auto, {selections}. auto takes the one that needs the least noise."
-_LEDGER = (
-    "The file, or the address postgresql://..., to charge before a record is read. DATASET, or FILE's name up to its first "
-    "point, must have a budget in it: `honestdp ledger set-budget`."
-)
+_LEDGER = "{spec.ledger} DATASET, or FILE's name up to its first point, must have a budget in it: `honestdp ledger set-budget`."
 _OUT = (
-    "The folder for model, statement, result and report; of a FILE it is a model folder, for predict, evaluate and report. The "
-    "same command again goes on with the search in it, or reads its result, and charges nothing. Left out: "
-    "searches/DATASET-DIGEST, beside the ledger if there is one in a file."
+    "{spec.out} Of a FILE it is a model folder, for predict, evaluate and report. The same command again goes on with the search "
+    "in it, or reads its result, and charges nothing. Left out: searches/DATASET-DIGEST, beside the ledger if there is one in a "
+    "file."
 )
-_AGAIN = "With --out left out: a new search, charged anew, where that of the same command is over."
 _DRY_RUN = (
-    "Say cost, noise, time and what would be written, with all of it rehearsed. Nothing is charged, trained or made."
+    "Print cost, noise, time and the files to be written, all of it rehearsed. Nothing is charged, trained or made."
 )
 _SPACE = (
-    "What to search: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers "
-    "`sgd.lr=...`. May hold weight_decay, lot, steps or epochs, and width of a hidden model. Left out, or without a "
-    "hyperparameter of the optimizer's own: the papers' grid. May repeat."
-)
-_SCHEDULE = (
-    "Of the step size: constant, decay, cosine, warmup or warmup-cosine; `warmup:0.05` warms up over that part of the steps, "
-    "a tenth if left out."
-)
-_METRIC = '"accuracy" (the default), "balanced accuracy" with --prevalence, or "log loss"; squared error for numbers.'
-_PREVALENCE = (
-    "The part of each class, such as `no=0.9,yes=0.1`, or without names in the order of the schema: declared from public "
-    "knowledge, never counted from the records."
+    "The space: `clip=0.1,0.2,0.5` (a grid) or `lr=log:0.001:1` or `lr=uniform:0:1`. With several optimizers `sgd.lr=...`. May "
+    "hold weight_decay, lot, steps or epochs, and width of a hidden model. Left out, or without a hyperparameter of the "
+    "optimizer's own: the papers' grid. May repeat."
 )
 _CLUSTER = (
     "Train the runs on the nodes of a Ray cluster: auto (the one that this machine is in), HOST:PORT, or ray://HOST:PORT. The "
     "result is that of one machine, and --resume may leave it out or name another. Its operator sees the records and every run."
 )
-_WEIGHTS = "What multiplies the losses of each class, such as `no=1,yes=9`; or `balanced`, from --prevalence: 1 for the rarest."
-_HANDED_ON = (  # options that are arguments of the library's search, as they are
-    "selection", "coverage", "lot", "steps", "epochs", "schedule", "validation", "max_runs", "published", "candidates",
-    "ledger", "strict", "noise_seed", "note", "preprocessing", "again",
-)  # fmt: skip
 
-_WHERE = (
-    "name",
-    "out",
-    "again",
-    "dry_run",
-    "resume",
-    "cluster",
-    "as_json",
-)  # options that are not of the search itself
+_WHERE = ("name", "out", "again", "dry_run", "resume", "cluster", "as_json")
+"""Parameters that do not define the search."""
 
 
 def tune(
     context: typer.Context,
     name: Annotated[str | None, _DATASET] = None,
     epsilon: Annotated[float | None, Option(help=_EPSILON)] = None,
-    delta: sources.Delta = None,
-    schema: sources.Schema = None,
-    target: sources.Target = None,
-    person: sources.Person = None,
-    rows_per_person: sources.RowsPerPerson = None,
-    records: sources.Records = None,
+    delta: datasets.Delta = None,
+    schema: datasets.Schema = None,
+    target: datasets.Target = None,
+    person: datasets.Person = None,
+    rows_per_person: datasets.RowsPerPerson = None,
+    records: datasets.Records = None,
     bounds_epsilon: Annotated[float | None, Option(help=_BOUNDS)] = None,
     model: Annotated[str, Option(help=_MODEL)] = "logistic",
-    optimizer: Annotated[list[str] | None, Option(help=_OPTIMIZER)] = None,
+    optimizer: Annotated[list[str] | None, option.of_spec("optimizer", more="One of {optimizers}. May repeat.")] = None,
     space: Annotated[list[str] | None, Option(help=_SPACE)] = None,
-    selection: Annotated[str, Option(help=_SELECTION)] = "auto",
+    selection: Annotated[str, option.of_spec("selection", more="Or {selections}.")] = "auto",
     coverage: option.Coverage = 0.9,
     lot: option.ChosenLot = None,
     steps: option.ChosenSteps = None,
-    epochs: Annotated[
-        float | None, Option(help="In the place of --steps: passes through the training records.")
+    epochs: option.ChosenEpochs = None,
+    schedule: Annotated[str, option.of_spec("schedule")] = "constant",
+    validation: option.Validation = 0.2,
+    metric: option.Metric = None,
+    prevalence: option.Prevalence = None,
+    class_weights: Annotated[
+        str | None, option.of_spec("class_weights", more="Written as `no=1,yes=9`, or `balanced`.")
     ] = None,
-    schedule: Annotated[str, Option(help=_SCHEDULE)] = "constant",
-    validation: Annotated[float, Option(help="The fraction of records that score the runs.")] = 0.2,
-    metric: Annotated[str | None, Option(help=_METRIC)] = None,
-    prevalence: Annotated[str | None, Option(help=_PREVALENCE)] = None,
-    class_weights: Annotated[str | None, Option(help=_WEIGHTS)] = None,
     max_runs: option.MaxRuns = None,
-    published: Annotated[bool, Option("--published", help="Rest on published bounds alone.")] = False,
-    candidates: Annotated[
-        int | None, Option(help="Of a random search: how many draws it amounts to; 64 if left out.")
-    ] = None,
+    published: option.Published = False,
+    candidates: Annotated[int | None, option.of_spec("candidates")] = None,
     ledger: Annotated[Any, option.ledger(_LEDGER)] = None,
-    dataset: Annotated[str | None, Option(help="Its name in the ledger, if it has another one there.")] = None,
-    note: Annotated[
-        str, Option(help="For the ledger's entry: what people should know of this search. It is public.")
-    ] = "",
-    preprocessing: Annotated[
-        str | None, Option(help="For the statement: what was done to the data beforehand, in words.")
-    ] = None,
+    dataset: Annotated[str | None, option.of_spec("dataset", more="Left out: DATASET, or FILE's name.")] = None,
+    note: option.Note = "",
+    preprocessing: Annotated[str | None, option.of_spec("preprocessing")] = None,
     out: Annotated[Path | None, Option(help=_OUT)] = None,
-    again: Annotated[bool, Option("--again", help=_AGAIN)] = False,
+    again: Annotated[bool, option.of_spec("again", "--again")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help=_DRY_RUN)] = False,
     resume: Annotated[Path | None, Option(help="Go on with the search in this folder; needs nothing else.")] = None,
     device: Annotated[str | None, Option(help="cpu or cuda; a GPU if there is one.")] = None,
     cluster: Annotated[str | None, Option(help=_CLUSTER)] = None,
-    strict: Annotated[bool, Option("--strict", help="Each record by itself through the model; slower.")] = False,
-    noise_seed: Annotated[int | None, Option(help="Fix every random number: NOT PRIVATE.")] = None,
+    strict: Annotated[bool, option.of_spec("strict", "--strict")] = False,
+    noise_seed: Annotated[int | None, option.of_spec("noise_seed")] = None,
     as_json: option.Json = False,
 ) -> None:
     """Search for hyperparameters and train, all within one budget, and say what is guaranteed.
@@ -165,8 +132,8 @@ def _stoppable(context: Any, *, as_json: bool, resumed: Path | None) -> None:
         begun = folder is not None and (folder / "search.json").exists()
         if context.params["dry_run"]:
             words = "nothing was charged"
-        elif not getattr(stop, "charged", False) and learning.LEARNT_ONCE in context.meta:
-            words = learning.LEARNT_ONCE
+        elif not getattr(stop, "charged", False) and datasets.LEARNT_ONCE in context.meta:
+            words = datasets.LEARNT_ONCE
         elif not getattr(stop, "charged", False):
             words = "nothing more was charged" if begun else "nothing was charged"
         else:
@@ -217,13 +184,13 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
 
     resumed = folders[0] if folders else None
     folder = resumed or (context.params["out"] and Path(context.params["out"]))
-    source = sources.source_of(context.params, folder)
+    source = datasets.source_of(context.params, folder)
     what = _requested(context, source, resumed)
     folders[:] = [] if what.folder is None else [what.folder]
-    first = learning.charged_first(source.to_learn, source.counted, context.params)
+    first = datasets.charged_first(source, context.params)
     if context.params["dry_run"]:
         ahead = dry_run.looked_ahead(what, first)
-        later = sources.files_handed_over(source, what.folder)
+        later = datasets.files_handed_over(source, what.folder)
         words = as_options(str(ahead)) + (f"\n{'':<12}and for predict {', '.join(later)}" if later else "")
         emit(lambda: ahead.as_dict() | {"files_of_the_model": later}, as_json=as_json, text=lambda: words)
         if ahead.refusal:
@@ -233,43 +200,46 @@ def _search(context: Any, folders: list[Path], *, as_json: bool) -> None:
         ahead = dry_run.looked_ahead(what, first)
         if ahead.refusal:
             raise checks.HonestdpError(f"{ahead.refusal}; nothing was charged")
-        source = sources.with_bounds(source, context.params, folder)
+        source = datasets.with_bounds(source, context.params, folder)
         if what.books is not None:
-            context.meta[learning.LEARNT_ONCE] = True
+            context.meta[datasets.LEARNT_ONCE] = True
         what = _requested(context, source, resumed)
     result = tune.carried_out(what)
-    digest = sources.handed_over(source, result)
+    digest = datasets.handed_over(source, result)
     warned = [each.removeprefix(WARNING) for each in result.statement.notes if each.startswith(WARNING)]
     more = {"folder": str(what.folder), "warnings": warned} | ({} if digest is None else {"digest": digest})
     emit(lambda: result.as_dict() | more, as_json=as_json, text=lambda: _in_words(result, source.standin, digest))
 
 
-def _requested(context: Any, source: sources.Source, resumed: Path | None) -> Requested:
+def _requested(context: Any, source: datasets.Source, resumed: Path | None) -> Requested:
     from honestdp.budget import Budget
     from honestdp.search.request import SearchSpec, requested
-    from honestdp.training.spec import Compute
+    from honestdp.training.spec import Compute, TrainSpec, help_texts
 
     options = context.params
     names = options["optimizer"] or None
     spaces = spaces_of(options["space"], names)
     if not options["model"].startswith("hidden") and any("width" in space for space in (spaces or {}).values()):
         raise checks.InvalidArgument("model", options["model"], "hidden, since the space has widths")
-    spec = SearchSpec.of(
-        records=source.declared,
-        budget=Budget(options["epsilon"], source.delta if options["delta"] is None else options["delta"]),
-        optimizer=names,
-        space=spaces if names or spaces is None else spaces[DEFAULT],
-        dataset=None if options["ledger"] is None else options["dataset"] or source.label,
-        metric=options["metric"] or source.metric,
-        out=resumed or options["out"],
-        resume=resumed is not None,
-        **{name: options[name] for name in _HANDED_ON},
-        **{name: by_class(name, options[name], source.classes) for name in ("prevalence", "class_weights")},
-        compute=Compute(device=options["device"], progress=True, cluster=options["cluster"]),
-        reproduce=_command(context),
-        label=source.label,
-    )
-    model = sources.model_of(options["model"], features=source.features, outputs=source.outputs)
+    own = help_texts(SearchSpec).keys() | help_texts(TrainSpec).keys()
+    as_given = {name: value for name, value in options.items() if name in own}
+    meant = {
+        "records": source.declared,
+        "budget": Budget(options["epsilon"], source.delta if options["delta"] is None else options["delta"]),
+        "optimizer": names,
+        "space": spaces if names or spaces is None else spaces[DEFAULT],
+        "dataset": None if options["ledger"] is None else options["dataset"] or source.label,
+        "metric": options["metric"] or source.metric,
+        "prevalence": by_class("prevalence", options["prevalence"], source.classes),
+        "class_weights": by_class("class_weights", options["class_weights"], source.classes),
+        "compute": Compute(device=options["device"], progress=True, cluster=options["cluster"]),
+        "out": resumed or options["out"],
+        "resume": resumed is not None,
+        "reproduce": _command(context),
+        "label": source.label,
+    }
+    spec = SearchSpec.of(**as_given | meant)
+    model = datasets.model_of(options["model"], features=source.features, outputs=source.outputs)
     return requested(model, source.data, spec)
 
 

@@ -53,9 +53,9 @@ class SearchSpec:
         default=None,
         metadata={
             "help": (
-                "one or several, each as a name, a class, or a rule, whose numbers stand wherever the space "
-                "has no others. Left out, there is no search but one run with the whole budget: by echo for "
-                "classes, by horizon for numbers."
+                "one or several, by name. Left out, there is no search but one run with the whole budget: by echo "
+                "for classes, by horizon for numbers. In Python also a class, or a rule, whose numbers stand wherever "
+                "the space has no others."
             )
         },
     )
@@ -104,7 +104,10 @@ class SearchSpec:
     metric: str | Metric | None = field(
         default=None,
         metadata={
-            "help": ('"accuracy" (for classes), "balanced accuracy" with prevalence, "log loss", or a metric object.')
+            "help": (
+                '"accuracy" (the default for classes), "balanced accuracy" with prevalence, or "log loss". In Python '
+                "also a metric object."
+            )
         },
     )
     max_runs: float | None = field(default=None, metadata={"help": "the most runs, on average, that you can afford."})

@@ -160,8 +160,8 @@ class TrainSpec:
         default=None,
         metadata={
             "help": (
-                'the factor of the losses of each class, such as [1, 9], or "balanced": 1 for the rarest '
-                "class and less for the others, by prevalence."
+                'the factor of the losses of each class, or "balanced": 1 for the rarest class and less for the '
+                "others, by prevalence. In Python a list, such as [1, 9]."
             )
         },
     )
@@ -169,8 +169,8 @@ class TrainSpec:
         default=None,
         metadata={
             "help": (
-                "the part of each class, such as [0.9, 0.1], declared from public knowledge and never counted "
-                "from the records."
+                "the part of each class, declared from public knowledge and never counted from the records. "
+                "In Python a list, such as [0.9, 0.1]."
             )
         },
     )
@@ -204,7 +204,7 @@ class TrainSpec:
     note: str = field(default="", metadata={"help": "free text stored in the ledger entry. It is public."})
     preprocessing: str | None = field(
         default=None,
-        metadata={"help": "what was done to the data beforehand, in words, for the statement."},
+        metadata={"help": "the preparation of the data beforehand, in words, for the statement."},
     )
     compute: Compute | None = field(
         default=None,

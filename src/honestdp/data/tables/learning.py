@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from honestdp.ledger.spending import Spending
 
 SHARE = 0.1
-"""Of a budget's epsilon, for what is learnt, where nobody says another part."""
+"""The part of a budget's epsilon for what is learnt, where nobody declares another."""
 
 
 def learn(
@@ -56,6 +56,37 @@ def learn(
     each = epsilon / len(names)
     learnt = {name: _learnt(table.columns[name], values[name], each, size) for name in names}
     return replace(table, columns={**table.columns, **learnt}, spent=table.spent + epsilon)
+
+
+def share_of(epsilon: float, given: float | None) -> float:
+    """The part of a budget's epsilon for what is learnt. given: the declared part."""
+    if given is None:
+        return SHARE * epsilon
+    checks.positive(bounds_epsilon=given)
+    if given >= epsilon:
+        wanted = f"below epsilon, {epsilon:g}, which is for everything: what is learnt, and the runs"
+        raise InvalidArgument("bounds_epsilon", given, wanted)
+    return given
+
+
+def kept(table: Table, path: Path, epsilon: float) -> Table | None:
+    """The table as it was learnt before, from the schema file that was then written; None where there is no such file.
+
+    table, epsilon: the declarations and the part of the budget of today. InvalidArgument where the file was learnt from others.
+    """
+    from honestdp.data.tables.schema import read_schema
+
+    if not path.exists():
+        return None
+    found = read_schema(path)
+    learnt = {name: found.columns.get(name) for name in table.to_learn}
+    declared = replace(
+        found, columns={**found.columns, **{name: table.columns[name] for name in learnt}}, spent=table.spent
+    )
+    if declared != table or not all(c and c.learnt for c in learnt.values()) or found.spent != table.spent + epsilon:
+        wanted = f"that of {path}, which was learnt from another schema or epsilon: take another out; it is learnt anew there"
+        raise InvalidArgument("schema", None, wanted)
+    return found
 
 
 def _charge(table: Table, rows: TableRows, epsilon: float, names: Sequence[str], **books_named: Any) -> None:

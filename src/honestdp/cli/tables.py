@@ -1,7 +1,10 @@
-"""`honestdp check`: counts what a schema can read of a file. The counts are exact, and for the owner of the file alone."""
+"""The commands on a file of rows: `schema` writes a schema to fill in, from its header alone, and `check` counts the values that
+a schema can read. The counts are exact, and for the owner of the file alone.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from typer import Argument, Option
 
+from honestdp import checks
+from honestdp.cli import datasets
 from honestdp.cli import options as option
-from honestdp.cli import sources
 from honestdp.cli.terminal import emit
+from honestdp.files import SCHEMA, check_place, written
 
 if TYPE_CHECKING:
     from honestdp.data.tables.columns import Column
@@ -25,29 +30,71 @@ CAUTION = (
 )
 _FILE = "A CSV or Parquet file. All its rows are read; nothing is charged, and nothing is written."
 _PERSON = "The column with a person's id: people are counted."
+_DELIMITER = "(CSV only) The sign between two values. Left out, it is found in the header."
 _SHOWN = 3  # values of the target that were not declared
+
+
+def schema(
+    file: Annotated[Path, Argument(metavar="FILE", help="A CSV or Parquet file, of which the header alone is parsed.")],
+    out: Annotated[Path | None, Option(help="The schema to write; FILE's name with .toml if left out, here.")] = None,
+    encoding: Annotated[str, Option(help="(CSV only) The encoding, such as latin-1.")] = "utf-8",
+    delimiter: Annotated[str | None, Option(help=_DELIMITER)] = None,
+    quote: Annotated[str, Option(help='(CSV only) The sign around values; "" for a file without quotes.')] = '"',
+    force: Annotated[bool, Option("--force", help="Write over a schema that is there.")] = False,
+    as_json: option.Json = False,
+) -> None:
+    """Write a schema to fill in: the columns of a file, by name, and the declarations that are to be made of them.
+
+    `honestdp schema patients.csv` writes patients.toml; fill in what is publicly known of each column, then
+
+    `honestdp tune patients.csv --schema patients.toml --target readmitted --epsilon 3 --out model/`
+
+    The first line alone of a CSV is parsed, which must be a header: a first row of words cannot be told from names. Bounds that
+    are read off private rows are not private. Bounds that nobody can declare can be learnt privately, out of the budget:
+    bounds = "private".
+    """
+    from honestdp.data.tables.reading import Dialect, TableFile, other_delimiter
+    from honestdp.data.tables.schema import template
+
+    out = out or Path(f"{datasets.label_of(file)}.toml")
+    if out.exists() and not force:
+        raise checks.InvalidArgument("out", str(out), "a file that is not there yet, or given with --force")
+    check_place(out, argument="out", force=force, own=SCHEMA)
+    between = (delimiter or ",").encode().decode("unicode_escape")
+    if len(between) != 1 or delimiter == "":
+        raise checks.InvalidArgument("delimiter", delimiter, "one character")
+    if delimiter is None:
+        between = other_delimiter(TableFile(file, Dialect(encoding, quote=quote)).header) or between
+    text = template(file, encoding=encoding, delimiter=between, quote=quote)
+    with written(out, argument="out", force=force, own=SCHEMA) as to:
+        to.write(text.encode())
+    columns = list(TableFile(file, Dialect(encoding, between, quote)).header)
+    command = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
+    many = f"{len(columns)} column{'s' * (len(columns) != 1)}"
+    words = f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows\n{'then':<12}{command}"
+    emit(lambda: {"schema": str(out), "columns": columns}, as_json=as_json, text=lambda: words)
 
 
 def check(
     name: Annotated[str, Argument(metavar="FILE", help=_FILE)],
-    schema: sources.Schema = None,
-    target: sources.Target = None,
+    schema: datasets.Schema = None,
+    target: datasets.Target = None,
     person: Annotated[str | None, Option(help=_PERSON)] = None,
     as_json: option.Json = False,
 ) -> None:
-    """Count what can be read of a file as its schema declares it. **For the owner of the file alone: never publish the output.**
+    """Count the values of a file that its schema can read. **For the owner of the file alone: never publish the output.**
 
     `honestdp check patients.csv --schema patients.toml --target readmitted`
 
-    In training a value that cannot be read counts as missing, and a row without a declared label is left out. Nobody is told of
-    either, since to tell would be to tell of rows. So check before a budget is spent: how many values of each column can be read,
-    which labels match and which do not, and with --person how many people there are.
+    A training counts a value that cannot be read as missing, and leaves a row without a declared label out. It reports neither,
+    since a report would be about rows. So check before a budget is spent: how many values of each column can be read, which
+    labels match and which do not, and with --person how many people there are.
     """
     from honestdp.data.tables.reading import TableFile
     from honestdp.data.tables.source import check_header
 
     given: dict[str, Any] = {"name": name, "schema": schema, "target": target, "person": person}
-    table = sources.table_of(given | {"rows_per_person": None if person is None else 1})
+    table = datasets.table_of(given | {"rows_per_person": None if person is None else 1})
     source = TableFile(Path(name), table.dialect)
     check_header(table, source.header)
     counted = _Counted(table)
