@@ -16,7 +16,7 @@ from torch.autograd.graph import GradientEdge
 
 from honestdp.gradients import inputs
 from honestdp.gradients.forms import Params
-from honestdp.gradients.grouped import scaled, start_of
+from honestdp.gradients.grouped import scaled, slopes, start_of
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.rules import ONE_ROW, Call, Composite, Gradients, Part, Ruled, Unruled
 from honestdp.losses import Loss, one_each, slope_of
@@ -84,7 +84,7 @@ class ByAutograd:
             result, start = self.output, scaled(slope(self.output.detach(), labels), shares)
         if not self.calls or not result.requires_grad:
             return [None] * len(self.calls)
-        return torch.autograd.grad(result, self._edges, grad_outputs=start, allow_unused=True)
+        return slopes(result, self._edges, start)
 
 
 class _Noted:

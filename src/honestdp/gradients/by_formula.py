@@ -25,7 +25,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.module import _has_any_global_hook
 
 from honestdp.gradients.forms import Params
-from honestdp.gradients.grouped import scaled, start_of
+from honestdp.gradients.grouped import scaled, slopes, start_of
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layers.convolution import Convolution, Geometry, convolved, mirrored, padded_before
 from honestdp.gradients.layers.implicit import Implicit
@@ -352,5 +352,5 @@ def _slope(loss: Loss, output: Tensor, labels: Inputs, shares: Tensor | None) ->
         losses = one_each(loss(leaf, labels), len(output))
     if not losses.requires_grad:
         return torch.zeros_like(output)
-    (slope,) = torch.autograd.grad(losses, leaf, start_of(losses, shares), allow_unused=True, materialize_grads=True)
-    return slope
+    (slope,) = slopes(losses, [leaf], start_of(losses, shares))
+    return torch.zeros_like(output) if slope is None else slope

@@ -1,17 +1,19 @@
 """Gradients of records of several rows: the rows go through the model as examples do, and their gradients add up to the record's.
 
 A record that is a person has k rows and a share of each, s_r: its loss is sum_r s_r loss(row r), so that its gradient is
-sum_r s_r g_r. The model and the loss see single rows and need not know of people. The shares are factors of the gradient of the
-output, with which a backward pass begins (`start_of`, `scaled`). Then a form of rows `[runs, lot * k]` is made into one of
+sum_r s_r g_r. The model and the loss see single rows and need not know of people. The shares are weights of the losses
+(`start_of`), or factors of the gradient of the output (`scaled`). Then a form of rows `[runs, lot * k]` is made into one of
 records `[runs, lot]` before any norm is taken (`grouped`): rows are positions, like those of a sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from honestdp.gradients.forms import Block, Dense, Form, Outer, Product, Rows, prefers_gram, silenced
 from honestdp.gradients.layers.embedding import Bag
@@ -69,9 +71,19 @@ def shared(values: Tensor, shares: Tensor) -> Tensor:
     return added(each, shares.shape[2])
 
 
-def start_of(losses: Tensor, shares: Tensor | None) -> Tensor:
-    """What a backward pass from the losses of all examples begins with: ones, or the shares `[runs, lot, rows]` of rows."""
-    return torch.ones_like(losses) if shares is None else shares.flatten().to(losses.dtype)
+def slopes(values: Tensor, wanted: Sequence[Tensor | GradientEdge], weights: Tensor | None = None) -> tuple[Any, ...]:
+    """The gradients of the sum of all values, each times its weight. None where the values do not depend on a wanted tensor.
+
+    From a scalar: to be given the gradient of anything else, torch imports sympy, which takes a second.
+    """
+    with torch.enable_grad():
+        total = (values if weights is None else values * weights).sum()
+    return torch.autograd.grad(total, wanted, allow_unused=True)
+
+
+def start_of(losses: Tensor, shares: Tensor | None) -> Tensor | None:
+    """The weights of the losses of all examples: None for ones, or the shares `[runs, lot, rows]` of rows."""
+    return None if shares is None else shares.flatten().to(losses.dtype)
 
 
 def scaled(slope: Tensor, shares: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs, passed_trials
 from honestdp.gradients.branching import Reads
+from honestdp.gradients.grouped import slopes
 from honestdp.gradients.independence import halves, same, with_rows
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.outputs import IGNORED, main, on_cpu, own_loss
@@ -185,8 +186,11 @@ def _answer(loss: Loss, output: object, labels: Inputs, rows: Tensor, *, large: 
     sizes = torch.ones_like(losses)
     if large is not None:
         sizes[large] = _LARGE
-    slopes = torch.autograd.grad(losses, wanted, grad_outputs=sizes, allow_unused=True, materialize_grads=True)
-    return [losses.detach(), *slopes]
+    found = slopes(losses, wanted, sizes)
+    return [
+        losses.detach(),
+        *(torch.zeros_like(v) if one is None else one for v, one in zip(wanted, found, strict=True)),
+    ]
 
 
 def accepted(loss: Loss, output: object, probe: Probe, y: Inputs, *, whole: bool = False) -> Inputs:
