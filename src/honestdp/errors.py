@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from honestdp.boundary.decoding import RecordFailed, WorkerDied
     from honestdp.boundary.ranks import RankLost
     from honestdp.data.sources import DatasetUnavailable
-    from honestdp.estimators.steps import UncountedUse
+    from honestdp.estimators.pipelines import UncountedUse
     from honestdp.federated.client import RoundFailed, RoundsOver
     from honestdp.gradients import ModelWritten, RefusedModel
     from honestdp.ledger.refusals import (  # isort: skip
@@ -50,7 +50,7 @@ _HOMES = {
         "boundary.ranks": "RankLost",
         "data.sources": "DatasetUnavailable",
         "federated.client": "RoundFailed RoundsOver",
-        "estimators.steps": "UncountedUse",
+        "estimators.pipelines": "UncountedUse",
         "gradients": "ModelWritten RefusedModel",
         "ledger.refusals": (
             "BrokenChain BudgetExceeded BudgetFixed ClocksDiffer Conflict InDoubt KeyEnded KeyReused LedgerError Locked "

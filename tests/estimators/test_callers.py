@@ -14,7 +14,7 @@ from sklearn.model_selection._validation import _fit_and_score
 from sklearn.pipeline import make_pipeline
 
 from honestdp.errors import UncountedUse
-from honestdp.estimators import base, callers
+from honestdp.estimators import base, pipelines
 from tests.estimators.made_up import classifier, regressor, rows
 
 X, Y = rows()
@@ -93,7 +93,7 @@ def test_other_estimators_are_searched_as_ever() -> None:
 
 def test_without_the_look_at_the_stack_a_search_would_go_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail."""
-    monkeypatch.setattr(callers, "_frames", lambda: iter(()))
+    monkeypatch.setattr(pipelines, "_frames", lambda: iter(()))
     search = model_selection.GridSearchCV(classifier(), {"steps": [2]}, cv=2).fit(X, Y)
     assert search.best_score_ is not None
 

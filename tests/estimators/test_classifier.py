@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 import honestdp
 from honestdp.errors import BudgetExceeded, InvalidArgument
 from honestdp.estimators import base
+from honestdp.search.request import SearchSpec
 from tests.estimators.made_up import classifier, rows
 
 X, Y = rows()
@@ -25,7 +26,7 @@ X, Y = rows()
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What `train` and `tune` are asked for, in the place of a training."""
+    """The arguments of trainings and searches, recorded in the place of them."""
     calls: list[dict[str, Any]] = []
 
     class Untrained:
@@ -36,8 +37,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append({"model": model, "data": data, **arguments})
         return Untrained()
 
-    for name in ("train", "tune"):
-        monkeypatch.setattr(base, name, ask)
+    def ask_of(model: Any, data: Any, spec: SearchSpec) -> None:
+        ask(model, data, **vars(spec.train) | vars(spec))
+
+    monkeypatch.setattr(base, "train", ask)
+    monkeypatch.setattr(base, "requested", ask_of)
+    monkeypatch.setattr(base, "carried_out", lambda _: Untrained())
     monkeypatch.setattr(base, "replace", lambda result, **_: result)
     return calls
 

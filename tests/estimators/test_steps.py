@@ -27,7 +27,7 @@ from sklearn.preprocessing import (
 )
 
 from honestdp.errors import InvalidArgument, UncountedUse
-from honestdp.estimators.steps import learns
+from honestdp.estimators.pipelines import learns
 from tests.estimators.made_up import classifier, rows
 
 X, Y = rows()

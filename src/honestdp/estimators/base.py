@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,53 +21,73 @@ from honestdp.boundary.layouts import Unread
 from honestdp.budget import NOT_STATED, Budget, Statement, default_delta
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
-from honestdp.estimators.callers import refuse_many_fits, steps_before
-from honestdp.estimators.declared import rows_of, table_of
-from honestdp.estimators.inputs import Array, EncodedRows, bounds_of, numbers_in, refuse_fit_arguments, refuse_too_wide
-from honestdp.estimators.steps import checked_public
+from honestdp.estimators.pipelines import checked_public, refuse_many_fits, steps_before
+from honestdp.estimators.rows import (
+    Array,
+    EncodedRows,
+    bounds_of,
+    numbers_in,
+    refuse_fit_arguments,
+    refuse_too_wide,
+    rows_of,
+    table_of,
+)
 from honestdp.gradients.predictions import predictions
 from honestdp.logs import logger
 from honestdp.optimizers.rule import Rule, rule_class
 from honestdp.planner.shapes import chosen_shape
 from honestdp.run import Run
-from honestdp.search.tune import tune
+from honestdp.search.request import SearchSpec, requested
+from honestdp.search.tune import carried_out
 from honestdp.search.tune_result import TuneResult
 from honestdp.training.population import fresh
 from honestdp.training.result import Result
-from honestdp.training.spec import not_declared
+from honestdp.training.spec import TrainSpec, not_declared
 from honestdp.training.train import train
 
 if TYPE_CHECKING:
     from honestdp.models.evaluation import Evaluation
 
 _log = logger("honestdp")
-_OF_A_SEARCH = ("selection", "validation", "metric", "max_runs", "candidates", "published", "out")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """The common part: checked arguments, one training or one search, and what it guarantees."""
+    """The common part: the arguments, one private training or search, and its statement.
 
-    epsilon: Any
-    delta: Any
-    table: Any
-    bounds: Any
-    width: Any
-    model: Any
-    optimizer: Any
-    metric: Any
-    space: Any
-    lot: Any
-    steps: Any
-    epochs: Any
-    ledger: Any
-    dataset: Any
-    preprocessing: Any
-    public_steps: Any
-    random_state: Any
-    _task: str
-    result_: Result | TuneResult
-    model_: nn.Module
-    statement_: Statement
+    The fields are the arguments of the constructor, which are checked in `fit`, as scikit-learn wants it. An argument that
+    `SearchSpec` or `TrainSpec` has too is handed on to it by its name.
+    """
+
+    epsilon: Any = None
+    delta: Any = None
+    table: Any = None
+    bounds: Any = None
+    width: int = 0
+    model: Any = None
+    optimizer: Any = None
+    space: Any = None
+    selection: Any = SearchSpec.selection
+    validation: float = SearchSpec.validation
+    metric: Any = None
+    max_runs: Any = None
+    candidates: Any = None
+    published: bool = SearchSpec.published
+    lot: Any = None
+    steps: Any = None
+    epochs: Any = None
+    ledger: Any = None
+    dataset: Any = None
+    note: str = TrainSpec.note
+    out: Any = None
+    preprocessing: Any = None
+    public_steps: Any = None
+    strict: bool = TrainSpec.strict
+    secure: bool = TrainSpec.secure
+    compute: Any = None
+    random_state: Any = None
+
+    _task: ClassVar[str]
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         if "class_weight" in given:
@@ -83,11 +103,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__} has no coef_ and no intercept_: {words}")
 
     intercept_ = coef_
-
-    def _keep(self, arguments: Mapping[str, Any]) -> None:
-        """The arguments of a constructor, each as an attribute of its name, unchanged and unchecked as scikit-learn asks."""
-        for name in type(self)._get_param_names():
-            setattr(self, name, arguments[name])
 
     def __sklearn_clone__(self) -> Self:
         """A clone without what was fitted; refused to whatever would fit clones many times."""
@@ -123,8 +138,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("X", f"n_samples = {len(data)}", "at least 2 rows: one row alone cannot hide")
         stated = self.preprocessing or (None if isinstance(X, str | Path) and not before else NOT_STATED)
         words = None if stated is None else "; ".join([stated, *before])
-        self.result_ = self._trained(data, self._network(data.none[0].shape[1], self._count), words)
-        self.model_, self.statement_ = self.result_.model.eval(), self.result_.statement
+        self.result_: Result | TuneResult = self._trained(
+            data, self._network(data.none[0].shape[1], self._count), words
+        )
+        self.model_: nn.Module = self.result_.model.eval()
+        self.statement_: Statement = self.result_.statement
         return self
 
     def _read(self, X: Any, y: Any) -> Unread:
@@ -176,14 +194,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             _log.warning(
                 "random_state=%s repeats lots and noise: this fit is NOT PRIVATE; leave it out for private rows", seed
             )
-        names = ("ledger", "dataset", "note", "strict", "secure", "compute")
-        how = {name: getattr(self, name) for name in names} | self._settings()
+        how = self._shared(TrainSpec) | self._settings()
         how |= {"budget": self._budget(records), "noise_seed": seed, "preprocessing": words}
         if self._searches():
-            how |= {
-                name: getattr(self, name) for name in (*_OF_A_SEARCH, "optimizer", "space", "lot", "steps", "epochs")
-            }
-            return tune(model, data, **how | {"metric": self.metric or self._metric()})
+            asked = self._shared(SearchSpec) | {"metric": self.metric or self._metric()}
+            return carried_out(requested(model, data, SearchSpec(train=TrainSpec(**how), **asked)))
         start = secrets.randbits(63) if seed is None else seed
         module, rule = fresh(model, start=start), self.optimizer
         shape = {"lot": self.lot, "steps": self.steps, "epochs": self.epochs}
@@ -198,6 +213,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         result = train(module, data, run=run, optimizer=rule, **how)
         return replace(result, notes=(*result.notes, *notes))
 
+    def _shared(self, spec: type) -> dict[str, Any]:
+        """The arguments of this estimator that are fields of a spec."""
+        own = {each.name for each in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(spec) if each.name in own}
+
     def _searches(self) -> bool:
         if self.space is not None or isinstance(self.optimizer, list | tuple):
             return True
@@ -207,9 +227,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     # ---- Scoring
 
     def private_score(
-        self, X: Any, y: Any = None, *, epsilon: float, metric: Any = None, ledger: Any = None, dataset: Any = None,
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        epsilon: float,
+        metric: Any = None,
+        ledger: Any = None,
+        dataset: Any = None,
         note: str = "",
-    ) -> Evaluation:  # fmt: skip
+    ) -> Evaluation:
         """A noisy score of held-out rows, which may be published: epsilon is what this one question costs the people in them.
 
         X, y: as for `fit`. metric: as in `honestdp.tune`; accuracy, or the squared error of what is predicted in its declared
@@ -224,10 +251,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             data: Unread = EncodedRows(x, self._numbers(y), self._inputs, words=self._inputs.describe(), where=X)
         else:
             data = replace(self.table, records=None, spent=0.0).data(rows_of(self.table, X, y))
-        judged: dict[str, Any] = {"metric": metric or self._metric(), "prevalence": self._settings().get("prevalence")}
         fitted: Any = SimpleNamespace(model=self._predictor())
-        how: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
-        return evaluate(fitted, data, epsilon=epsilon, **judged, **how)
+        return evaluate(
+            fitted,
+            data,
+            epsilon=epsilon,
+            metric=metric or self._metric(),
+            prevalence=self._settings().get("prevalence"),
+            ledger=ledger,
+            dataset=dataset,
+            note=note,
+        )
 
     def _numbers(self, y: Any) -> Array:
         """Of one estimator: labels as a model's loss reads them."""

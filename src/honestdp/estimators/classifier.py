@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator
-from honestdp.estimators.declared import classes_of
-from honestdp.estimators.inputs import Array
+from honestdp.estimators.rows import Array
 from honestdp.gradients.predictions import probabilities
 from honestdp.logs import logger
 
@@ -25,6 +25,7 @@ _READ_OFF = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     """A classifier for scikit-learn, trained with differential privacy: one `fit` is one private training, or one search.
 
@@ -60,22 +61,11 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     ((2,), True)
     """
 
-    def __init__(
-        self, *, epsilon: Any = None, delta: Any = None, table: Any = None, bounds: Any = None, classes: Any = None,
-        prevalence: Any = None, class_weights: Any = None, width: int = 0, model: Any = None, optimizer: Any = None,
-        space: Any = None, selection: Any = "auto", validation: float = 0.2, metric: Any = None, max_runs: Any = None,
-        candidates: Any = None, published: bool = False, lot: Any = None, steps: Any = None, epochs: Any = None,
-        ledger: Any = None, dataset: Any = None, note: str = "", out: Any = None, preprocessing: Any = None,
-        public_steps: Any = None, strict: bool = False, secure: bool = False, compute: Any = None,
-        random_state: Any = None,
-    ) -> None:  # fmt: skip
-        self._keep(locals())
+    classes: Any = None
+    prevalence: Any = None
+    class_weights: Any = None
 
     _task = "classification"
-    classes: Any
-    prevalence: Any
-    class_weights: Any
-    classes_: Array
 
     def fit(self, X: Any, y: Any = None, **refused: Any) -> Self:
         """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of labels. Returns the estimator.
@@ -100,7 +90,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     def _declare(self, table: Table) -> None:
         if self.classes is not None:
             raise InvalidArgument("classes", self.classes, "left out where there is a table, which declares them")
-        self.classes_ = classes_of(table)
+        self.classes_: Array = table.decode(np.arange(table.outputs))
 
     def _declare_labels(self, y: Any) -> tuple[int, str]:
         check_classification_targets(y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +13,10 @@ from honestdp.boundary.number_metrics import ClippedLoss
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator
-from honestdp.estimators.inputs import Array, target_bounds_of
+from honestdp.estimators.rows import Array, target_bounds_of
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """A regressor for scikit-learn, trained with differential privacy: one `fit` is one private training, or one search.
 
@@ -35,18 +37,9 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     np.True_
     """
 
-    def __init__(
-        self, *, epsilon: Any = None, delta: Any = None, table: Any = None, bounds: Any = None, target_bounds: Any = None,
-        width: int = 0, model: Any = None, optimizer: Any = None, space: Any = None, selection: Any = "auto",
-        validation: float = 0.2, metric: Any = None, max_runs: Any = None, candidates: Any = None,
-        published: bool = False, lot: Any = None, steps: Any = None, epochs: Any = None, ledger: Any = None,
-        dataset: Any = None, note: str = "", out: Any = None, preprocessing: Any = None, public_steps: Any = None,
-        strict: bool = False, secure: bool = False, compute: Any = None, random_state: Any = None,
-    ) -> None:  # fmt: skip
-        self._keep(locals())
+    target_bounds: Any = None
 
     _task = "regression"
-    target_bounds: Any
 
     def fit(self, X: Any, y: Any = None, **refused: Any) -> Self:
         """Train, or search and train, within epsilon. X `[rows, columns]`, y `[rows]` of numbers. Returns the estimator.

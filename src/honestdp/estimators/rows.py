@@ -1,4 +1,4 @@
-"""Inputs of an estimator as its model reads them: by declared bounds, or as they are. Nothing is learnt from a row.
+"""Rows of an estimator as its model reads them: by bounds, by a `honestdp.Table`, or as they are. Nothing is learnt from a row.
 
 The guarantee needs no bounds: a row's gradient is clipped whatever its inputs are. They are for the model, which learns little
 from columns of very different sizes; a scale that is read off the rows would tell of them, so it is declared or there is none.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from torch import Tensor
 
 from honestdp.boundary.layouts import Known, Unread
 from honestdp.checks import InvalidArgument
+from honestdp.data.tables.reading import named
+from honestdp.data.tables.table import Table
 
 Array = np.ndarray[Any, Any]
 _WANTED = (
@@ -180,3 +183,34 @@ def refuse_too_wide(x: Any) -> None:
 def dense(x: Any) -> Any:
     """A sparse matrix as an array."""
     return x.astype(np.float32).toarray() if bool(sparse.issparse(x)) else x
+
+
+# ---- Rows of a table
+
+
+def table_of(table: Any, *, task: str, bounds: Any) -> Table:
+    """The table, which declares what it must for this task, and everything that could be declared beside it."""
+    if not isinstance(table, Table):
+        raise InvalidArgument("table", table, "a honestdp.Table")
+    if table.task != task:
+        wanted = f"one for {task}: the kind of its target decides which estimator it is for"
+        raise InvalidArgument("table", f"a table for {table.task}", wanted)
+    if bounds is not None:
+        raise InvalidArgument("bounds", bounds, "left out where there is a table, which declares them")
+    return table
+
+
+def rows_of(table: Table, X: Any, y: Any) -> Any:
+    """What `Table.data` reads. y: the target's column where X has none of it."""
+    if y is None:
+        return X
+    if isinstance(X, str | Path):
+        raise InvalidArgument(
+            "y", type(y).__name__, f"left out for a file, whose column {table.target!r} has the labels"
+        )
+    used = [name for name in table.columns if name not in (table.target, table.person)]
+    columns = dict(named(X, [list(table.inputs), used]).header)
+    if table.target in columns:
+        raise InvalidArgument("y", type(y).__name__, f"left out where X has the column {table.target!r}, the target")
+    labels = y if hasattr(y, "__len__") else np.asarray(y)
+    return columns | {table.target: getattr(labels, "array", labels)}
