@@ -126,4 +126,4 @@ def test_a_decay_that_is_no_number_is_refused_by_its_name(decay: Any) -> None:
 
 def test_what_is_not_used_is_not_named() -> None:
     assert repr(ADADP(clip=1.0)) == "ADADP(clip=1.0, lr=0.1, tau=None, accept=False, keep='half')"
-    assert "switch=4, decay=0.1" in repr(ADADP(clip=1.0, switch=4))
+    assert "switch=4, decay=0.2" in repr(ADADP(clip=1.0, switch=4, decay=0.2))

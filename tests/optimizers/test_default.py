@@ -22,10 +22,7 @@ from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
 from honestdp.losses.class_weights import ClassWeighted
-from honestdp.optimizers import Horizon
 from honestdp.optimizers.default import default_rule
-from honestdp.search import configuration as public
-from honestdp.search import tune as searching
 from tests.command_line import called
 from tests.several_inputs import Reader, records
 from tests.tiny_search import clouds, linear
@@ -201,26 +198,6 @@ def test_the_estimators_take_it() -> None:
     assert classifier.result_.hyperparameters["optimizer"] == "echo"
     assert regressor.result_.hyperparameters["optimizer"] == "horizon"
     assert classifier.get_params()["optimizer"] is None
-
-
-def test_the_search_of_an_earlier_default_is_refused_in_words_and_not_charged_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = Ledger(tmp_path / "ledger.db")
-    ledger.set_budget("daily", Budget(30.0, 1e-3))
-    how: dict[str, Any] = {"lot": 320, "steps": 2, "ledger": ledger.path, "dataset": "daily", **ALL}
-    with monkeypatch.context() as earlier:
-        earlier.setattr(searching, "default_rule", lambda *_: Horizon)
-        earlier.setattr(public, "__version__", "0.0")
-        assert honestdp.tune(linear, clouds(), **how).hyperparameters["optimizer"] == "horizon"
-    with pytest.raises(InvalidArgument, match=r"differs in space, the optimizer \(horizon and not echo\)") as refusal:
-        honestdp.tune(linear, clouds(), **how)
-    assert "nothing was charged now" in str(refusal.value)
-    assert honestdp.tune(linear, clouds(), **how, optimizer="horizon").hyperparameters["optimizer"] == "horizon"
-    assert ledger.balance("daily").charges == 1  # that was its result, as another version reads it
-    assert honestdp.tune(linear, clouds(), **how, again=True).hyperparameters["optimizer"] == "echo"
-    assert honestdp.tune(linear, clouds(), **how).hyperparameters["optimizer"] == "echo"
-    assert ledger.balance("daily").charges == 2
 
 
 def test_one_that_was_named_in_this_version_is_another_search(tmp_path: Path) -> None:

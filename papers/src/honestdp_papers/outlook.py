@@ -80,7 +80,7 @@ class Outlook(Sized, name="outlook"):
         log_norm = known(size, count, constants)
         norms = torch.stack(_entering(log_norm, through, constants), 1)
         spread = (noise * (math.sqrt(max(1, constants.steps)) / (TRAVEL * constants.lot))).square() + FLOOR**2
-        depth = max(1, sum(mixing(constants)))
+        depth = max(1, sum(mixing(constants.layout)))
         etas = ((POWER * log_norm).exp() / (depth * spread.sqrt()))[:, None] / norms
         return torch.stack([etas[:, layer] for layer in layout.layers], 1)
 
@@ -97,7 +97,7 @@ def _mean_squares(params: Tensor, constants: Constants) -> Tensor:
 
 def _entering(log_norm: Tensor, through: Tensor, constants: Constants) -> list[Tensor]:
     """n_l of each layer, `[runs]`, of records of this norm at the initial weights. through: their mean squares."""
-    layout, matrix = constants.layout, mixing(constants)
+    layout, matrix = constants.layout, mixing(constants.layout)
     square = torch.expm1(2 * log_norm) / layout.entering if layout.entering else torch.full_like(log_norm, GUESS**2)
     norms: list[Tensor] = []
     for layer, fan_in in enumerate(layout.fan_in):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from torch import Tensor
 from honestdp import checks
 from honestdp.boundary.query import Constants, Release
 from honestdp.checks import InvalidArgument
-from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, State, check_numbers, column, per_run
+from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, State, column, per_run
 
 SLOWER, FASTER = 0.9, 1.1
 COPIES = 10
@@ -61,10 +61,9 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
     switch: Number | None = None
     decay: Number = 0.1
     published: bool = False
-    own_pace = True
+    positive, options, own_pace = ("lr", "tau"), ("switch", "decay", "published"), True
 
     def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr} | ({} if self.tau is None else {"tau": self.tau}))
         super().__post_init__()
         if self.keep not in ("half", "full"):
             raise InvalidArgument("keep", self.keep, "'half' or 'full'")
@@ -72,16 +71,10 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
             raise InvalidArgument("keep", self.keep, "'half' with published=True: their code keeps the two half steps")
         if not isinstance(self.decay, Tensor):
             checks.non_negative(decay=self.decay)
-        _check_switch(self.switch)
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The hyperparameters by name; of the decay, where there is a switch to it, and of the published code, where it is."""
-        every = super().numbers
-        unused = ("switch", "decay") if self.switch is None else ()
-        return {
-            name: value for name, value in every.items() if name not in unused and (name, value) != ("published", False)
-        }
+        even = isinstance(self.switch, Real) and not isinstance(self.switch, bool) and self.switch % 2 == 0
+        if not (self.switch is None or isinstance(self.switch, Tensor)) and not (even and self.switch >= 0):
+            wanted = "an even number of steps, after which the step size is held and decays: an iteration takes two"
+            raise InvalidArgument("switch", self.switch, wanted)
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {"eta": per_run(self.lr, params), "start": params.clone(), "full": params.clone()}
@@ -137,13 +130,3 @@ class ADADP(FixedClip, name="adadp", grid={"clip": CLIPS}):
         if self.accept or self.published:
             kept = torch.where((err <= tau)[:, None], kept, start)  # NaN is not at most tau
         return kept, ratio
-
-
-def _check_switch(switch: Number | None) -> None:
-    """Tensors were stacked from checked numbers."""
-    if switch is None or isinstance(switch, Tensor):
-        return
-    whole = isinstance(switch, Real) and not isinstance(switch, bool) and math.isfinite(switch)
-    if not whole or switch != int(switch) or switch < 0 or switch % 2:
-        wanted = "an even number of steps, after which the step size is held and decays: an iteration takes two"
-        raise InvalidArgument("switch", switch, wanted)

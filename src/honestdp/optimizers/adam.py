@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import Constants, Release, State
-from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, bias_correction, check_numbers, column, scheduled
+from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, bias_correction, column, scheduled
 
 XI = 1e-8
 
@@ -30,10 +30,7 @@ class Adam(FixedClip, name="adam", grid={"clip": CLIPS}):
     lr: Number = 1e-3
     beta1: Number = 0.9
     beta2: Number = 0.999
-
-    def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr}, fractions={"beta1": self.beta1, "beta2": self.beta2})
-        super().__post_init__()
+    positive, fractions = ("lr",), ("beta1", "beta2")
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {"first": torch.zeros_like(params), "second": torch.zeros_like(params)}

@@ -20,7 +20,7 @@ from honestdp.boundary.query import Constants, Release, State
 from honestdp.optimizers.adam import XI
 from honestdp.optimizers.adam_wosm import warn_without_noise
 from honestdp.optimizers.learnt import ASKED, DIRECTION_NOISE, LearntClip
-from honestdp.optimizers.rule import Number, bias_correction, check_numbers, column, scheduled
+from honestdp.optimizers.rule import Number, bias_correction, column, scheduled
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,7 @@ class AdamOSO(LearntClip, name="adam-oso"):
     rho_r: Number = 2.5e-3
     nu_q: Number = DIRECTION_NOISE
     proportional: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(positive={}, fractions={"beta1": self.beta1})
+    fractions = ("beta1",)
 
     def check(self, *, lot: float, noise: float) -> None:
         warn_without_noise(type(self).__name__, noise)

@@ -15,7 +15,7 @@ from torch import Tensor
 from honestdp.boundary.query import Constants, Release, State
 from honestdp.logs import logger
 from honestdp.optimizers.adam import XI
-from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, bias_correction, check_numbers, column, scheduled
+from honestdp.optimizers.rule import CLIPS, Clip, FixedClip, Number, bias_correction, column, scheduled
 
 _log = logger(__name__)
 
@@ -36,10 +36,7 @@ class AdamWOSM(FixedClip, name="adam-wosm", grid={"clip": CLIPS}):
     clip: Clip
     lr: Number = 1e-3
     beta1: Number = 0.9
-
-    def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr}, fractions={"beta1": self.beta1})
-        super().__post_init__()
+    positive, fractions = ("lr",), ("beta1",)
 
     def check(self, *, lot: float, noise: float) -> None:
         warn_without_noise("AdamWOSM", noise)

@@ -16,9 +16,6 @@ from honestdp.optimizers.rule import Rule
 NOT_NAMED = "no optimizer was named: "
 """What the note of a statement begins with that says which was taken."""
 
-BEFORE = Horizon.name
-"""What a call that named none was begun with, whatever its loss, until Echo came."""
-
 
 def default_rule(loss: Loss | None, labels: Inputs | None = None) -> type[Rule]:
     """Echo for a cross-entropy, Horizon for any other loss, and where it is not known.

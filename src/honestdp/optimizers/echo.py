@@ -76,9 +76,6 @@ class Sized(FixedClip):
     clip = 1.0
     own_pace = True
 
-    def __post_init__(self) -> None:
-        """There is nothing to check."""
-
     def query(self, state: State, constants: Constants) -> Query:
         plain = super().query(state, constants)
         if not constants.layout.entering:
@@ -132,7 +129,7 @@ def _reach(params: Tensor, constants: Constants) -> Tensor:
 
     In float64, so that it is the same to the last digit however many runs are together: in every copy of a run.
     """
-    matrices = sum(mixing(constants))
+    matrices = sum(mixing(constants.layout))
     if matrices < 2:
         return torch.full_like(params[:, 0], math.inf)
     norms: Tensor = torch.linalg.vector_norm(params, dim=1, dtype=torch.float64)
@@ -181,9 +178,8 @@ def known(size: Tensor, count: Tensor, constants: Constants) -> Tensor:
     return ((guess + weight * size) / (1 + weight * count.to(size.dtype))).clamp(0, 2 * HALF_RANGE)
 
 
-def mixing(constants: Constants) -> list[bool]:
+def mixing(layout: Layout) -> list[bool]:
     """Which layers mix their inputs: those with a matrix, but for a table that rows are looked up in."""
-    layout = constants.layout
     matrices = [False] * len(layout.fan_in)
     for shape, layer in zip(layout.shapes, layout.layers, strict=True):
         matrices[layer] |= len(shape) > 1
@@ -217,14 +213,11 @@ def chain(layout: Layout) -> Tensor:
     """`[norms, shakes]` of a model of which the shapes alone are known: as if its layers came one after the other, with weights
     as torch draws them, of mean square 1 / (3 fan-in). Noise adds up and is passed on by the noise in the layers behind it.
     """
-    matrix = [False] * len(layout.fan_in)
-    for shape, layer in zip(layout.shapes, layout.layers, strict=True):
-        matrix[layer] |= len(shape) > 1
     log_norms, noise = (torch.tensor(each, dtype=torch.float64) for each in (LOG_NORMS, SHAKES))
     log_norms, noise = log_norms[:, None], noise.square()
     square = torch.expm1(2 * log_norms) / layout.entering if layout.entering else torch.ones_like(log_norms)
     moved = torch.zeros(len(LOG_NORMS), len(SHAKES), dtype=torch.float64)
-    for fan_in, mixes in zip(layout.fan_in, matrix, strict=True):
+    for fan_in, mixes in zip(layout.fan_in, mixing(layout), strict=True):
         if not mixes:  # normalised
             square, moved = torch.ones_like(square), moved.clamp(max=1)
         elif fan_in == 1:  # a row that is looked up

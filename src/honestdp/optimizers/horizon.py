@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import Constants, Release
-from honestdp.checks import InvalidArgument
 from honestdp.optimizers.rule import FixedClip, State, bias_correction, column
 
 BETA = 0.9
@@ -44,10 +43,6 @@ class Horizon(FixedClip, name="horizon"):
     average: bool = False
     clip = 1.0
     own_pace = True
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.average, bool):
-            raise InvalidArgument("average", self.average, "True or False")
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         memory = {"first": torch.zeros_like(params)}

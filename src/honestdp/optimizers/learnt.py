@@ -9,14 +9,12 @@ cheaper gradient. Everything that moves here moves by released vectors and publi
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from honestdp.boundary.query import LEAST_CLIP, Constants, Direction, Query, State
 from honestdp.checks import InvalidArgument, non_negative
-from honestdp.optimizers.rule import Number, Rule, check_clip, check_numbers, counter, per_run, scheduled
+from honestdp.optimizers.rule import Number, Rule, check_clip, counter, per_run, scheduled
 
 DIRECTION_NOISE = 7.124
 """nu_q over sigma (Galli et al. 2024): it leaves the gradient 1.01 sigma."""
@@ -43,24 +41,18 @@ class LearntClip(Rule):
     nu_q: Number
     proportional: bool
 
+    positive = ("lr", "rho_c", "nu_q")
+    options = ("momentum", "nu_q", "proportional", "automatic")
+
     def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr, "rho_c": self.rho_c})
+        super().__post_init__()
         check_clip(self.clip, auto=False)
         if not isinstance(self.rho_r, Tensor):
             non_negative(rho_r=self.rho_r)
-        check_numbers(positive={"nu_q": self.nu_q})
         if not isinstance(self.nu_q, Tensor) and self.nu_q < LEAST_DIRECTION_NOISE:
             least = f"at least {LEAST_DIRECTION_NOISE}, times the run's noise"
             wanted = f"{least}: at 1 the second answer would take all the privacy of a step"
             raise InvalidArgument("nu_q", self.nu_q, wanted)
-        if not isinstance(self.proportional, bool):
-            raise InvalidArgument("proportional", self.proportional, "True or False")
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The hyperparameters by name; options where they are not left as they are."""
-        usual = {"momentum": 0.0, "nu_q": DIRECTION_NOISE, "proportional": False, "automatic": False}
-        return {name: value for name, value in super().numbers.items() if _differs(value, usual.get(name))}
 
     def init(self, params: Tensor, constants: Constants) -> State:
         return {
@@ -91,7 +83,3 @@ class LearntClip(Rule):
 
     def moved_clip(self, state: State, gradient: Tensor, before: Tensor) -> Tensor:
         return self.moved(state["clip"], self.rho_c, gradient, before).clamp(min=LEAST_CLIP)
-
-
-def _differs(value: object, usual: object) -> bool:
-    return usual is None or isinstance(value, Tensor) or value != usual

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import Constants, Release
-from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, check_numbers, column, scheduled
+from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, column, scheduled
 
 MOMENTA = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -29,10 +29,7 @@ class Momentum(FixedClip, name="momentum", grid={"lr": RATES, "momentum": MOMENT
     lr: Number
     momentum: Number
     clip: Clip
-
-    def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr}, fractions={"momentum": self.momentum})
-        super().__post_init__()
+    positive, fractions = ("lr",), ("momentum",)
 
     def memory(self, params: Tensor, constants: Constants) -> State:
         return {"velocity": torch.zeros_like(params)}

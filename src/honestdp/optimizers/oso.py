@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import Constants, Query, Release, State
-from honestdp.checks import InvalidArgument
 from honestdp.optimizers.learnt import ASKED, DIRECTION_NOISE, LearntClip
-from honestdp.optimizers.rule import WIDE_RATES, Number, check_numbers, column, scheduled
+from honestdp.optimizers.rule import WIDE_RATES, Number, column, scheduled
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,7 @@ class OSO(LearntClip, name="oso", grid={"lr": WIDE_RATES}):
     nu_q: Number = DIRECTION_NOISE
     proportional: bool = False
     automatic: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(positive={}, fractions={"momentum": self.momentum})
-        if not isinstance(self.automatic, bool):
-            raise InvalidArgument("automatic", self.automatic, "True or False")
+    fractions = ("momentum",)
 
     def query(self, state: State, constants: Constants) -> Query:
         if self.automatic:

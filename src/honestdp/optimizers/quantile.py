@@ -8,7 +8,6 @@ nu_g = (sigma^-2 - (2 s_b)^-2)^-1/2: both together cost one Gaussian of multipli
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,6 @@ from honestdp.optimizers.rule import (
     Number,
     Rule,
     check_clip,
-    check_numbers,
     counter,
     per_run,
     scheduled,
@@ -30,8 +28,6 @@ from honestdp.optimizers.rule import (
 
 CLIP_PACE = 0.2
 NOISE_SHARE = 20
-
-
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # Andrew et al. 2021
 
 
@@ -59,19 +55,13 @@ class Quantile(Rule, name="quantile", grid={"lr": WIDE_RATES, "quantile": QUANTI
     quantile: Number = 0.5
     clip: Number = 0.1
     clamped: bool = True
+    positive, options = ("lr",), ("clamped",)
 
     def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr})
+        super().__post_init__()
         if not isinstance(self.quantile, Tensor):
             checks.probability(quantile=self.quantile)
         check_clip(self.clip, auto=False)
-        if not isinstance(self.clamped, bool):
-            raise InvalidArgument("clamped", self.clamped, "True or False")
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The hyperparameters by name; clamped where it is not."""
-        return {name: value for name, value in super().numbers.items() if (name, value) != ("clamped", True)}
 
     def check(self, *, lot: float, noise: float) -> None:
         if noise >= lot * 2 / NOISE_SHARE:

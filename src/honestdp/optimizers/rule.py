@@ -61,6 +61,12 @@ class Rule(ABC):
     """What the rule is called in `tune(optimizer=...)`, results and the command line."""
     grid: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """The values that a search tries where it is given no space."""
+    positive: ClassVar[Sequence[str]] = ()
+    """The hyperparameters that must be finite numbers above 0."""
+    fractions: ClassVar[Sequence[str]] = ()
+    """The hyperparameters that must be at least 0 and below 1."""
+    options: ClassVar[Sequence[str]] = ()
+    """The hyperparameters that `numbers` leaves out where they have their default."""
     own_pace: ClassVar[bool] = False
     """True for a rule that sets its own step size; a schedule on top of it would be ignored, so it is refused."""
     by_echo: ClassVar[bool] = False
@@ -88,6 +94,21 @@ class Rule(ABC):
         if cls.name:
             BY_NAME[cls.name] = cls
 
+    def __post_init__(self) -> None:
+        """Check the plain numbers: tensors were stacked from checked numbers."""
+        for each in fields(self):
+            name, value = each.name, getattr(self, each.name)
+            if isinstance(each.default, bool) and not isinstance(value, bool):
+                raise InvalidArgument(name, value, "True or False")
+            if isinstance(value, Tensor) or (value is None and each.default is None):
+                continue
+            if name in self.positive:
+                checks.positive(**{name: value})
+            if name in self.fractions:
+                checks.non_negative(**{name: value})
+                if value >= 1:
+                    raise InvalidArgument(name, value, "at least 0 and below 1")
+
     def __new__(cls, *numbers: Any, **named: Any) -> Self:
         """Says which numbers are missing or unknown, and shows a call that works."""
         if is_dataclass(cls):
@@ -102,10 +123,11 @@ class Rule(ABC):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The hyperparameters by name; weight_decay where there is any."""
-        every = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "weight_decay"}
-        plain = isinstance(self.weight_decay, float | int) and self.weight_decay == 0
-        return every if plain else {**every, "weight_decay": self.weight_decay}
+        """The hyperparameters by name; options, and weight_decay, where they do not have their default."""
+        own, optional = fields(self), ("weight_decay", *self.options)
+        values = {each.name: getattr(self, each.name) for each in (*own[1:], own[0])}  # weight_decay last
+        usual = {each.name: each.default for each in own if each.name in optional}
+        return {n: v for n, v in values.items() if n not in usual or isinstance(v, Tensor) or v != usual[n]}
 
     def pace(self, state: State, constants: Constants) -> Tensor:
         """The step size of the coming update, `[runs, 1]` or `[runs, d]`, which weight decay is a part of: lr by the schedule.
@@ -185,6 +207,7 @@ class FixedClip(Rule):
     clip: Clip
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_clip(self.clip)
 
     def memory(self, params: Tensor, constants: Constants) -> State:
@@ -317,18 +340,6 @@ def check_clip(clip: Clip, *, auto: bool = True) -> None:
     checks.positive(clip=clip)
     if clip < LEAST_CLIP:
         raise InvalidArgument("clip", clip, f"at least {LEAST_CLIP:g}, where norms can still be told from zero")
-
-
-def check_numbers(*, positive: dict[str, Number], fractions: dict[str, Number] | None = None) -> None:
-    """Plain numbers are checked; tensors were stacked from checked numbers."""
-    for name, value in positive.items():
-        if not isinstance(value, Tensor):
-            checks.positive(**{name: value})
-    for name, value in (fractions or {}).items():
-        if not isinstance(value, Tensor):
-            checks.non_negative(**{name: value})
-            if value >= 1:
-                raise InvalidArgument(name, value, "at least 0 and below 1")
 
 
 def column(value: Number) -> Number:

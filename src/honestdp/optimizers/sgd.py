@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from honestdp.boundary.query import Constants, Release
-from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, check_numbers, scheduled
+from honestdp.optimizers.rule import CLIPS, RATES, Clip, FixedClip, Number, State, scheduled
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,7 @@ class SGD(FixedClip, name="sgd", grid={"lr": RATES, "clip": CLIPS}):
 
     lr: Number
     clip: Clip
-
-    def __post_init__(self) -> None:
-        check_numbers(positive={"lr": self.lr})
-        super().__post_init__()
+    positive = ("lr",)
 
     def move(self, params: Tensor, state: State, release: Release, constants: Constants) -> tuple[Tensor, State]:
         return torch.addcmul(params, scheduled(self.lr, state, constants), release.gradient, value=-1), {}

@@ -128,13 +128,11 @@ def folder_of(
     books: Books | None,
     label: str | None,
     again: bool,
-    before: str | None = None,
 ) -> Path | None:
     """The folder of this search: a new one, or the one in which it was begun; None for a search that keeps nothing.
 
     label: names the folder of a search without a ledger, which otherwise has none. again: a new one where nothing can go on with
-    the last: it is over, or another version began it. before: the optimizer that another version began the same call with, where
-    this one has another default; that search is found, and refused with what differs, before a new one is charged.
+    the last: it is over, or another version began it.
     """
     if out is not None:
         if again:
@@ -147,9 +145,6 @@ def folder_of(
     name = re.sub(r"[^\w.-]+", "-", label).strip(".-")[:40] or "search"
     place = (Path() if books is None else books.ledger.parent) / SEARCHES
     first = place / f"{name}-{_digest(public)}"
-    former = first if before is None else place / f"{name}-{_digest(public, before)}"
-    if former != first and _begun(former) and not _begun(first) and _of_another_version(former, public):
-        return first if again else former
     every, following = [first], first
     for number in itertools.count(2):
         following = first.with_name(f"{first.name}-{number}")
@@ -164,10 +159,8 @@ def folder_of(
     return following if again and _begun(last) and ends_there else last
 
 
-def _digest(public: Configuration, optimizer: str | None = None) -> str:
-    """optimizer: in the place of the one that there is."""
+def _digest(public: Configuration) -> str:
     asked = {name: value for name, value in public.as_dict().items() if name not in _NOT_ASKED}
-    asked["space"] = {optimizer or of: each for of, each in asked["space"].items()}
     if public.request.shaped:  # lot or steps were chosen, by another version perhaps otherwise
         spaces = asked["space"].items()
         asked["space"] = {of: {k: v for k, v in each.items() if k not in ("lot", "steps")} for of, each in spaces}

@@ -23,7 +23,7 @@ from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
 from honestdp.ledger.paying import Books, books_of
-from honestdp.optimizers.default import BEFORE, default_note, default_rule
+from honestdp.optimizers.default import default_note, default_rule
 from honestdp.planner.shapes import training_records
 from honestdp.run import ROW, Unit
 from honestdp.search import folder as folders
@@ -247,8 +247,7 @@ def requested(model: Model | Callable[..., torch.nn.Module], data: Any, spec: Se
         declared=spec.records is not None or before.declared,
         dataset=train.dataset,
     )
-    older = BEFORE if spec.optimizer is None else None
-    folder = folders.folder_of(spec.out, public, books=books, label=spec.label, again=spec.again, before=older)
+    folder = folders.folder_of(spec.out, public, books=books, label=spec.label, again=spec.again)
     return Requested(
         public=public,
         private=private,
