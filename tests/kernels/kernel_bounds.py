@@ -98,26 +98,6 @@ def convolutions(dice: random.Random, module: Any) -> None:
     module.weighted_sum(x, grad, chosen, weights, shape, **kind)
 
 
-def strided(dice: random.Random, module: Any) -> None:
-    """A way back with a stride. module: honestdp.kernels.phases."""
-    shape, runs, lot = shape_of(dice), dice.randint(1, 3), dice.choice((1, 2, 3))
-    while not module.takes(shape):
-        shape = shape_of(dice)
-    x = lying(torch.randn(runs * lot, shape.channels, shape.height, shape.width), dice)
-    grad = lying(torch.randn(runs * lot, shape.rows, shape.out_height, shape.out_width), dice)
-    weight, bias = torch.randn(runs, shape.rows, shape.channels, *shape.kernel), torch.randn(runs, shape.channels)
-    counts = torch.randint(0, lot + 1, (runs,)).int() if dice.random() < 0.5 else None
-    module.back_by_phases(grad, weight, bias, shape, relu=True, x=None, counts=counts)
-    module.back_by_phases(grad, weight, None, shape, relu=False, x=x, counts=counts)
-
-
-def grams(dice: random.Random, module: Any) -> None:
-    """Norms of sums over few positions. module: honestdp.kernels.grams."""
-    runs, lot, positions = dice.randint(1, 3), dice.choice((1, 2, 5)), dice.randint(2, 8)
-    left, right = (torch.randn(runs, lot, positions, dice.choice((1, 3, 32, 65, 100))) for _ in range(2))
-    module.gram_square_norms(left, right, shift=dice.random() < 0.5, slack=0.5)
-
-
 def taps(dice: random.Random, module: Any) -> None:
     """Gradients of a convolution that are made by its nine taps. module: honestdp.kernels.gradients."""
     from honestdp.kernels.tiles import BY_TAPS, nine_parts
@@ -185,17 +165,6 @@ def passes(dice: random.Random, module: Any) -> None:
     module.differs(left.view(torch.int32), left.view(torch.int32), torch.zeros((), dtype=torch.bool))
 
 
-def products(dice: random.Random, module: Any) -> None:
-    """Sums of products in float64, of lots that end early. module: honestdp.kernels.products."""
-    runs, lot, rows = dice.randint(1, 3), dice.choice((1, 5, 16, 33)), dice.choice((1, 10, 64, 70))
-    columns, beside = dice.choice((1, 64, 100, 129)), dice.choice((0, 1, 2))
-    left, right = torch.randn(runs, lot, rows), torch.randn(runs, lot, columns)
-    weights = torch.rand(runs, lot).mul(2).round()
-    weights[0, lot - dice.randrange(lot + 1) :] = 0
-    total = torch.randn(runs, rows * columns + beside, dtype=torch.float64)[:, beside:].unflatten(1, (rows, columns))
-    module.add_products(total, left, right, weights)
-
-
 def far(module: Any, fused: Any) -> None:
     """Populations of more than 2^31 numbers. What programs at the ends do not touch takes no memory."""
     from honestdp.kernels import Shape
@@ -227,8 +196,6 @@ def far(module: Any, fused: Any) -> None:
     module.sum_rows(kept, weights, spread._replace(rows=16 * 22), bias=True, dtype=torch.float32)
     fused.weigh(kept, weights)
     fused.widened(kept[:6], weights[:6])
-    total = torch.empty(4 * runs, 64, kept.shape[2], dtype=torch.float64)
-    fused.add_products(total, torch.empty(4 * runs, lot, 64), kept, weights)
     records = torch.empty(700_000, 3072, dtype=torch.uint8)
     last = torch.tensor([0, len(records) - 1])
     fused.gather(records, torch.empty(len(records), dtype=torch.int64), last, 1.0)
@@ -274,14 +241,11 @@ def main(words: list[str] | None = None) -> int:
     if not triton.knobs.runtime.interpret:
         print("kernel_bounds: error: TRITON_INTERPRET=1 has to be in the environment", file=sys.stderr)
         return 2
-    from honestdp.kernels import blocks, convolution, fused, gradients, normalisation, phases
-    from honestdp.kernels import grams as of_positions
-    from honestdp.kernels import products as of_float64
+    from honestdp.kernels import blocks, convolution, fused, gradients, normalisation
 
     from .guarded import OutsideError, guarded
 
     every = {convolutions: convolution, several: blocks, taps: gradients, norms: normalisation, passes: fused}
-    every |= {products: of_float64, strided: phases, grams: of_positions}
     jobs: list[tuple[str, Callable[[], None], bool]] = []
     for number in range(asked.first, asked.first + asked.many):
         for what, module in every.items():

@@ -51,17 +51,6 @@ FAULTS = (
     ("blocks", "(left + right >= 0) & (left + right < W)", "left + right < W"),
     ("blocks", "    inside = example < lot", "    inside = example <= lot"),
     ("blocks", "wanted & (row[:, None] < OH - down[None, :])", "wanted"),
-    ("phases", "(at_y >= 0) & (at_y < OH)", "(at_y >= 0)"),
-    ("phases", "(at_z >= 0) & (at_z < OW)", "(at_z < OW)"),
-    ("phases", "(example < lot) & (y < H)", "(y < H)"),
-    ("phases", "& (y < H) & (z < W), n < C", "& (y < H), n < C"),
-    ("phases", "mask=(o < R)[:, None] & known[None, :]", "mask=known[None, :]"),
-    ("grams", "(one < POSITIONS) & (at < width)", "at < width"),
-    ("grams", "(other < POSITIONS) & (at < width)", "other < POSITIONS"),
-    ("products", "known, at = place < last - first", "known, at = place <= last - first"),
-    ("products", "b_wanted = known[:, None] & (column < COLUMNS)[None, :]", "b_wanted = known[:, None]"),
-    ("products", "inside = (row < ROWS)[:, None] & ", "inside = "),
-    ("products", "mask=one < lot, other=0.0", "mask=one <= lot, other=0.0"),
     ("normalisation", "inside = p < P", "inside = p <= P"),
 )
 """Module, what is in it, and what is put in its place."""
@@ -85,12 +74,11 @@ def changed(name: str, before: str, after: str, folder: Path) -> ModuleType:
 def as_seen(name: str, module: Any) -> str | None:
     """What guarded memory says of it, or None."""
     from .guarded import OutsideError, guarded
-    from .kernel_bounds import convolutions, grams, norms, passes, products, several, strided, taps
+    from .kernel_bounds import convolutions, norms, passes, several, taps
 
     if name in _OWN:  # and not those of other modules that it hands on
         module = SimpleNamespace(**{each: getattr(module, each) for each in _OWN[name]})
-    every = {"fused": passes, "normalisation": norms, "taps": taps, "blocks": several, "products": products}
-    every |= {"phases": strided, "grams": grams}
+    every = {"fused": passes, "normalisation": norms, "taps": taps, "blocks": several}
     work = every.get(name, convolutions)
     if name == "taps":
         module = with_taps(module)

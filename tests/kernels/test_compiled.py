@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton", reason="TRITON IS NOT INSTALLED: nothing 
 if os.environ.get("TRITON_INTERPRET"):
     pytest.skip("kernels are made for the interpreter here", allow_module_level=True)
 
-from honestdp.kernels import Shape, blocks, convolution, gradients, products  # noqa: E402
+from honestdp.kernels import Shape, blocks, convolution, gradients  # noqa: E402
 from honestdp.kernels.tiles import launched_tiles, product_tiles, settings  # noqa: E402
 
 POOLED = Shape(8, 14, 14, 16, 14, 14, (3, 3), (1, 1), (1, 1), (1, 1), 2)
@@ -56,9 +56,7 @@ def compiled(kernel: Any, given: dict[str, Any], warps: int, stages: int, *, poo
     for place, parameter in enumerate(kernel.params):
         name = parameter.name
         if name not in given:
-            kind = {"counts": "i32", "total": "fp64", "out": wide, "chosen": "u8" if pool > 1 else "fp32"}.get(
-                name, "fp32"
-            )
+            kind = {"counts": "i32", "out": wide, "chosen": "u8" if pool > 1 else "fp32"}.get(name, "fp32")
             signature[name], attributes[place,] = f"*{kind}", [["tt.divisibility", 16]]
         elif parameter.is_constexpr or given[name] == 1:
             signature[name], constants[place,] = "constexpr", given[name]
@@ -153,22 +151,6 @@ def test_a_product_of_many_channels_loads_many_numbers_at_once(
     made = assembly(LAST, (128, 32, 32, 4, 2), "tf32", back=back)
     loads = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], 0x(\w+)", made)
     assert {int(size, 16) for size in loads} == {16}
-
-
-def test_a_sum_in_float64_is_made_by_tensor_cores_of_numbers_that_are_read_many_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Else it takes many times as long as a library's. What is added to lies in pairs, beginning with a multiple of four."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    m, n, k, warps, stages = products.TILES
-    given = {"lot": 627, "run_apart": 551324 // 2, "ROWS": 128, "COLUMNS": 4096, "PAIRS": 2}
-    given |= {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "BLOCK": 1024}
-    made = compiled(products._products, given, warps, stages)
-    assert len(re.findall(r"mma\.sync\S+\.f64\.f64\.f64\.f64", made)) == m * n * k // (16 * 8 * 16 * warps)
-    assert "fma.rn.f64" not in made
-    assert re.search(r"cp\.async\.cg\.shared\.global \[[^]]*\], \[[^]]*\], 0x10", made)
-    assert not re.search(r"ld\.global\.b64 \{", made)
-    assert re.search(r"ld\.global\.v2\.b64|ld\.global\.v4\.b32", made)
 
 
 def test_a_sum_of_kept_gradients_reads_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

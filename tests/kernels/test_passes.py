@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -36,29 +35,18 @@ def given(name: str, width: int) -> tuple[list[Any], dict[str, Any]]:
             [torch.randn(RUNS, width, dtype=torch.float64), torch.randn(RUNS, width), torch.tensor([1.0, 0.01])],
             {"shift": SHIFT},
         ),
-        "add_products": ([room(width), rows * weights[..., None], torch.randn(RUNS, LOT, 7), weights], {}),
         "outer_square_norms": ([rows, torch.randn(RUNS, LOT, 7)], {"right_is_norms": False, "shift": True}),
-        "gram_square_norms": (
-            [torch.randn(RUNS, LOT, 3, width), torch.randn(RUNS, LOT, 3, 7)],
-            {"shift": True, "slack": 2.0**-9},
-        ),
     }
     return ways[name]
 
 
-def room(width: int) -> Tensor:
-    """A sum as it lies among those of other parameters."""
-    return torch.randn(RUNS, 5 + 7 * width, dtype=torch.float64)[:, 4:-1].view(RUNS, width, 7)
-
-
-NAMES = ("gather", "weigh", "widened", "add_products", "differs", "noisy", "outer_square_norms", "gram_square_norms")
-MADE_IN = {"differs": 2, "add_products": 0}
+NAMES = ("gather", "weigh", "widened", "differs", "noisy", "outer_square_norms")
 
 
 def made(way: Any, name: str, width: int) -> list[Tensor]:
     values, how = given(name, width)
     found = getattr(way, name)(*values, **how)
-    return [values[MADE_IN[name]]] if found is None else list(found) if isinstance(found, tuple) else [found]
+    return [values[2]] if found is None else list(found) if isinstance(found, tuple) else [found]
 
 
 class Counted(Plain):
@@ -131,67 +119,6 @@ def unsilenced(usual: Any, rows: Tensor, weights: Tensor) -> Any:
     return rows * weights[..., None]
 
 
-def without_slack(usual: Any, *values: Any, shift: bool, slack: float) -> Any:
-    return usual(*values, shift=shift, slack=0.0)
-
-
-def without_shift(usual: Any, *values: Any, shift: bool, slack: float) -> Any:
-    return usual(*values, shift=False, slack=slack)
-
-
-def of_fewer_digits(usual: Any, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Any:
-    """Gram matrices in float32, of which little is left where terms cancel."""
-    grams = torch.matmul(left, left.mT), torch.matmul(right, right.mT) + float(shift)
-    sides = [gram.diagonal(dim1=-2, dim2=-1).sqrt() for gram in grams]
-    norms = (grams[0] * grams[1]).sum((-2, -1)).clamp(min=0).sqrt()
-    return (norms + slack * (sides[0] * sides[1]).sum(-1)).square()
-
-
-def none_for_a_number(usual: Any, *values: Any, **how: Any) -> Any:
-    return usual(*values, **how).nan_to_num(nan=0.0, posinf=0.0)
-
-
-def but_for_a_position(usual: Any, left: Tensor, right: Tensor, **how: Any) -> Any:
-    return usual(left[:, :, :-1], right[:, :, :-1], **how)
-
-
-def less_of_it(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
-    usual(total, left * 0.9999, *rest)
-
-
-def of_none(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
-    total.baddbmm_(left.mT.double(), right.double())
-
-
-def of_float32(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
-    total.add_(torch.bmm(left.mT, torch.where((weights != 0)[..., None], right, 0)))
-
-
-def but_for_an_example(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
-    usual(total, left, right, weights.index_fill(1, weights.new_tensor([33]).long(), 0))
-
-
-def but_for_a_row(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
-    usual(total[:, :-1], left[..., :-1], *rest)
-
-
-def anew(usual: Any, total: Tensor, *rest: Any) -> None:
-    usual(total.zero_(), *rest)
-
-
-def into_the_next(usual: Any, total: Tensor, left: Tensor, *rest: Any) -> None:
-    usual(total, left, *rest)
-    total.as_strided((len(total), 1), (total.stride(0), 1), total.storage_offset() + total[0].numel()).add_(left.sum())
-
-
-def by_the_first_runs_weights(usual: Any, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
-    usual(total, left, right, weights[:1].expand_as(weights).contiguous())
-
-
-def of_the_first_run_alone(usual: Any, *values: Any) -> None:
-    usual(*(each[:1] for each in values))
-
-
 def never(usual: Any, one: Tensor, other: Tensor, flag: Tensor) -> None:
     return None
 
@@ -207,12 +134,8 @@ def does_not_compile(usual: Any, *values: Any, **how: Any) -> Any:
 FAULTS = [
     *(("noisy", fault) for fault in (no_noise, less_noise, noise_of_another, one_number_without, finer, infinite)),
     *(("outer_square_norms", fault) for fault in (shorter, infinite)),
-    *(("gram_square_norms", fault) for fault in (shorter, infinite, without_slack, without_shift, of_fewer_digits)),
-    *(("gram_square_norms", fault) for fault in (none_for_a_number, but_for_a_position)),
     *(("gather", fault) for fault in (shorter_norms, neighbours)),
     *((name, fault) for name in ("weigh", "widened") for fault in (unsilenced, shorter)),
-    *(("add_products", fault) for fault in (less_of_it, of_none, of_float32, but_for_an_example, but_for_a_row, anew)),
-    *(("add_products", fault) for fault in (into_the_next, by_the_first_runs_weights, of_the_first_run_alone)),
     *(("differs", fault) for fault in (never, but_for_the_last)),
     *((name, does_not_compile) for name in NAMES),
 ]
@@ -230,29 +153,20 @@ def test_one_that_does_not_is_replaced_and_that_is_said(
     assert "records" not in caplog.text
 
 
-@pytest.mark.parametrize("name", ["weigh", "widened", "add_products", "outer_square_norms", "gram_square_norms"])
+@pytest.mark.parametrize("name", ["weigh", "widened", "outer_square_norms"])
 def test_no_kernel_is_given_what_does_not_lie_one_after_the_other(name: str) -> None:
     """They go by addresses: of weights that are one number for many places they read the next run's, and what lies behind."""
     values, how = given(name, 37)
-    begin = int(name == "add_products")
-    lying = [*values[:begin], *(torch.stack([value, value], -1)[..., 0] for value in values[begin:])]
-    assert not any(value.is_contiguous() for value in lying[begin:])
+    lying = [torch.stack([value, value], -1)[..., 0] for value in values]
+    assert not any(value.is_contiguous() for value in lying)
 
     def insisting(usual: Any, *got: Tensor, **how: Any) -> Any:
-        assert all(value.is_contiguous() for value in got[begin:])
+        assert all(value.is_contiguous() for value in got)
         return usual(*got, **how)
 
     tried = TriedPasses(Counted(name, insisting))
     getattr(tried, name)(*lying, **how)
     assert tried._kernels.calls > 1  # type: ignore[attr-defined]
-
-
-def test_what_stands_in_for_products_adds_nothing_of_an_example_of_weight_zero() -> None:
-    (total, left, right, weights), _ = given("add_products", 37)
-    wanted = total.baddbmm(left.mT.double(), right.double())
-    right[0, 1] = math.nan  # its weight is 0
-    TriedPasses(Counted("add_products", does_not_compile)).add_products(total, left, right, weights)
-    torch.testing.assert_close(total, wanted)
 
 
 def test_a_difference_is_found_by_what_stands_in() -> None:
@@ -292,16 +206,9 @@ def others(name: str) -> dict[str, Call]:
     for at, value in enumerate(values):
         if isinstance(value, Tensor):
             ways = {"beginning elsewhere": beside(value)}
-            if value.dtype in OTHER_DTYPE and name != "add_products":  # which is of these dtypes alone
+            if value.dtype in OTHER_DTYPE:
                 ways["of another dtype"] = value.to(OTHER_DTYPE[value.dtype])
             found |= {f"{at} {way}": ([*values[:at], other, *values[at + 1 :]], how) for way, other in ways.items()}
-    if name == "add_products":
-        found = {what: call for what, call in found.items() if what != "0 beginning elsewhere"}
-        wider = torch.randn(RUNS, 7 * 37 + 4, dtype=torch.float64)
-        columns = torch.randn(RUNS, 37 * 9 + 1, dtype=torch.float64)[:, :-1].view(RUNS, 37, 9)
-        found["of more columns"] = ([columns, values[1], torch.randn(RUNS, LOT, 9), values[3]], how)
-        found["runs an odd way apart"] = ([wider[:, 4:].view(RUNS, 37, 7), *values[1:]], how)
-        found["a sum beginning elsewhere"] = ([wider[:, 3:-1].view(RUNS, 37, 7), *values[1:]], how)
     if name == "gather":
         found["another scale"] = ([*values[:3], 0.5], how)
     if name == "noisy":
@@ -311,10 +218,6 @@ def others(name: str) -> dict[str, Call]:
     if name == "outer_square_norms":
         found["a wider factor"] = ([values[0], torch.randn(RUNS, LOT, 8)], how)
         found["its norms"] = ([values[0], torch.rand(RUNS, LOT)], how | {"right_is_norms": True})
-        found["without a shift"] = (values, how | {"shift": False})
-    if name == "gram_square_norms":
-        found["more positions"] = ([torch.randn(RUNS, LOT, 4, 37), torch.randn(RUNS, LOT, 4, 7)], how)
-        found["a wider factor"] = ([values[0], torch.randn(RUNS, LOT, 3, 8)], how)
         found["without a shift"] = (values, how | {"shift": False})
     return found
 

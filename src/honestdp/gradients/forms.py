@@ -164,9 +164,6 @@ def gram_square_norms(left: Tensor, right: Tensor, *, shift: bool) -> Tensor:
     left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`. shift: together with |sum_t left_t|^2, as if
     `right` had one more column, of ones.
     """
-    fused = kernels.on(left.device) if left.dtype == right.dtype == torch.float32 else None
-    if fused is not None and left.shape[2] <= kernels.POSITIONS:
-        return fused.gram_square_norms(left.contiguous(), right.contiguous(), shift=shift, slack=SHORT)
     # In float64 whatever the dtype: the double sum cancels where the terms of the gradient do, and what float32 would leave of
     # it is rounding, possibly far below the norm, which would let an example past the clip.
     precise_left, precise_right = left.double(), right.double()
@@ -248,11 +245,8 @@ class Product:
         lies_so = totals[0][0].is_contiguous()  # weights that lie channels last have no rows and columns
         total = totals[0].view(size) if lies_so else totals[0].new_zeros(size)
         if fused is not None and (self.right.dtype, total.dtype) == (torch.float32, torch.float64):
-            given = self.right.contiguous(), weights.contiguous()
-            if kernels.multiplies(total):  # silenced, converted and multiplied in one pass
-                fused.add_products(total, scaled, *given)
-            else:
-                _add_product(total, scaled.mT, fused.widened(*given))  # silenced and converted in one
+            # Silenced and converted in one pass.
+            _add_product(total, scaled.mT, fused.widened(self.right.contiguous(), weights.contiguous()))
         else:
             _add_product(total, scaled.mT, self.right if self.right_finite else silenced(self.right, counted))
         if not lies_so:
@@ -311,16 +305,6 @@ class Outer:
         single = self._single
         if single is not None:
             return single.add_weighted_sum(totals, weights, counted=counted)
-        fused = kernels.on(self.left.device) if self.left.dtype == self.right.dtype == torch.float32 else None
-        size = len(weights), self.left.shape[3], self.right.shape[3]
-        lies_so = totals[0][0].is_contiguous()  # else, as of weights that lie channels last, it has no rows and columns
-        total = totals[0].view(size) if lies_so and weights.dtype == torch.float32 else None
-        if fused is not None and total is not None and kernels.multiplies(total):
-            every = Product(
-                self.left.flatten(1, 2), self.right.flatten(1, 2), self.shape, self.shift
-            )  # a position an example
-            shares = weights.unsqueeze(-1).expand(*self.left.shape[:3]).flatten(1)
-            return every.add_weighted_sum(totals, shares, counted=None)  # by kernels, which silence what has no weight
         right = self.right if self.right_finite else silenced(self.right, counted)
         # In float64: an example's terms may be far larger than their sum, and would round what others have given.
         scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2).double()

@@ -25,15 +25,11 @@ class Kernels(Protocol):
 
     def widened(self, rows: Tensor, weights: Tensor) -> Tensor: ...
 
-    def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None: ...
-
     def differs(self, one: Tensor, other: Tensor, flag: Tensor) -> None: ...
 
     def noisy(self, drawn: Tensor, total: Tensor, deviation: Tensor, *, shift: float) -> Tensor: ...
 
     def outer_square_norms(self, left: Tensor, right: Tensor, *, right_is_norms: bool, shift: bool) -> Tensor: ...
-
-    def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor: ...
 
 
 @functools.cache
@@ -53,29 +49,6 @@ def on(device: torch.device) -> Kernels | None:
     from honestdp.kernels.passes import TriedPasses
 
     return TriedPasses(fused)
-
-
-_WIDE_TENSOR_CORES = {(8, 0), (9, 0)}
-"""GPUs, by their capability, for which Triton makes products of float64 of tensor cores: A100, H100 and their like."""
-_FEWEST, _MOST = 1 << 16, 1 << 22
-"""Weights of the matrices of all runs, and of one of them, whose sum is made by `add_products`: of fewer there is little to gain,
-for more no room to try it in."""
-
-
-def multiplies(total: Tensor) -> bool:
-    """Whether the sum of a dense layer's gradients in float64, `total` `[runs, rows, columns]`, is quicker by `add_products` than
-    by a library's product of what was `widened` before.
-    """
-    rows, columns = total.shape[1:]
-    lies_so = total.stride()[1:] == (columns, 1) and total.stride(0) < 1 << 31
-    if total.dtype != torch.float64 or not lies_so or min(rows, columns) < 64:
-        return False
-    wide = not total.is_cuda or torch.cuda.get_device_capability(total.device) in _WIDE_TENSOR_CORES
-    return wide and total.numel() >= _FEWEST and rows * columns <= _MOST
-
-
-POSITIONS = 8
-"""Positions, at most, of examples whose norms `gram_square_norms` takes: a program holds the products of all pairs of them."""
 
 
 class Shape(NamedTuple):

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from honestdp.kernels import Shape, blocks, phases
+from honestdp.kernels import Shape, blocks
 from honestdp.kernels.blocks import _larger
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
 from honestdp.kernels.hidden import nought
@@ -272,10 +272,6 @@ def back(
     bias `[runs, channels]`, relu: what is put on behind it, where it is the output of a transposed convolution.
     x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
     """
-    if phases.takes(shape):
-        return phases.back_by_phases(
-            grad, weight, bias, shape, relu=relu, x=x, counts=counts, tiles=one_position(tiles)
-        )
     if bias is not None or relu:
         out = back(grad, chosen, weight, shape, x=x, counts=counts, tiles=tiles)
         return put_on(out, bias, relu=relu)

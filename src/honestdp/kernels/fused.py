@@ -3,9 +3,8 @@
 `gather` fetches records and labels, scales the records and takes their norms while they are in registers.
 `outer_square_norms` takes the norms of the two factors of a gradient and multiplies them. `weigh` multiplies rows by their
 weights, where a weight of 0 makes zeros of anything; `widened` makes float64 of rows, and the same zeros. `noisy` adds noise to
-a sum and rounds it (honestdp.boundary.rounding). `differs` looks for a bit that changed. `add_products` and `gram_square_norms`
-are handed on (honestdp.kernels.products, grams). Sums are float32, as those of the operations they stand for. NaN stays NaN in a
-norm: comparisons are written such that it never passes for a small one.
+a sum and rounds it (honestdp.boundary.rounding). `differs` looks for a bit that changed. Sums are float32, as those of the
+operations they stand for. NaN stays NaN in a norm: comparisons are written such that it never passes for a small one.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from honestdp.kernels.grams import gram_square_norms as gram_square_norms
-from honestdp.kernels.products import add_products as add_products
 
 _MOST = 2048  # numbers that one program holds at a time
 _TOGETHER = 16  # short examples that one program measures: a program for each would take longer to start than to run

@@ -1,8 +1,8 @@
 """The small kernels, each compared with the tensor operations it stands for before it is used, as honestdp.kernels.tried does it
 for convolutions.
 
-The noise of every release goes through one of them, and norms that records are clipped by through two. A compiler makes another
-kernel of every width, dtype and alignment, and a fault of its may be in one of them alone. So what is asked for the first time is
+The noise of every release goes through one of them, and norms that records are clipped by through another. A compiler makes a
+kernel of its own for every width, dtype and alignment, and a fault of its may be in one of them alone. So what is asked for the first time is
 first made of a few made-up numbers in both ways. Where the two differ by more than rounding, or a kernel does not run, tensor
 operations do it, which is slower and is said loudly. No record is looked at for it, and nothing is drawn.
 """
@@ -24,10 +24,6 @@ _ROUNDED = 2.0**-21
 """The share of a number that a rounding or two in float32 may change."""
 _ADDED = 2.0**-14
 """The share of a sum of squares that adding it up in float32, in another order, may change: of millions of numbers too."""
-_WIDE = 2.0**-45
-"""The same of a sum of products in float64, of the sum of their absolute values."""
-_LOT = 70
-"""Made-up examples of a run, of which products take some at a time."""
 _BLOCKS = 4096
 """More numbers than a program holds at a time."""
 _DEVIATIONS = (0.3, 1e-3)
@@ -48,9 +44,6 @@ class Plain:
     def widened(self, rows: Tensor, weights: Tensor) -> Tensor:
         return torch.where((weights != 0)[..., None], rows, 0).double()
 
-    def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
-        total.baddbmm_(self.widened(left, weights).mT, self.widened(right, weights))
-
     def differs(self, one: Tensor, other: Tensor, flag: Tensor) -> None:
         flag.logical_or_((one != other).any())
 
@@ -65,13 +58,6 @@ class Plain:
         other = right if right_is_norms else torch.linalg.vector_norm(right, dim=2)
         both = one * (other if shift else other.clamp(min=least))
         return torch.addcmul(one.square(), both, both) if shift else both.square()
-
-    def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor:
-        one, other = left.double(), right.double()
-        grams = torch.matmul(one, one.mT), torch.matmul(other, other.mT) + float(shift)
-        sides = [gram.diagonal(dim1=-2, dim2=-1).sqrt() for gram in grams]
-        norms = (grams[0] * grams[1]).sum((-2, -1)).clamp(min=0).sqrt()
-        return (norms + slack * (sides[0] * sides[1]).sum(-1)).square().float()
 
 
 PLAIN = Plain()
@@ -100,17 +86,6 @@ class TriedPasses:
         way = self._way("widened", asked, rows.device, lambda way: _weighed(way.widened, rows, weights))
         return way.widened(rows, weights)
 
-    def add_products(self, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
-        """left: zeros where the weight is 0, as `weigh` gives it."""
-        left, right, weights = left.contiguous(), right.contiguous(), weights.contiguous()
-        values = (total, left, right, weights)
-        asked = (left.shape[2], right.shape[2], total.stride(0) % 2, *map(_kind, values))
-        way = self._way("add_products", asked, total.device, lambda way: _summed(way, *values))
-        if way is PLAIN:
-            total.baddbmm_(left.mT.double(), self.widened(right, weights))
-        else:
-            way.add_products(*values)
-
     def differs(self, one: Tensor, other: Tensor, flag: Tensor) -> None:
         asked = (_few(one.numel()), *map(_kind, (one, other, flag)))
         self._way("differs", asked, one.device, lambda way: _compared(way, one, other)).differs(one, other, flag)
@@ -126,13 +101,6 @@ class TriedPasses:
         asked = (*_of_rows(left, right), right.shape[2:], right_is_norms, shift)
         way = self._way("outer_square_norms", asked, left.device, lambda way: _multiplied(way, left, right, how))
         return way.outer_square_norms(left, right, **how)
-
-    def gram_square_norms(self, left: Tensor, right: Tensor, *, shift: bool, slack: float) -> Tensor:
-        left, right = left.contiguous(), right.contiguous()
-        how = {"shift": shift, "slack": slack}
-        asked = (left.shape[2:], right.shape[3], shift, _kind(left), _kind(right))
-        way = self._way("gram_square_norms", asked, left.device, lambda way: _of_positions(way, left, right, how))
-        return way.gram_square_norms(left, right, shift=shift, slack=slack)
 
     def _way(self, name: str, asked: object, device: torch.device, made: Callable[[Any], list[Part]]) -> Kernels:
         """The kernels where this one has given what is right, else tensor operations."""
@@ -191,26 +159,6 @@ def _weighed(made: Callable[[Tensor, Tensor], Tensor], rows: Tensor, weights: Te
     return [(each, _ROUNDED * each.abs()) for each in (found, made(own, shares))]
 
 
-def _summed(way: Kernels, total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> list[Part]:
-    """Of whole numbers, which no order of additions rounds, and of others; what is of weight 0 is no number on the right."""
-    (rows, columns), parts = total.shape[1:], list[Part]()
-    shares = _like(weights, (2, _LOT), 3)
-    shares[0, _LOT // 2 :], shares[1, ::5] = 0, 0  # the lots of two runs, one of which ends early
-    counted = (shares != 0)[..., None]
-    for whole in (True, False):
-        one, other = (_like(each, (2, _LOT, each.shape[2]), at, whole=whole) for at, each in enumerate((left, right)))
-        one.masked_fill_(~counted, 0)
-        room = _like(total, (2, rows * columns + 2 + (rows * columns + total.stride(0)) % 2), 2, whole=whole)
-        found = room[:, : rows * columns].view(2, rows, columns)
-        most: Tensor | float = 0.0
-        if not whole:
-            most = _WIDE * torch.baddbmm(found.abs(), one.abs().mT.double(), other.abs().double())
-        other.masked_fill_(~counted, math.nan)
-        way.add_products(found, one, other, shares)
-        parts += [(found, most), (room[:, rows * columns :], 0.0)]
-    return parts
-
-
 def _compared(way: Kernels, one: Tensor, other: Tensor) -> list[Part]:
     count = _few(one.numel())
     first, second = _like(one, (count,), 0), _like(other, (count,), 0)
@@ -246,19 +194,3 @@ def _multiplied(way: Kernels, left: Tensor, right: Tensor, how: dict[str, bool])
     own, other = _like(left, (1, count, left.shape[2]), 0), _like(right, (1, count, *right.shape[2:]), 1)
     found = way.outer_square_norms(own, other.abs_() if how["right_is_norms"] else other, **how)
     return [(found, _ADDED * found)]
-
-
-def _of_positions(way: Kernels, left: Tensor, right: Tensor, how: dict[str, Any]) -> list[Part]:
-    """Of whole numbers and of others, each also where an example's terms all but cancel, or hold what is no number."""
-    parts: list[Part] = []
-    for whole in (True, False):
-        one, other = (_like(each, (1, 5, *each.shape[2:]), at, whole=whole) for at, each in enumerate((left, right)))
-        one[0, 1, 2:], one[0, 1, 1], other[0, 1, 1] = 0, -one[0, 1, 0] * (1 + 2.0**-12), other[0, 1, 0]
-        one[0, 2, -1, -1], other[0, 3, 0, 0] = math.nan, math.inf
-        found = way.gram_square_norms(one, other, **how)
-        finite = found.isfinite()
-        parts += [(torch.where(finite, found, 0), _ROUNDED * torch.where(finite, found, 0)), (finite, 0.0)]
-        # What cancels, by itself: in float32 nothing would be left of it but rounding.
-        alone = way.gram_square_norms(one[:, 1:2].clone(), other[:, 1:2].clone(), **how | {"slack": 0.0})
-        parts.append((alone, _ADDED * alone))
-    return parts

@@ -113,21 +113,6 @@ def launched_tiles(shape: Shape, *, back: bool) -> Tiles:
     return (64, n, k, 2, stages) if picked else (m, n, k, warps, stages)
 
 
-def phase_tiles(shape: Shape) -> Tiles:
-    """Of a way back with a stride (honestdp.kernels.phases): positions, channels, rows, warps, and stages of loads. To few
-    channels no product of tiles is made, and a tile has as many. Warps with all digits: as above.
-    """
-    k = 32 if shape.rows % 32 == 0 else 16
-    if shape.channels <= _FEW:
-        return 128, shape.channels, k if shape.rows > 8 else 8, 4, 2
-    m, warps = (64, 2) if precision() == "tf32x3" else (128, 4)
-    return m, power(shape.channels, 64), k, warps, 3
-
-
-_FEW = 2
-"""Channels that are made number by number: 16 of them are a product's least."""
-
-
 BY_BLOCKS = 7
 """Numbers of the tiles of honestdp.kernels.blocks."""
 
