@@ -2,9 +2,9 @@
 for convolutions.
 
 The noise of every release goes through one of them, and norms that records are clipped by through another. A compiler makes a
-kernel of its own for every width, dtype and alignment, and a fault of its may be in one of them alone. So what is asked for the first time is
-first made of a few made-up numbers in both ways. Where the two differ by more than rounding, or a kernel does not run, tensor
-operations do it, which is slower and is said loudly. No record is looked at for it, and nothing is drawn.
+kernel of its own for every width, dtype and alignment, and a fault of its may be in one of them alone. So what is asked for the
+first time is first made of a few made-up numbers in both ways. Where the two differ by more than rounding, or a kernel does not
+run, tensor operations do it, which is slower and is said loudly. No record is looked at for it, and nothing is drawn.
 """
 
 from __future__ import annotations
