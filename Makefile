@@ -67,7 +67,7 @@ cluster: $(CLUSTER)
 	rm -rf demo
 	mkdir demo
 	$(BIN)/honestdp $(BUDGET)
-	$(BIN)/python -m honestdp.cli.local_cluster --nodes 3 -- honestdp $(SEARCH)
+	$(BIN)/python -m tests.local_cluster --nodes 3 -- honestdp $(SEARCH)
 
 lint: $(EVERYTHING)
 	$(BIN)/ruff format --check .

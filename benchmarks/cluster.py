@@ -31,9 +31,12 @@ from torch import nn
 
 import honestdp
 from honestdp import Budget, Compute
-from honestdp.cli.local_cluster import LOOPBACK, STORE, local_cluster
 from honestdp.search.cluster.pool import ClusterRuns
 from honestdp.search.lifecycle import SearchStopped
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # the cluster is that of the tests
+
+from tests.local_cluster import LOOPBACK, STORE, local_cluster
 
 RUNS, WORKERS, KILLS = 500, (1, 2, 4), 20
 LEARNING_RATES = 50

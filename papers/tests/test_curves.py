@@ -26,8 +26,8 @@ def toy() -> NamedDataset:
     rng = np.random.default_rng(0)
     x = rng.random((500, 6)).astype(np.float32)
     y = (x[:, 0] > x[:, 1]).astype(np.uint8)
-    rows = np.arange(500)
-    return NamedDataset("toy", "Toy", x, y, rows[:400], rows[400:], 2, "made up", "none", "none")
+    about = {"source": "made up", "licence": "none", "scaling": "none"}
+    return NamedDataset(name="toy", title="Toy", x=x, y=y, classes=2, tests=100, **about)
 
 
 def linear() -> nn.Module:

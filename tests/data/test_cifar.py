@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def archive(folder: Path, rows: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    with tarfile.open(folder / cifar.ARCHIVE, "w:gz") as made:
+    with tarfile.open(folder / cifar.ARCHIVE.path, "w:gz") as made:
         for name, row in zip(names, rows, strict=True):
             about = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
             about.size = row.nbytes
@@ -43,7 +43,7 @@ def test_the_archive_and_the_pieces_give_the_same(tmp_path: Path) -> None:
     for name, piece in zip(cifar.PIECES, np.array_split(ROWS[:, 1:].reshape(-1, 3, 32, 32), 3), strict=True):
         np.save(tmp_path / name, piece)
     np.save(tmp_path / cifar.LABELS, ROWS[:, 0])
-    (tmp_path / cifar.ARCHIVE).unlink()
+    (tmp_path / cifar.ARCHIVE.path).unlink()
     assert np.array_equal(load_dataset("cifar10").x, whole.x)
 
 

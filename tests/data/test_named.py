@@ -136,12 +136,12 @@ def test_counts_that_are_not_the_published_ones_are_refused(tmp_path: Path, monk
     (tmp_path / "enron").mkdir()
     np.savez_compressed(tmp_path / enron.COUNTS, **values)
     monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
-    with pytest.raises(DatasetUnavailable, match="dataset enron: the word counts of"):
+    with pytest.raises(DatasetUnavailable, match="dataset enron: the table of word counts"):
         load("enron")
     values["data"][7] -= 1
     values["y"] = np.roll(values["y"], 1)
     np.savez_compressed(tmp_path / enron.COUNTS, **values)
-    with pytest.raises(DatasetUnavailable, match="dataset enron: the labels of"):
+    with pytest.raises(DatasetUnavailable, match="dataset enron: the list of labels"):
         load("enron")
     (tmp_path / enron.COUNTS).write_bytes((FOLDER / enron.COUNTS).read_bytes()[:5000])
     with pytest.raises(DatasetUnavailable, match="cannot be read"):
@@ -166,23 +166,6 @@ def test_a_file_without_a_checksum_must_be_given_and_must_be_the_published_one(
     (tmp_path / "gisette" / "gisette_train.labels").write_text("1 -1")
     with pytest.raises(DatasetUnavailable, match=f"dataset {name}: .*(not the published archive|are not)"):
         load(name)
-
-
-@needs_files
-def test_word_counts_that_unpack_to_anything_are_refused_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with np.load(FOLDER / enron.COUNTS) as parts:
-        values = dict(parts)
-    (tmp_path / "enron").mkdir()
-    np.savez_compressed(tmp_path / enron.COUNTS, **values, more=np.zeros(70_000_000, np.uint8))
-    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
-    with pytest.raises(DatasetUnavailable, match="64000000 are the most"):
-        load("enron")
-    values["indptr"] = values["indptr"] * 10**9
-    np.savez_compressed(tmp_path / enron.COUNTS, **values)
-    with pytest.raises(DatasetUnavailable, match="as many counts as there are"):
-        load("enron")
 
 
 @needs_files

@@ -56,7 +56,7 @@ SMALL: dict[str, Any] = {"space": {"lr": [0.1, 1.0], "clip": [1.0]}}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Joined by this process, so that its workers are started once. As on a machine on which Ray has never run."""
-    from honestdp.cli.local_cluster import local_cluster
+    from tests.local_cluster import local_cluster
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many as a task has: a sum rounds otherwise on more

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,6 +78,14 @@ class Source:
     def classes(self) -> Sequence[object]:
         """Labels in the order of the model's outputs."""
         return range(self.outputs) if self.table is None or self.table.classes is None else self.table.classes
+
+    def weights(self, model: str) -> int:
+        """The weights of the model that the option names, which count against the noise."""
+        from honestdp.planner.prospects import counting
+
+        units = hidden_units(model)
+        hidden = [(units, self.features), (units,), (self.outputs, units)]
+        return counting([*(hidden if units else [(self.outputs, self.features)]), (self.outputs,)])
 
     @property
     def metric(self) -> Metric | None:
@@ -177,6 +184,18 @@ def share_of(options: Mapping[str, Any]) -> float:
     return share_of(options["epsilon"], options.get("bounds_epsilon"))
 
 
+def to_plan(options: Mapping[str, Any]) -> Source:
+    """The public numbers of a file: its rows are counted, and no value of one is looked at."""
+    table = table_of(options)
+    if table.person is not None and table.records is None:
+        wanted = (
+            f"declared with --person: how many people there are in {options['name']} cannot be told without reading it"
+        )
+        raise checks.InvalidArgument("records", None, wanted)
+    share = share_of(options) if table.to_learn and options["epsilon"] is not None else 0.0
+    return _with_rows(Path(options["name"]), replace(table.stand_in(), spent=table.spent + share), None)
+
+
 def charged_first(source: Source, options: Mapping[str, Any]) -> list[Spending]:
     """The charge before that of the search: a ledger without room for both is found before either."""
     from honestdp.data.tables.learning import spending_of
@@ -190,9 +209,12 @@ def with_bounds(source: Source, options: Mapping[str, Any], folder: Path | None)
 
     if source.to_learn is None or source.file is None:
         return source
+    from honestdp.search.folder import Lock, make
+
     path = _path(folder)
     assert folder is not None
-    with _alone(folder):
+    make(folder)
+    with Lock(folder):  # of two processes that learn for one search, each would be charged
         table = kept(source.to_learn, path, share_of(options))  # learnt by another process meanwhile
         return _with_rows(source.file, table or _learnt(source, options, path), None)
 
@@ -204,13 +226,11 @@ def _learnt(source: Source, options: Mapping[str, Any], path: Path) -> Table:
     from honestdp.search.lifecycle import SearchStopped
 
     assert source.to_learn is not None
-    assert source.file is not None
     ledger, dataset = options["ledger"], options["dataset"] or source.label
 
     def charges() -> int:
         return 0 if ledger is None else len(Ledger(ledger).charges(dataset))
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     before = charges()
     try:
         found = source.to_learn.learn(
@@ -221,32 +241,12 @@ def _learnt(source: Source, options: Mapping[str, Any], path: Path) -> Table:
             note=options["note"],
         )
         replace_file(path, text_of(found).encode(), mode=0o644)
-    except KeyboardInterrupt as stop:
-        if (charged := charges() > before) and not path.exists():
-            names = ", ".join(source.to_learn.to_learn)
-            words = f"the charge for {names} stays charged, and to learn them is charged again"
-            raise SearchStopped(words, paid=words) from None
-        raise (SearchStopped(LEARNT_ONCE, paid=LEARNT_ONCE) if charged else stop) from None
+    except KeyboardInterrupt:
+        if charges() == before:
+            raise
+        lost = f"the charge for {', '.join(source.to_learn.to_learn)} stays charged, and to learn them is charged again"
+        raise SearchStopped(paid=LEARNT_ONCE if path.exists() else lost) from None
     return found
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from learning for the search in this folder, or working in it: each of two would be charged."""
-    from honestdp.search.folder import LOCK, Lock, make
-
-    new = make(folder)
-    try:
-        with Lock(folder):
-            try:
-                yield
-            finally:
-                # The search locks it anew, in a folder as if nobody had been here.
-                (folder / LOCK).unlink(missing_ok=True)
-    finally:
-        with suppress(OSError):
-            for path in new:
-                path.rmdir()
 
 
 def _path(folder: Path | None) -> Path:
@@ -256,8 +256,7 @@ def _path(folder: Path | None) -> Path:
             "given where the schema has bounds to be learnt: they are kept beside it, so that they are paid for once"
         )
         raise checks.InvalidArgument("out", None, wanted)
-    # "." is a folder with a name too.
-    named = folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
+    named = Path(os.path.abspath(folder))  # "." has a name too
     if not named.name:
         raise checks.InvalidArgument("out", str(folder), "a folder with a name: what is learnt is kept beside it")
     return named.with_name(f"{named.name}.learnt.toml")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from types import SimpleNamespace
@@ -93,6 +94,23 @@ def _of_specs() -> SimpleNamespace:
 def emit(value: Callable[[], object], *, as_json: bool, text: Callable[[], str]) -> None:
     """Print a result: as JSON where that is asked for, in words otherwise."""
     typer.echo(json.dumps(value(), indent=2) if as_json else text())
+
+
+def words_of(command: Any, values: Mapping[str, Any], *, without: Iterable[str] = ()) -> str:
+    """The command line that runs the command with these values. without: parameters that it leaves out, as it does defaults.
+
+    Numbers have all their digits, for a rounded epsilon may be a larger one.
+    """
+    words = ["honestdp", command.name]
+    for parameter in command.params:
+        value = values.get(parameter.name)
+        if value in (None, parameter.default) or parameter.name in without:
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            text = repr(each).removesuffix(".0") if isinstance(each, float) else str(each)
+            flag = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
+            words += flag if each is True else [*flag, text]
+    return shlex.join(words)
 
 
 def as_options(text: str) -> str:

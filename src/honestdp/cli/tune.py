@@ -14,7 +14,7 @@ from honestdp import checks
 from honestdp.cli import datasets
 from honestdp.cli import options as option
 from honestdp.cli.options import DEFAULT, by_class, spaces_of
-from honestdp.cli.terminal import as_options, balance_line, emit
+from honestdp.cli.terminal import as_options, balance_line, emit, words_of
 
 if TYPE_CHECKING:
     from honestdp.search.request import Requested
@@ -50,7 +50,7 @@ _CLUSTER = (
     "result is that of one machine, and --resume may leave it out or name another. Its operator sees the records and every run."
 )
 
-_WHERE = ("name", "out", "again", "dry_run", "resume", "cluster", "as_json")
+_WHERE = ("out", "again", "dry_run", "resume", "cluster", "as_json")
 """Parameters that do not define the search."""
 
 
@@ -235,27 +235,12 @@ def _requested(context: Any, source: datasets.Source, resumed: Path | None) -> R
         "compute": Compute(device=options["device"], progress=True, cluster=options["cluster"]),
         "out": resumed or options["out"],
         "resume": resumed is not None,
-        "reproduce": _command(context),
+        "reproduce": words_of(context.command, options, without=_WHERE),
         "label": source.label,
     }
     spec = SearchSpec.of(**as_given | meant)
     model = datasets.model_of(options["model"], features=source.features, outputs=source.outputs)
     return requested(model, source.data, spec)
-
-
-def _command(context: Any) -> str:
-    """The command that makes this search again, without where it is put."""
-    words = ["honestdp", "tune", context.params["name"]]
-    for parameter in context.command.params:
-        value, flag = context.params.get(parameter.name), parameter.opts[0]
-        if parameter.name in _WHERE or value in (None, parameter.get_default(context)):
-            continue
-        if value is True:
-            words.append(flag)
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words += [flag, str(one)]
-    return shlex.join(words)
 
 
 def _in_words(result: TuneResult, standin: str | None, digest: str | None) -> str:

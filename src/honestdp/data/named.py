@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ TRAIN_PART = 0.8
 SPLIT_SEED = 2022
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class NamedDataset:
     """Records and what is publicly known of them.
 
     x: `[records, features]`, uint8 where the source is (the engine scales bytes to [0, 1]), float32 in [0, 1] elsewhere; the
         sets in a paper's own form (mnist-signed, enron-counts) have the range that `scaling` says.
     y: `[records]`, classes as whole numbers from 0.
-    train_rows, test_rows: which records a model is trained on and which it is tested on; no record is in both.
+    tests: how many of the last records are the publisher's test records; None for the split 80 to 20 of `split_rows`.
     standin: what this set stands in for and how it was made; None for the real thing. Say it wherever results are shown.
     checksums: sha256 of the content of each file that was read.
     """
@@ -38,15 +39,21 @@ class NamedDataset:
     title: str
     x: Array
     y: Array
-    train_rows: Array
-    test_rows: Array
     classes: int
     source: str
     licence: str
     scaling: str
-    task: str = "classification"
+    tests: int | None = None
     standin: str | None = None
     checksums: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def rows(self) -> tuple[Array, Array]:
+        """Which records a model is trained on, and which it is tested on; no record is in both."""
+        if self.tests is None:
+            return split_rows(self.records)
+        every = np.arange(self.records)
+        return every[: -self.tests], every[-self.tests :]
 
     @property
     def records(self) -> int:
@@ -55,6 +62,14 @@ class NamedDataset:
     @property
     def features(self) -> int:
         return int(self.x.shape[1])
+
+    @property
+    def train_rows(self) -> Array:
+        return self.rows[0]
+
+    @property
+    def test_rows(self) -> Array:
+        return self.rows[1]
 
     @property
     def train(self) -> tuple[Array, Array]:

@@ -10,9 +10,11 @@ The paper's 202 dimensions are the 6 numbers and the one-hot columns twice (Moha
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from honestdp.data.named import Array, NamedDataset, split_rows
+from honestdp.data.named import Array, NamedDataset
 from honestdp.data.sources import DatasetUnavailable, SourceFile, content
 
 _BASE = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -78,22 +80,24 @@ def _columns(rows: list[list[str]]) -> tuple[Array, Array, Array]:
     return numbers, hot, np.array([row[14] == ">50K" for row in rows], np.uint8)
 
 
-def _dataset(name: str, title: str, x: Array, y: Array) -> NamedDataset:
-    train, test = split_rows(len(x))
-    source = "Becker & Kohavi 1996, Adult, UCI Machine Learning Repository"
-    scaling = "numbers by declared ranges of the census code book, clipped; categories one-hot"
-    sums = {file.path: str(file.sha256) for file in FILES}
-    return NamedDataset(name, title, x, y, train, test, 2, source, "CC BY 4.0", scaling, checksums=sums)
-
-
 def plain() -> NamedDataset:
     """The 104 columns."""
     numbers, hot, y = _columns(_rows())
-    return _dataset("adult", "Adult", np.concatenate([numbers, hot], axis=1), y)
+    return NamedDataset(
+        name="adult",
+        title="Adult",
+        x=np.concatenate([numbers, hot], axis=1),
+        y=y,
+        classes=2,
+        source="Becker & Kohavi 1996, Adult, UCI Machine Learning Repository",
+        licence="CC BY 4.0",
+        scaling="numbers by declared ranges of the census code book, clipped; categories one-hot",
+        checksums={file.path: str(file.sha256) for file in FILES},
+    )
 
 
 def doubled() -> NamedDataset:
     """The paper's 202 columns: the one-hot part appended twice."""
-    numbers, hot, y = _columns(_rows())
-    title = "Adult (202 columns: the one-hot part twice)"
-    return _dataset("adult-202", title, np.concatenate([numbers, hot, hot], axis=1), y)
+    once = plain()
+    twice = np.concatenate([once.x, once.x[:, len(RANGES) :]], axis=1)
+    return replace(once, name="adult-202", title="Adult (202 columns: the one-hot part twice)", x=twice)

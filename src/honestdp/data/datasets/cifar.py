@@ -13,11 +13,12 @@ import tarfile
 import numpy as np
 
 from honestdp.data.named import Array, NamedDataset
-from honestdp.data.sources import DatasetUnavailable, find
+from honestdp.data.sources import DatasetUnavailable, SourceFile, find, given
 
-ARCHIVE, PACKED = "cifar10/cifar-10-binary.tar.gz", "cifar10/cifar10_webp.npz"
+_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+ARCHIVE = SourceFile("cifar10/cifar-10-binary.tar.gz", None, (_URL,), 200_000_000)
+PACKED = "cifar10/cifar10_webp.npz"
 PIECES, LABELS = tuple(f"cifar10/images-{i}.npy" for i in range(3)), "cifar10/labels.npy"
-URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 TRAIN, ALL, NUMBERS, STRIP = 50000, 60000, 3072, 100
 MEANS = (0.4914, 0.4822, 0.4465)
 """Of red, green and blue over the training images, as published."""
@@ -28,10 +29,16 @@ def cifar10() -> NamedDataset:
     means = x[:TRAIN].reshape(TRAIN, 3, -1).mean(axis=(0, 2)) / 255 if x.shape == (ALL, NUMBERS) else np.zeros(3)
     if y.shape != (ALL,) or np.abs(means - MEANS).max() > 1e-4:
         raise DatasetUnavailable(f"dataset cifar10: images {x.shape} and labels {y.shape} are not those of CIFAR-10")
-    source, licence = "Krizhevsky 2009, CIFAR-10", "none stated by the authors"
-    train, test = np.arange(TRAIN), np.arange(TRAIN, ALL)
     return NamedDataset(
-        "cifar10", "CIFAR-10", x, y, train, test, 10, source, licence, "bytes divided by 255, the largest byte"
+        name="cifar10",
+        title="CIFAR-10",
+        x=x,
+        y=y,
+        classes=10,
+        tests=ALL - TRAIN,
+        source="Krizhevsky 2009, CIFAR-10",
+        licence="none stated by the authors",
+        scaling="bytes divided by 255, the largest byte",
     )
 
 
@@ -45,13 +52,8 @@ def _read() -> tuple[Array, Array]:
         with np.load(packed) as kept:
             sides = [_decoded(kept[f"webp_{side}"], kept[f"off_{side}"]) for side in ("train", "test")]
             return np.concatenate(sides), np.concatenate([kept["y_train"], kept["y_test"]])
-    if (archive := find(ARCHIVE)) is None:
-        raise DatasetUnavailable(
-            f"dataset cifar10: no checksum of it is known, so that it is not downloaded; get it from {URL} and put it into the "
-            f"folder that HONESTDP_DATA names, as {ARCHIVE}"
-        )
     names = [f"cifar-10-batches-bin/{name}.bin" for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")]
-    with tarfile.open(archive) as opened:
+    with tarfile.open(given("cifar10", ARCHIVE)) as opened:
         files = [opened.extractfile(name) for name in names]
         raw = b"".join(file.read(10000 * (1 + NUMBERS)) for file in files if file is not None)
     rows = np.frombuffer(raw, np.uint8).reshape(-1, 1 + NUMBERS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from honestdp.data.named import Array, NamedDataset, split_rows
+from honestdp.data.named import NamedDataset
 
 _MEAN = (30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1)
 _ERROR = (3, 5, 25, 600, 0.04, 0.15, 0.4, 0.06, 0.08, 0.03)
@@ -22,22 +22,29 @@ def digits() -> NamedDataset:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    x = (digits.data / 16).clip(0, 1).astype(np.float32)
-    source = "Alpaydin & Kaynak 1998, Optical Recognition of Handwritten Digits (test part), UCI"
-    return _dataset("digits", "Digits", x, digits.target, 10, source, "counts divided by 16, the largest possible")
+    return NamedDataset(
+        name="digits",
+        title="Digits",
+        x=(digits.data / 16).clip(0, 1).astype(np.float32),
+        y=digits.target.astype(np.uint8),
+        classes=10,
+        source="Alpaydin & Kaynak 1998, Optical Recognition of Handwritten Digits (test part), UCI, as embedded in scikit-learn",
+        licence="CC BY 4.0",
+        scaling="counts divided by 16, the largest possible",
+    )
 
 
 def breast_cancer() -> NamedDataset:
     from sklearn.datasets import load_breast_cancer
 
     cancer = load_breast_cancer()
-    x = (cancer.data / np.array(CANCER_LARGEST)).clip(0, 1).astype(np.float32)
-    source = "Wolberg, Street & Mangasarian 1995, Breast Cancer Wisconsin (Diagnostic), UCI"
-    scaling = "each measurement divided by a declared round number and clipped at 1"
-    return _dataset("breast-cancer", "Breast cancer", x, cancer.target, 2, source, scaling)
-
-
-def _dataset(name: str, title: str, x: Array, y: Array, classes: int, source: str, scaling: str) -> NamedDataset:
-    train, test = split_rows(len(x))
-    source += ", as embedded in scikit-learn"
-    return NamedDataset(name, title, x, y.astype(np.uint8), train, test, classes, source, "CC BY 4.0", scaling)
+    return NamedDataset(
+        name="breast-cancer",
+        title="Breast cancer",
+        x=(cancer.data / np.array(CANCER_LARGEST)).clip(0, 1).astype(np.float32),
+        y=cancer.target.astype(np.uint8),
+        classes=2,
+        source="Wolberg, Street & Mangasarian 1995, Breast Cancer Wisconsin (Diagnostic), UCI, as embedded in scikit-learn",
+        licence="CC BY 4.0",
+        scaling="each measurement divided by a declared round number and clipped at 1",
+    )

@@ -8,16 +8,15 @@ what the paper's published code trains on.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tarfile
-import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from honestdp.data.named import Array, NamedDataset, split_rows
-from honestdp.data.sources import DatasetUnavailable, SourceFile, content, find, keep
+from honestdp.data.named import Array, NamedDataset
+from honestdp.data.sources import DatasetUnavailable, SourceFile, check, content, find, keep
 
 _URLS = (
     "http://www.aueb.gr/users/ion/data/enron-spam/preprocessed/enron1.tar.gz",
@@ -32,47 +31,38 @@ SHA256 = "95c7fabd569013208402a7457d01a84d1c6604dd63ad4f76adaaff6990e5cfc3"
 LABELS_SHA256 = "e40105dbc2e72e64d6df72d2f89730bc15270d3b466d171c6295172371a66947"
 """Of the labels as bytes."""
 MOST_COUNT = 10
-MOST_BYTES = 64_000_000  # of the parts of the file of word counts, unpacked
 
 
 def enron() -> NamedDataset:
-    counts, y = _counts()
-    x = np.minimum(counts, MOST_COUNT).astype(np.float32) / MOST_COUNT
-    return _dataset("enron", "ENRON", x, y, f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}")
+    raw = unscaled()
+    cut = np.minimum(raw.x, MOST_COUNT) / np.float32(MOST_COUNT)
+    scaling = f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}"
+    return replace(raw, name="enron", title="ENRON", x=cut, scaling=scaling)
 
 
 def unscaled() -> NamedDataset:
     """The counts as they are. No bound of them is declared: an input may be as large as a message repeats a word."""
-    counts, y = _counts()
-    return _dataset("enron-counts", "ENRON (raw counts)", counts.astype(np.float32), y, "none: counts as they are")
-
-
-def _counts() -> tuple[Array, Array]:
     file = find(COUNTS)
-    return _made() if file is None else _read(file)
-
-
-def _dataset(name: str, title: str, x: Array, y: Array, scaling: str) -> NamedDataset:
-    source = "Metsis, Androutsopoulos & Paliouras 2006, Enron-Spam, part enron1"
-    licence = "public corpus, no licence stated"
-    sums = {"the word counts": SHA256, "the labels": LABELS_SHA256}
-    return NamedDataset(name, title, x, y, *split_rows(len(y)), 2, source, licence, scaling, checksums=sums)
+    counts, y = _made() if file is None else _read(file)
+    return NamedDataset(
+        name="enron-counts",
+        title="ENRON (raw counts)",
+        x=counts.astype(np.float32),
+        y=y,
+        classes=2,
+        source="Metsis, Androutsopoulos & Paliouras 2006, Enron-Spam, part enron1",
+        licence="public corpus, no licence stated",
+        scaling="none: counts as they are",
+        checksums={"the word counts": SHA256, "the labels": LABELS_SHA256},
+    )
 
 
 def _read(file: Path) -> tuple[Array, Array]:
     """Counts `[5172, 5512]` and labels (1 is spam) from the file of word counts."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            size = sum(part.file_size for part in archive.infolist())
-        if size > MOST_BYTES:  # before a single one is unpacked
-            raise ValueError(f"its parts have {size} bytes, and {MOST_BYTES} are the most")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as parts:
             counts = np.zeros(SHAPE, np.uint16)
-            lengths = np.diff(parts["indptr"])
-            if lengths.sum() != len(parts["data"]):
-                raise ValueError("its rows do not have as many counts as there are")
-            rows = np.repeat(np.arange(SHAPE[0]), lengths)
-            counts[rows, parts["indices"]] = parts["data"]
+            counts[np.repeat(np.arange(SHAPE[0]), np.diff(parts["indptr"])), parts["indices"]] = parts["data"]
             labels = parts["y"].astype(np.uint8)
     except Exception as damage:  # a damaged archive fails in many ways, none of them the caller's fault
         raise DatasetUnavailable(f"dataset enron: {file} cannot be read ({damage}); replace it") from damage
@@ -81,14 +71,8 @@ def _read(file: Path) -> tuple[Array, Array]:
 
 
 def _check(counts: Array, labels: Array, where: str) -> None:
-    digest = hashlib.sha256(np.ascontiguousarray(counts, np.dtype("<u2")).tobytes()).hexdigest()
-    if counts.shape != SHAPE or digest != SHA256:
-        wrong = f"word counts of {where} have shape {counts.shape} and sha256 {digest}; {SHAPE} and {SHA256} are"
-        raise DatasetUnavailable(f"dataset enron: the {wrong} right; replace the file")
-    digest = hashlib.sha256(np.ascontiguousarray(labels, np.uint8).tobytes()).hexdigest()
-    if digest != LABELS_SHA256:
-        wrong = f"labels of {where} have sha256 {digest}; {LABELS_SHA256} is"
-        raise DatasetUnavailable(f"dataset enron: the {wrong} right; replace the file")
+    check("enron", f"the table of word counts in {where}", counts.astype("<u2").tobytes(), SHA256)
+    check("enron", f"the list of labels in {where}", labels.tobytes(), LABELS_SHA256)
 
 
 def _made() -> tuple[Array, Array]:

@@ -12,13 +12,11 @@ whatever is computed from it is labelled so.
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
 from honestdp.data.datasets.images import MNIST, read
-from honestdp.data.named import Array, NamedDataset, shuffled, split_rows
-from honestdp.data.sources import DatasetUnavailable, SourceFile, content
+from honestdp.data.named import Array, NamedDataset, shuffled
+from honestdp.data.sources import DatasetUnavailable, SourceFile, check, content
 
 _BASE = "https://archive.ics.uci.edu/ml/machine-learning-databases/gisette/GISETTE/"
 FILES = tuple(
@@ -48,20 +46,33 @@ def real() -> NamedDataset:
         )
     x = (values / LARGEST).astype(np.float32).reshape(RECORDS, FEATURES)
     y = (labels > 0).astype(np.uint8)
-    scaling = "values divided by 999, the largest of the published format"
-    return NamedDataset("gisette", "Gisette", x, y, *split_rows(RECORDS), 2, SOURCE, "CC BY 4.0", scaling)
+    return NamedDataset(
+        name="gisette",
+        title="Gisette",
+        x=x,
+        y=y,
+        classes=2,
+        source=SOURCE,
+        licence="CC BY 4.0",
+        scaling="values divided by 999, the largest of the published format",
+    )
 
 
 def standin() -> NamedDataset:
     x, y = made(*read("gisette-standin", MNIST))
-    digest = hashlib.sha256(x.tobytes()).hexdigest()
-    if digest != STANDIN_SHA256:
-        raise DatasetUnavailable(f"dataset gisette-standin: made with sha256 {digest}, {STANDIN_SHA256} is right")
-    name, title, source = "gisette-standin", "Gisette (stand-in)", f"{SOURCE}; {STANDIN}"
-    licence, scaling = "as MNIST: none stated by the authors", "bytes divided by 255, the largest byte"
-    sums = {file.path: str(file.sha256) for file in MNIST} | {"the features made": digest}
-    train, test = split_rows(RECORDS)
-    return NamedDataset(name, title, x, y, train, test, 2, source, licence, scaling, standin=STANDIN, checksums=sums)
+    check("gisette-standin", "what was made of MNIST", x.tobytes(), STANDIN_SHA256)
+    return NamedDataset(
+        name="gisette-standin",
+        title="Gisette (stand-in)",
+        x=x,
+        y=y,
+        classes=2,
+        source=f"{SOURCE}; {STANDIN}",
+        licence="as MNIST: none stated by the authors",
+        scaling="bytes divided by 255, the largest byte",
+        standin=STANDIN,
+        checksums={file.path: str(file.sha256) for file in MNIST} | {"the features made": STANDIN_SHA256},
+    )
 
 
 def made(images: Array, labels: Array) -> tuple[Array, Array]:

@@ -70,10 +70,18 @@ def read(dataset: str, files: tuple[SourceFile, ...]) -> tuple[Array, Array]:
 
 def _images(name: str, title: str, files: tuple[SourceFile, ...], source: str, licence: str) -> NamedDataset:
     x, y = read(name, files)
-    train, test = np.arange(60000), np.arange(60000, 70000)
-    scaling = "bytes divided by 255, the largest byte"
-    sums = {file.path: str(file.sha256) for file in files}
-    return NamedDataset(name, title, x, y, train, test, 10, source, licence, scaling, checksums=sums)
+    return NamedDataset(
+        name=name,
+        title=title,
+        x=x,
+        y=y,
+        classes=10,
+        tests=10000,
+        source=source,
+        licence=licence,
+        scaling="bytes divided by 255, the largest byte",
+        checksums={file.path: str(file.sha256) for file in files},
+    )
 
 
 def mnist() -> NamedDataset:

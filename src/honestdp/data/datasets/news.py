@@ -12,18 +12,16 @@ labelled so.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from honestdp.data.named import Array, NamedDataset
-from honestdp.data.sources import DatasetUnavailable, SourceFile, content
+from honestdp.data.sources import DatasetUnavailable, SourceFile, check, content
 
 _BASE = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
 TRAIN = SourceFile(
@@ -58,53 +56,55 @@ Text = tuple[int, str]
 
 def ag_news() -> NamedDataset:
     train, test = (rows_of(content("ag-news", file).decode("utf-8"), file.path) for file in (TRAIN, TEST))
-    if (len(train), len(test)) != (RECORDS, TESTS):
-        raise DatasetUnavailable(
-            f"dataset ag-news: {len(train)} + {len(test)} texts where {RECORDS} + {TESTS} are published; replace {TRAIN.path} "
-            f"and {TEST.path}"
-        )
-    sums = {file.path: str(file.sha256) for file in (TRAIN, TEST)}
-    return _dataset("ag-news", "AG News", train, test, SOURCE, "non-commercial use", sums=sums)
+    _check_counts("ag-news", train, test, (RECORDS, TESTS))
+    x, y = _encoded(train, test)
+    return NamedDataset(
+        name="ag-news",
+        title="AG News",
+        x=x,
+        y=y,
+        classes=CLASSES,
+        tests=TESTS,
+        source=SOURCE,
+        licence="non-commercial use",
+        scaling=SCALING,
+        checksums={file.path: str(file.sha256) for file in (TRAIN, TEST)},
+    )
 
 
 def standin() -> NamedDataset:
-    name, title = "ag-news-standin", "AG News (stand-in)"
+    name = "ag-news-standin"
     train, test = newsgroups(content(name, NEWSGROUPS).decode("utf-8"))
-    if (len(train), len(test)) != (STANDIN_RECORDS, STANDIN_TESTS):
-        raise DatasetUnavailable(
-            f"dataset {name}: {NEWSGROUPS.path} has {len(train)} + {len(test)} messages of the four topics, and "
-            f"{STANDIN_RECORDS} + {STANDIN_TESTS} are right; replace it"
-        )
-    source = f"Lang 1995, 20 Newsgroups; {STANDIN}"
-    found = _dataset(name, title, train, test, source, "public corpus", standin=STANDIN)
-    digest = hashlib.sha256(found.x.tobytes()).hexdigest()
-    if digest != STANDIN_SHA256:
-        raise DatasetUnavailable(
-            f"dataset {name}: the words of {NEWSGROUPS.path} have sha256 {digest}, and {STANDIN_SHA256} is right; replace it"
-        )
-    return replace(found, checksums={"the words of every message": digest})
-
-
-def _dataset(
-    name: str,
-    title: str,
-    train: Sequence[Text],
-    test: Sequence[Text],
-    source: str,
-    licence: str,
-    *,
-    standin: str | None = None,
-    sums: dict[str, str] | None = None,
-) -> NamedDataset:
-    words = vocabulary(text for _, text in train)
-    texts = [*train, *test]
-    x = presence([text for _, text in texts], words)
-    y = np.array([kind for kind, _ in texts], np.uint8)
-    rows = np.arange(len(texts))
-    first, rest = rows[: len(train)], rows[len(train) :]
+    _check_counts(name, train, test, (STANDIN_RECORDS, STANDIN_TESTS))
+    x, y = _encoded(train, test)
+    check(name, f"the text of {NEWSGROUPS.path}", x.tobytes(), STANDIN_SHA256)
     return NamedDataset(
-        name, title, x, y, first, rest, CLASSES, source, licence, SCALING, standin=standin, checksums=sums or {}
+        name=name,
+        title="AG News (stand-in)",
+        x=x,
+        y=y,
+        classes=CLASSES,
+        tests=STANDIN_TESTS,
+        source=f"Lang 1995, 20 Newsgroups; {STANDIN}",
+        licence="public corpus",
+        scaling=SCALING,
+        standin=STANDIN,
+        checksums={"the words of every message": STANDIN_SHA256},
     )
+
+
+def _check_counts(name: str, train: Sequence[Text], test: Sequence[Text], wanted: tuple[int, int]) -> None:
+    if (len(train), len(test)) != wanted:
+        raise DatasetUnavailable(
+            f"dataset {name}: {len(train)} + {len(test)} texts where {wanted[0]} + {wanted[1]} are published; replace its files"
+        )
+
+
+def _encoded(train: Sequence[Text], test: Sequence[Text]) -> tuple[Array, Array]:
+    """Inputs and classes of all texts, by the words of the training texts."""
+    texts = [*train, *test]
+    x = presence([text for _, text in texts], vocabulary(text for _, text in train))
+    return x, np.array([kind for kind, _ in texts], np.uint8)
 
 
 def rows_of(published: str, where: str) -> list[Text]:

@@ -77,37 +77,51 @@ class Column(ABC):
 
     def as_dict(self) -> dict[str, Any]:
         """The settings that differ from their defaults, in plain numbers and texts, for JSON and TOML."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        changed = {each.name: plain(given[each.name]) for each in fields(self) if given[each.name] != each.default}
-        return {"kind": self.kind, **changed}
+        each_of = sorted(fields(self), key=lambda each: bool(each.kw_only))
+        given = {each.name: (getattr(self, each.name), each.default) for each in each_of}
+        return {"kind": self.kind} | {
+            name: plain(value) for name, (value, default) in given.items() if value != default
+        }
 
 
+@dataclass(frozen=True)
 class Quantity(Column):
-    """A column with one number a row, and one more feature where the absence of a value is declared to be one."""
+    """A column with one number a row, and one more feature where the absence of a value is declared to be one.
 
-    indicator: bool
+    A number is clipped to `limits` and scaled; unless a kind says otherwise, to [0, 1] in a straight line.
+    """
 
-    @abstractmethod
+    fill: Any = field(default=None, kw_only=True)
+    indicator: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_booleans(indicator=self.indicator)
+
     def raw(self, values: Any, cells: Cells) -> Array:
         """float64 `[rows]` in the user's units, NaN where a value is missing."""
+        return cells.numbers(values)
 
+    @property
     @abstractmethod
+    def limits(self) -> tuple[float, float]:
+        """The numbers in the user's units beyond which a value is clipped."""
+
     def scaled(self, raw: Array) -> Array:
         """The numbers as a model sees them."""
+        low, high = self.limits
+        return (np.clip(raw, low, high) - low) / (high - low)
 
     def unscaled(self, encoded: Array) -> Array:
         """The numbers in the user's units."""
-        raise NotImplementedError
+        low, high = self.limits
+        return low + np.clip(encoded, 0.0, 1.0) * (high - low)
 
     @property
-    @abstractmethod
     def filled(self) -> float:
-        """The number that a missing value counts as, in the user's units."""
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The numbers in the user's units beyond which a value is clipped."""
-        return -math.inf, math.inf
+        """The number that a missing value counts as, in the user's units: the middle where none is declared."""
+        if self.fill is None:
+            return float(self.unscaled(np.array(0.5)))
+        return float(np.clip(float(self.fill), *self.limits))
 
     @property
     def width(self) -> int:
@@ -146,13 +160,12 @@ class Range(Quantity):
     low: float | None = None
     high: float | None = None
     log: bool = field(default=False, kw_only=True)
-    fill: float | None = field(default=None, kw_only=True)
-    indicator: bool = field(default=False, kw_only=True)
     bounds: str = field(default=DECLARED, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.one_of((DECLARED, PRIVATE, LEARNT), bounds=self.bounds)
-        _check_booleans(log=self.log, indicator=self.indicator)
+        _check_booleans(log=self.log)
         if self.fill is not None:
             checks.finite(fill=self.fill)
         low, high = self.low, self.high
@@ -174,9 +187,6 @@ class Range(Quantity):
     def stand_in(self) -> Range:
         return replace(self, low=0.0, high=1.0, fill=None, bounds=LEARNT)
 
-    def raw(self, values: Any, cells: Cells) -> Array:
-        return cells.numbers(values)
-
     @property
     def limits(self) -> tuple[float, float]:
         assert self.low is not None
@@ -184,21 +194,16 @@ class Range(Quantity):
         return float(self.low), float(self.high)
 
     def scaled(self, raw: Array) -> Array:
+        if not self.log:
+            return super().scaled(raw)
         low, high = self.limits
-        above = np.clip(raw, low, high) - low
-        return np.log1p(above) / math.log1p(high - low) if self.log else above / (high - low)
+        return np.log1p(np.clip(raw, low, high) - low) / math.log1p(high - low)
 
     def unscaled(self, encoded: Array) -> Array:
+        if not self.log:
+            return super().unscaled(encoded)
         low, high = self.limits
-        inside = np.clip(encoded, 0.0, 1.0)
-        return low + (np.expm1(inside * math.log1p(high - low)) if self.log else inside * (high - low))
-
-    @property
-    def filled(self) -> float:
-        if self.fill is None:
-            return float(self.unscaled(np.array(0.5)))
-        low, high = self.limits
-        return min(max(float(self.fill), low), high)
+        return low + np.expm1(np.clip(encoded, 0.0, 1.0) * math.log1p(high - low))
 
     def describe(self) -> str:
         fill = "the middle" if self.fill is None else f"{self.fill:g}"
@@ -226,18 +231,13 @@ class Number(Quantity):
     centre: float
     scale: float
     within: float = field(default=3.0, kw_only=True)
-    fill: float | None = field(default=None, kw_only=True)
-    indicator: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.finite(centre=self.centre)
         checks.positive(scale=self.scale, within=self.within)
-        _check_booleans(indicator=self.indicator)
         if self.fill is not None:
             checks.finite(fill=self.fill)
-
-    def raw(self, values: Any, cells: Cells) -> Array:
-        return cells.numbers(values)
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -273,11 +273,9 @@ class Flag(Quantity):
     """
 
     kind: ClassVar[str] = "flag"
-    fill: bool | None = field(default=None, kw_only=True)
-    indicator: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_booleans(indicator=self.indicator)
+        super().__post_init__()
         if self.fill is not None:
             _check_booleans(fill=self.fill)
 
@@ -285,18 +283,15 @@ class Flag(Quantity):
     def classes(self) -> tuple[Value, ...]:
         return False, True
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
     def raw(self, values: Any, cells: Cells) -> Array:
         return cells.flags(values)
 
-    def scaled(self, raw: Array) -> Array:
-        return raw
-
     def labels(self, values: Any, cells: Cells) -> Array:
         return np.nan_to_num(self.raw(values, cells), nan=-1.0).astype(np.int64)
-
-    @property
-    def filled(self) -> float:
-        return 0.5 if self.fill is None else float(self.fill)
 
     def describe(self) -> str:
         fill = "halfway between" if self.fill is None else ("yes" if self.fill else "no")
@@ -319,15 +314,13 @@ class Date(Quantity):
     kind: ClassVar[str] = "date"
     first: str
     last: str
-    fill: str | None = field(default=None, kw_only=True)
-    indicator: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("first", "last", "fill"):
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, _date(given, name))
-        _check_booleans(indicator=self.indicator)
         if not self.first < self.last:
             raise InvalidArgument("last", self.last, f"after first, {self.first}")
 
@@ -339,17 +332,8 @@ class Date(Quantity):
         return _PLAIN.day_of(self.first), _PLAIN.day_of(self.last)
 
     @property
-    def _range(self) -> Range:
-        first, last = self.limits
-        fill = None if self.fill is None else min(max(_PLAIN.day_of(self.fill), first), last)
-        return Range(first, last, fill=fill)
-
-    def scaled(self, raw: Array) -> Array:
-        return self._range.scaled(raw)
-
-    @property
     def filled(self) -> float:
-        return self._range.filled
+        return super().filled if self.fill is None else float(np.clip(_PLAIN.day_of(self.fill), *self.limits))
 
     def describe(self) -> str:
         return f"{self.first} to {self.last} as 0 to 1, clipped{_missing_as(self, self.fill or 'the middle')}"

@@ -10,20 +10,18 @@ refused, unless `newlines` says that its writer closes every quote. No row is ha
 in one reading, by one parser.
 
 Names of columns go into templates, schemas, statements and errors, so nothing of a row may be taken for one. The first line alone
-is decoded. A quote that it does not close, which would pull rows in, is refused, and so are names that read like a row's numbers
+is parsed. A quote that it does not close, which would pull rows in, is refused, and so are names that read like a row's numbers
 or dates. A first row of words alone cannot be told from names.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +35,9 @@ from honestdp.checks import InvalidArgument
 
 QUOTE = '"'
 BATCH = 65536
-_PIECE, _BLOCK = 4096, 1 << 23
-_MOST_HEADER = 1 << 22
-"""Bytes in which a header ends."""
-_LONGEST = 10_000
+_BLOCK = 1 << 23
+_MOST_HEADER, _LONGEST = 1 << 22, 10_000
+"""Letters of a header, and of a name in it, at the most."""
 WANTED = (
     "rows with named columns: a pandas DataFrame, a pyarrow Table, a dictionary of columns, a list of dictionaries, a numpy "
     "structured array, or a 2-d array with the columns in the order in which they are declared"
@@ -133,10 +130,6 @@ def _once(names: Sequence[str]) -> list[str]:
 # ---- How a CSV is written
 
 
-class NoHeader(ValueError):
-    """Why a first line is no header: what the file must be, without a word of it."""
-
-
 @dataclass(frozen=True)
 class Dialect:
     """How a CSV is written.
@@ -184,41 +177,6 @@ class Dialect:
         """Arguments of Python's `csv.reader`."""
         quotes = {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
         return {"delimiter": self.delimiter, **quotes}
-
-    def header(self, pieces: Iterable[bytes]) -> list[str]:
-        """The names in the first line of a file, or NoHeader. UnicodeDecodeError as it comes."""
-        line = self._first_line(pieces)
-        if "\0" in line:
-            raise NoHeader("a CSV or Parquet file; this is neither")
-        try:
-            names = next(csv.reader([line], strict=True, **self.format), [])
-        except csv.Error:
-            names = None
-        if names is None or any(len(name) > _LONGEST for name in names):
-            raise NoHeader(
-                f"a file whose first line closes every quote that it opens, and has no name of more than {_LONGEST} letters; "
-                'declare quote = "" for a file that is written without quotes'
-            )
-        if not any(names):
-            raise NoHeader("a file with a header that names its columns; this one is empty")
-        if any(_like_a_value(name.strip()) for name in names):
-            raise NoHeader("a file whose first line names its columns; this one seems to begin with a row of values")
-        return names
-
-    def _first_line(self, pieces: Iterable[bytes]) -> str:
-        """Byte by byte: what comes after the first line break is not even decoded."""
-        decoder, line, read = codecs.getincrementaldecoder(self.codec)(), list[str](), 0
-        for piece in pieces:
-            for place in range(len(piece)):
-                letter = decoder.decode(piece[place : place + 1])
-                if letter in ("\n", "\r"):
-                    return "".join(line)
-                line.append(letter)
-            read += len(piece)
-            if read > _MOST_HEADER:
-                wanted = f"a file whose first line names its columns, in {_MOST_HEADER} bytes at most; this one has a longer line"
-                raise NoHeader(wanted)
-        return "".join([*line, decoder.decode(b"", final=True)]).split("\n")[0]
 
 
 DIALECT = tuple(each.name for each in fields(Dialect))
@@ -278,26 +236,38 @@ class TableFile:
         return dict(zip(names, types, strict=True))
 
     def _names(self) -> list[str]:
+        """The names in the first line of a CSV. Rows below it are never parsed, and one that cannot be decoded is no error."""
         with self._named_errors(), pa.input_stream(str(self.path), compression="detect") as stream:
-            try:
-                return self.dialect.header(iter(partial(stream.read, _PIECE), b""))
-            except NoHeader as trouble:
-                wanted = str(trouble)
-        raise self._trouble(wanted)
+            line = io.TextIOWrapper(stream, encoding=self.dialect.codec, errors="replace").readline(_MOST_HEADER)
+        if "\ufffd" in line:
+            raise self._trouble(self._undecodable)
+        if "\0" in line:
+            raise self._trouble("a CSV or Parquet file; this is neither")
+        if len(line) == _MOST_HEADER:
+            wanted = (
+                f"a file whose first line names its columns; this one has a line of more than {_MOST_HEADER} letters"
+            )
+            raise self._trouble(wanted)
+        try:
+            names = next(csv.reader([line.removesuffix("\n")], strict=True, **self.dialect.format), [])
+        except csv.Error:
+            names = None
+        if names is None or any(len(name) > _LONGEST for name in names):
+            raise self._trouble(
+                f"a file whose first line closes every quote that it opens, and has no name of more than {_LONGEST} letters; "
+                'declare quote = "" for a file that is written without quotes'
+            )
+        if not any(names):
+            raise self._trouble("a file with a header that names its columns; this one is empty")
+        if any(_like_a_value(name.strip()) for name in names):
+            wanted = "a file whose first line names its columns; this one seems to begin with a row of values"
+            raise self._trouble(wanted)
+        return names
 
-    def count(self) -> int:
-        """How many rows there are. A CSV is parsed for it from end to end, once, so that one that is cut, misread, or has a row
-        that is no line is found here, with the number of the line at fault.
+    def count(self, *, before_charge: bool = True) -> int:
+        """The number of rows. A CSV is parsed for it from end to end, once, so that a file that is cut, misread, or has a row of
+        several lines is found here; before a charge, with the number of the line at fault.
         """
-        return self._counted(before_charge=True)
-
-    def batches(self, names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
-        """These columns of all rows, some rows at a time. What fails here may be known after a charge, and names no line."""
-        self._counted(before_charge=False)
-        for batch in self._stored(names) if self.is_parquet else self._texts(names):
-            yield {name: batch.column(batch.schema.names.index(name)) for name in names}
-
-    def _counted(self, *, before_charge: bool) -> int:
         with self._named_errors():
             if self.is_parquet:
                 return int(pyarrow.parquet.read_metadata(self.path).num_rows)
@@ -306,6 +276,12 @@ class TableFile:
         if state not in self._scanned:
             self._scanned[state] = sum(self._lines(batch, before_charge) for batch in self._texts(None, before_charge))
         return self._scanned[state]
+
+    def batches(self, names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+        """These columns of all rows, some rows at a time. What fails here may be known after a charge, and names no line."""
+        self.count(before_charge=False)
+        for batch in self._stored(names) if self.is_parquet else self._texts(names):
+            yield {name: batch.column(batch.schema.names.index(name)) for name in names}
 
     def _lines(self, batch: pa.RecordBatch, before_charge: bool) -> int:
         if self.dialect.spans and any(map(_has_line_break, batch.columns)):

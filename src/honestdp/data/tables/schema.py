@@ -26,12 +26,12 @@ from typing import Any
 
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.columns import KINDS, Categories, Column
-from honestdp.data.tables.reading import DIALECT, QUOTE, Dialect, TableFile, other_delimiter
+from honestdp.data.tables.reading import QUOTE, Dialect, TableFile, other_delimiter
 from honestdp.data.tables.table import Table
 
 TO_FILL = "?"
 _MOST_BYTES = 1 << 24  # 10,000 long categories in each of 100 columns; a device or a pipe has no end
-_OF_TABLE = ("target", "person", "rows_per_person", "records", "missing", *DIALECT, "decimal", "spent")
+_OF_TABLE = tuple(each.name for each in fields(Table) if each.name != "columns")
 _NUMBERS = {"range": ("low", "high", "fill"), "number": ("centre", "scale", "within", "fill"), "categories": ("most",)}
 _INFERRED = {
     "low": "range",

@@ -1,6 +1,6 @@
 """`local_cluster`: a Ray cluster of several nodes on this machine, to try a search on: closed to others, and gone after.
 
-python -m honestdp.cli.local_cluster --nodes 3 -- honestdp tune digits --epsilon 3
+python -m tests.local_cluster --nodes 3 -- honestdp tune digits --epsilon 3
 
 starts it, runs the command with `--cluster` and its address added, and ends it, after Ctrl-C too. Its nodes listen on this
 machine alone, keep their files in a folder of its owner alone, and spill nothing to a disk; there is no dashboard, and no usage
@@ -70,7 +70,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m honestdp.cli.local_cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.local_cluster", description=__doc__)
     parser.add_argument("--nodes", type=int, default=3, help="nodes that train, one run at a time each")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --: honestdp tune and its arguments")
     asked = parser.parse_args(arguments)
