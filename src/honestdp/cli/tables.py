@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +17,10 @@ from honestdp import checks
 from honestdp.cli import datasets
 from honestdp.cli import options as option
 from honestdp.cli.terminal import emit
-from honestdp.files import SCHEMA, check_place, written
+from honestdp.files import SCHEMA, written
 
 if TYPE_CHECKING:
+    from honestdp.data.tables.cells import Cells
     from honestdp.data.tables.columns import Column
     from honestdp.data.tables.table import Table
 
@@ -53,22 +53,16 @@ def schema(
     are read off private rows are not private. Bounds that nobody can declare can be learnt privately, out of the budget:
     bounds = "private".
     """
-    from honestdp.data.tables.reading import Dialect, TableFile, other_delimiter
-    from honestdp.data.tables.schema import template
+    from honestdp.data.tables.schema import header_of, template
 
     out = out or Path(f"{datasets.label_of(file)}.toml")
     if out.exists() and not force:
         raise checks.InvalidArgument("out", str(out), "a file that is not there yet, or given with --force")
-    check_place(out, argument="out", force=force, own=SCHEMA)
-    between = (delimiter or ",").encode().decode("unicode_escape")
-    if len(between) != 1 or delimiter == "":
-        raise checks.InvalidArgument("delimiter", delimiter, "one character")
-    if delimiter is None:
-        between = other_delimiter(TableFile(file, Dialect(encoding, quote=quote)).header) or between
+    between = None if delimiter is None else delimiter.encode().decode("unicode_escape")
     text = template(file, encoding=encoding, delimiter=between, quote=quote)
+    columns = list(header_of(file, encoding=encoding, delimiter=between, quote=quote)[1])
     with written(out, argument="out", force=force, own=SCHEMA) as to:
         to.write(text.encode())
-    columns = list(TableFile(file, Dialect(encoding, between, quote)).header)
     command = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
     many = f"{len(columns)} column{'s' * (len(columns) != 1)}"
     words = f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows\n{'then':<12}{command}"
@@ -97,97 +91,86 @@ def check(
     table = datasets.table_of(given | {"rows_per_person": None if person is None else 1})
     source = TableFile(Path(name), table.dialect)
     check_header(table, source.header)
-    counted = _Counted(table)
-    for batch in source.batches([*counted.columns, *([] if table.person is None else [table.person])]):
-        counted.add(batch)
-    emit(counted.as_dict, as_json=as_json, text=lambda: "\n".join(counted.lines()))
+    names = [*table.inputs, table.target, *([] if table.person is None else [table.person])]
+    counted = _counted(table, source.batches(names))
+    emit(lambda: counted, as_json=as_json, text=lambda: "\n".join(_lines(table, counted)))
 
 
-@dataclass
-class _Count:
-    """Values of one column: read as declared, of them outside its bounds, missing, and none of what was declared."""
+def _counted(table: Table, batches: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts of the values of a file, each of them by itself, as training will read it."""
+    from honestdp.data.tables.cells import Ids
 
-    read: int = 0
-    outside: int = 0
-    missing: int = 0
-    unreadable: int = 0
-    matched: Counter[str] = field(default_factory=Counter)
-    strange: Counter[str] = field(default_factory=Counter)
-
-
-class _Counted:
-    """Counts of a file, batch by batch."""
-
-    def __init__(self, table: Table) -> None:
-        from honestdp.data.tables.cells import Ids
-
-        self.table, self.rows, self.without_id, self._people = table, 0, 0, Ids(table.cells)
-        self.columns = {**table.inputs, table.target: table.columns[table.target]}
-        self.counts = {name: _Count() for name in self.columns}
-
-    def add(self, batch: dict[str, Any]) -> None:
-        for name, column in self.columns.items():
-            _add(self.counts[name], column, self.table, batch[name], is_target=name == self.table.target)
-        self.rows += len(batch[self.table.target])
-        if self.table.person is not None:
-            self.without_id += int((self._people.numbers(batch[self.table.person]) < 0).sum())
-
-    def as_dict(self) -> dict[str, Any]:
-        people = {} if self.table.person is None else {"people": len(self._people), "rows_without_id": self.without_id}
-        columns = {}
-        for name, count in self.counts.items():
-            numbers = {each: getattr(count, each) for each in ("read", "outside", "missing", "unreadable")}
-            columns[name] = numbers | ({"values": dict(count.matched)} if count.matched else {})
-        strange = dict(self.counts[self.table.target].strange.most_common(_SHOWN))
-        about = {"target": self.table.target, "not_declared": strange, "columns": columns}
-        return {"caution": CAUTION, "rows": self.rows, **people, **about}
-
-    def lines(self) -> Iterator[str]:
-        yield CAUTION
-        rows: list[tuple[str, str]] = [("rows", str(self.rows))]
-        if self.table.person is not None:
-            without = f"; rows without an id, which are left out: {self.without_id}" if self.without_id else ""
-            rows.append(("people", f"{len(self._people)} by {self.table.person}{without}"))
-        for name, count in self.counts.items():
-            rows.append((f"target {name}" if name == self.table.target else name, self._words(name, count)))
-        width = max(len(label) for label, _ in rows) + 2
-        yield from (f"{label:<{width}}{text}" for label, text in rows)
-
-    def _words(self, name: str, count: _Count) -> str:
-        kind, is_target = self.columns[name].kind, name == self.table.target
-        parts = [f"{count.read} of {self.rows} can be read as {kind}"]
-        if count.matched:
-            parts.append(", ".join(f"{value} {times}" for value, times in count.matched.items()))
-        parts += [f"{count.outside} outside its bounds, which are clipped"] * bool(count.outside)
-        parts += [f"{count.missing} missing"] * bool(count.missing)
-        parts += [f"{count.unreadable} not as declared"] * bool(count.unreadable)
-        if is_target and count.strange:
-            parts.append("found are " + ", ".join(f"{text!r} {n}" for text, n in count.strange.most_common(_SHOWN)))
-        if is_target and count.read < self.rows:
-            parts.append(f"{self.rows - count.read} rows are left out of the training")
-        if not count.read:
-            parts.append("NOT ONE: compare its kind and its values with the file")
-        return "; ".join(parts)
+    rows, without_id, people, strange = 0, 0, Ids(table.cells), Counter[str]()
+    declared = {name: table.columns[name] for name in (*table.inputs, table.target)}
+    columns = {name: _nothing(column) for name, column in declared.items()}
+    for batch in batches:
+        wrong = {name: _count(columns[name], column, batch[name], table.cells) for name, column in declared.items()}
+        of_target = batch[table.target]
+        strange.update(str(table.cells.text_of(value)) for value in of_target.filter(wrong[table.target]).to_pylist())
+        rows += len(of_target)
+        if table.person is not None:
+            without_id += int((people.numbers(batch[table.person]) < 0).sum())
+    who = {} if table.person is None else {"people": len(people), "rows_without_id": without_id}
+    about = {"target": table.target, "not_declared": dict(strange.most_common(_SHOWN)), "columns": columns}
+    return {"caution": CAUTION, "rows": rows, **who, **about}
 
 
-def _add(count: _Count, column: Column, table: Table, values: Any, *, is_target: bool) -> None:
-    """The values of a column in one batch, each counted by itself, as training will read it."""
+def _nothing(column: Column) -> dict[str, Any]:
+    """Counts before the first row: values read as declared, of them outside of the bounds, missing, and not as declared."""
+    values = column.classes if column.kind == "categories" else ()
+    counts: dict[str, Any] = {"read": 0, "outside": 0, "missing": 0, "unreadable": 0}
+    return counts | ({"values": dict.fromkeys(map(str, values), 0)} if values else {})
+
+
+def _count(counts: dict[str, Any], column: Column, values: Any, cells: Cells) -> Any:
+    """Add a batch of values to the counts of their column. Returns, for each value, whether it is not as declared."""
     from honestdp.data.tables.columns import Categories, Quantity
 
-    if isinstance(column, Categories):
-        found = column.places(values, table.cells) if column.bounds == "declared" else table.cells.places(values, ())
-        missing, read = found == -2, found >= (0 if column.bounds == "declared" else -1)
-        for place, value in enumerate(column.values if column.bounds == "declared" else ()):
-            count.matched[str(value)] += int((found == place).sum())
-    else:
-        assert isinstance(column, Quantity)
-        raw, (low, high) = column.raw(values, table.cells), column.limits
+    missing = cells.places(values, ()) == -2
+    read = ~missing
+    if isinstance(column, Categories) and "values" in counts:
+        places = column.places(values, cells)
+        read = places >= 0
+        for place, value in enumerate(counts["values"]):
+            counts["values"][value] += int((places == place).sum())
+    if isinstance(column, Quantity):
+        raw = column.raw(values, cells)
         read = ~np.isnan(raw)
-        missing = ~read & (table.cells.places(values, ()) == -2)
-        count.outside += int(((raw < low) | (raw > high)).sum())
+        low, high = (-np.inf, np.inf) if column.private else column.limits
+        counts["outside"] += int(((raw < low) | (raw > high)).sum())
     strange = ~read & ~missing
-    count.read += int(read.sum())
-    count.missing += int(missing.sum())
-    count.unreadable += int(strange.sum())
-    if is_target:
-        count.strange.update(str(table.cells.text_of(value)) for value in values.filter(strange).to_pylist())
+    for name, which in (("read", read), ("missing", missing & ~read), ("unreadable", strange)):
+        counts[name] += int(which.sum())
+    return strange
+
+
+def _lines(table: Table, counted: dict[str, Any]) -> Iterator[str]:
+    yield CAUTION
+    lines = [("rows", str(counted["rows"]))]
+    if table.person is not None:
+        without = counted["rows_without_id"]
+        more = f"; rows without an id, which are left out: {without}" if without else ""
+        lines.append(("people", f"{counted['people']} by {table.person}{more}"))
+    for name in counted["columns"]:
+        lines.append((f"target {name}" if name == table.target else name, "; ".join(_words(table, name, counted))))
+    width = max(len(label) for label, _ in lines) + 2
+    yield from (f"{label:<{width}}{text}" for label, text in lines)
+
+
+def _words(table: Table, name: str, counted: dict[str, Any]) -> Iterator[str]:
+    """The counts of a column in words."""
+    rows, counts = counted["rows"], counted["columns"][name]
+    yield f"{counts['read']} of {rows} can be read as {table.columns[name].kind}"
+    if "values" in counts:
+        yield ", ".join(f"{value} {times}" for value, times in counts["values"].items())
+    for which, words in (("outside", "outside its bounds, which are clipped"), ("missing", "missing")):
+        if counts[which]:
+            yield f"{counts[which]} {words}"
+    if counts["unreadable"]:
+        yield f"{counts['unreadable']} not as declared"
+    if name == table.target and counted["not_declared"]:
+        yield "found are " + ", ".join(f"{text!r} {times}" for text, times in counted["not_declared"].items())
+    if name == table.target and counts["read"] < rows:
+        yield f"{rows - counts['read']} rows are left out of the training"
+    if not counts["read"]:
+        yield "NOT ONE: compare its kind and its values with the file"

@@ -162,11 +162,7 @@ class Cells:
         column = self.column(values)
         if pa.types.is_timestamp(column.type):
             column = _local(column).cast(pa.timestamp("us"), safe=False).cast(pa.date32(), safe=False)
-        if pa.types.is_date(column.type):
-            whole = column.cast(pa.date32(), safe=False).cast(pa.int32()).cast(pa.float64())
-            read = np.asarray(whole.to_numpy(zero_copy_only=False), np.float64)
-        else:
-            read = self.each(column, self.day_of)
+        read = self.each(column, self.day_of)
         return np.where(np.isin(read, [self.day_of(text) for text in self.missing]), math.nan, read)
 
     def places(self, values: Any, declared: Iterable[object]) -> Array:

@@ -124,12 +124,12 @@ def _column(name: str, declared: object) -> Column:
         raise InvalidArgument(place, dict(declared), f"with {required}") from None
 
 
-def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",", quote: str = QUOTE) -> str:
+def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str | None = None, quote: str = QUOTE) -> str:
     """A schema file to fill in, from the header of a file: names of columns, and types where the file declares them.
 
     path: of a CSV or Parquet file, of which no row is read, so that nothing in the template is a value of anybody; unless a CSV
         has no header, and its first line is a row of words, which cannot be told from names. encoding, delimiter, quote: of a
-        CSV; quote is "" for one that is written without quotes.
+        CSV; a delimiter that is left out is found in the header; quote is "" for a file that is written without quotes.
 
     Returns the TOML text. Every kind in it is "?" until it is filled in, but for Parquet columns whose type leaves one choice.
 
@@ -142,21 +142,24 @@ def template(path: str | Path, *, encoding: str = "utf-8", delimiter: str = ",",
     >>> "[columns.age]" in text, "81" in text
     (True, False)
     """
-    header = TableFile(Path(path), Dialect(encoding, delimiter, quote)).header
-    if other := other_delimiter(header):
-        wanted = (
-            f"the file's own: its header seems to have {other!r} between names; give delimiter {other!r} to take it"
-        )
-        raise InvalidArgument("delimiter", repr(delimiter), wanted)
+    dialect, header = header_of(Path(path), encoding=encoding, delimiter=delimiter, quote=quote)
     given = [*([f"encoding = {_toml(encoding)}"] * (encoding != "utf-8"))]
-    given += [f"delimiter = {_toml(delimiter)}"] * (delimiter != ",")
+    given += [f"delimiter = {_toml(dialect.delimiter)}"] * (dialect.delimiter != ",")
     given += [f"quote = {_toml(quote)}"] * (quote != QUOTE)
-    given += ['# decimal = ","     # where numbers are written as 3,5'] * (delimiter == ";")
+    given += ['# decimal = ","     # where numbers are written as 3,5'] * (dialect.delimiter == ";")
     lines = [*_HEAD, *given]
     for name, kind in header.items():
         nameless = ['kind = "ignore"  # no name in the header: an index, most likely']
         lines += ["", f"[columns.{_key(name)}]", *(_to_fill(kind) if name else nameless)]
     return "\n".join(lines) + "\n"
+
+
+def header_of(path: Path, *, encoding: str, delimiter: str | None, quote: str) -> tuple[Dialect, dict[str, str | None]]:
+    """The dialect of a file, with the delimiter that its header shows where none is given, and the header."""
+    dialect = Dialect(encoding, "," if delimiter is None else delimiter, quote)
+    header = TableFile(path, dialect).header
+    found = other_delimiter(header) if delimiter is None else None
+    return header_of(path, encoding=encoding, delimiter=found, quote=quote) if found else (dialect, header)
 
 
 _HEAD = (
