@@ -29,6 +29,7 @@ import honestdp
 from honestdp import Budget
 from honestdp.boundary.data import PrivateData
 from honestdp.ledger import Ledger, store
+from honestdp.ledger.paying import Books
 from honestdp.ledger.spending import total_epsilon
 from honestdp.report import html
 from honestdp.report import search as report
@@ -132,7 +133,7 @@ def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:
 
     die_at: see `Deaths`.
     """
-    search = replace(ready(selection), ledger=folder / "ledger.db")
+    search = replace(ready(selection), books=Books(folder / "ledger.db", DATASET))
     number = os.fork()
     if number:
         return number

@@ -10,7 +10,7 @@ import pytest
 import honestdp
 from honestdp.errors import HonestdpError
 from honestdp.ledger import paying
-from honestdp.search import lifecycle
+from honestdp.search.runs import Execution
 from tests.tiny_search import clouds, linear
 
 
@@ -28,7 +28,7 @@ def test_a_lost_ledger_is_to_be_restored_and_the_same_call_finishes(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        where = (paying.Payment, "end") if place == "the pending result" else (lifecycle, "execution")
+        where = (paying.Payment, "end") if place == "the pending result" else (Execution, "finish")
         patched.setattr(*where, stop)
         with pytest.raises(KeyboardInterrupt):
             honestdp.tune(linear, clouds(), **how)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,28 +25,20 @@ import torch
 
 from honestdp.identity.values import codes, installed
 
-TEXT = "text"
 _WRAPPED = (staticmethod, classmethod)
 
 
 def text_digest(*things: Any) -> str:
-    """Of functions, classes and modules, with what they name. What is installed counts by its name, in whatever version."""
+    """Of functions, classes, modules and dataclasses, with what they name. What is installed counts by its name alone."""
     reader = _Reader()
     for thing in things:
-        reader.see(thing)
+        if is_dataclass(thing) and not isinstance(thing, type):
+            reader.see(type(thing))
+            for part in vars(thing).values():
+                reader.see(part)
+        else:
+            reader.see(thing)
     return reader.digest.hexdigest()[:32]
-
-
-def changed_text(path: Path, texts: Mapping[str, str], python: str) -> set[str]:
-    """Whose text is another than in the `search.json` at the path. Byte code is compared within one version of Python alone."""
-    try:
-        written = json.loads(path.read_text())
-        kept = written.get(TEXT) if written["python"] == python else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what is wrong with it is said where it is read
-        return set()
-    if not isinstance(kept, dict):  # written by an earlier version, or not to be compared
-        return set()
-    return {name for name in kept.keys() & texts.keys() if kept[name] != texts[name]}
 
 
 class _Reader:

@@ -1,9 +1,13 @@
-"""The entries of one search or training in the ledger: one charge, a token for each resume, the end. One charge pays for one
-search or training, however it is interrupted.
+"""The payment for one search or training: one charge, a token for each resume, the end, however often it is interrupted.
 
-Every resume puts a new token into the files of what is resumed and then into the ledger, where each must follow on the one
-before. A copy of the files that was made earlier has an older token and is refused; a kill between the two is made good by the
-next resume. When all that leaves is on the disk the key is ended.
+The order is the privacy argument, of a search as of a training:
+
+1. The key of the charge is in the files (a search's folder, a training's checkpoint), so that whoever goes on uses the same key.
+2. The charge is durable in the ledger before a record is read. Where the ledger surely charged nothing, the files go again.
+3. Before the first step of a training, and on every resume, a new token is put into the files and then into the ledger, where
+   each must follow on the one before. A copy of the files that was made earlier has an older token and is refused; a kill
+   between the two is made good by the next resume. The seed is in the files by then: two copies draw the same noise.
+4. When the result is on the disk the key is ended: no copy goes on from there, and a search erases its secrets.
 """
 
 from __future__ import annotations
@@ -38,6 +42,9 @@ _REFUSED = (
 )
 """Refusals by the ledger's rules, which are read before anything is written."""
 _MOST_NOISE = 64
+STAYS = "what it was charged stays charged"
+UNPAID = "nothing was charged yet: the charge comes when it goes on"
+NO_LEDGER = "it is in no ledger"
 RESTORE = "If the ledger was lost, restore it from a copy: the same call then goes on, and nothing more is charged"
 
 
@@ -88,15 +95,32 @@ class Payment:
     def of(cls, books: Books, key: str) -> Payment:
         return cls(Ledger(books.ledger), books.dataset, key, books.note)
 
-    def charge(self, spending: Spending, *, what: str, read: bool, delta: float | None = None) -> Balance:
-        """Once, however often it is resumed. read: whether records have been read, so that there must be a charge. delta: for
-        which it was made, where that is known: a refusal says if it is dear because the ledger has another.
+    def charge(
+        self,
+        spending: Spending,
+        *,
+        what: str,
+        read: bool,
+        delta: float | None = None,
+        undo: Callable[[], None] | None = None,
+    ) -> Balance:
+        """Charge once, however often it is resumed.
+
+        Args:
+            read: records have been read, so that there must be a charge.
+            delta: for which it was made, where that is known: a refusal says if it is dear because the ledger has another.
+            undo: takes back the files of a search or training that is new, where the ledger surely charged nothing.
         """
         if read and not self._is_known():
             wanted = f"the one that this was charged to when it was begun: in this one the charge is missing. {RESTORE}"
             raise InvalidArgument("ledger", str(self.ledger.path), wanted)
-        with self._explained(spending, delta):
-            balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
+        try:
+            with self._explained(spending, delta):
+                balance = self.ledger.charge(self.dataset, spending, key=self.key, what=what, note=self.note)
+        except LedgerError as refusal:
+            if undo is not None and self.surely_unpaid(refusal):
+                undo()
+            raise
         return replace(balance, charged=True)  # under the key, if not by this call: a resumed one says no other thing
 
     def check_first(self, spending: Spending, scan: Callable[[], None], *, delta: float | None = None) -> None:
@@ -166,9 +190,16 @@ class Payment:
         except refusals.NoLedger:
             return False
 
-    def end(self) -> None:
-        """No copy can go on from here."""
-        with _paid_before():
+    def standing(self) -> str:
+        """What an interrupted search has paid, in words: the interruption may have come while its charge was composed."""
+        try:
+            return STAYS if self.is_charged() else UNPAID
+        except (LedgerError, OSError, KeyboardInterrupt):  # what cannot be read may well be charged
+            return STAYS
+
+    def end(self, *, if_possible: bool = False) -> None:
+        """No copy can go on from here. if_possible: a ledger that is busy must not cost a result that no file holds."""
+        with suppress(*(LedgerError, OSError) if if_possible else ()), _paid_before():
             self.ledger.end(self.dataset, key=self.key)
 
     def resume(self, last: Mapping[str, str], keep: Callable[[dict[str, str]], None]) -> None:

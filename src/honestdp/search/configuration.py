@@ -22,8 +22,9 @@ import torch
 from honestdp import __version__
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
-from honestdp.identity.text import TEXT, source_digest, text_digest
-from honestdp.identity.values import Identity, identity, installed
+from honestdp.identity import differing
+from honestdp.identity.text import source_digest, text_digest
+from honestdp.identity.values import identity
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
 from honestdp.search.design import Request
@@ -35,19 +36,25 @@ VERSIONS = ("honestdp", "code", "python", "torch")
 """Settings that follow from what is installed: a search goes on with the same alone, a result is read with any."""
 
 
+TEXT = "text"
+"""The entry of `search.json` that holds the digests of users' code as text."""
+_NOT_SETTINGS = ("key", "spending", TEXT)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
     """Everything public that decides what a search does.
 
-    data: shape and type of a record's x and y; None for a Dataset. identities: of the code that runs, by whose it is. augment:
-    how records are varied.
+    data: shape and type of a record's x and y; None for a Dataset. code: digests of what runs, by whose it is, without numbers
+    in arrays and tensors; they stay secret. unseen: names of what the digests do not see into. augment: how records are varied.
     declared: whether the number of records was given. seed: a user's for all noise. reproduce: the command or code.
     """
 
     request: Request
     setting: Setting
     data: tuple[str, ...] | None
-    identities: Mapping[str, Identity]
+    code: Mapping[str, str]
+    unseen: tuple[str, ...]
     declared: bool
     seed: int | None
     dataset: str | None
@@ -79,7 +86,7 @@ class Configuration:
             "secure": setting.secure,
             "strict": setting.strict,
             "noise_seed": self.seed,
-            "unseen code": sorted({name for code in self.identities.values() for name in code.unseen}),
+            "unseen code": list(self.unseen),
             "coverage": request.coverage,
             "max_runs": request.max_runs,
             "published": request.published,
@@ -95,41 +102,41 @@ class Configuration:
     @property
     def texts(self) -> dict[str, str]:
         """Digests of what was written, by whose it is: they stay when the search is over."""
-        request, setting = self.request, self.setting
-        return {
-            "the model's text": text_digest(setting.model, *modules(request.space, setting)),
-            "the loss's text": text_digest(setting.loss),
-            "the metric's text": text_digest(*vars(request.metric).values())
-            if is_dataclass(request.metric)
-            else text_digest(),
-            "the schedule's text": text_digest(setting.schedule),
-            "the optimizers' text": text_digest(*(BY_NAME[name] for name, _ in request.space.dimensions)),
-            **(
-                {}
-                if self.augment is None
-                else {"the augmentation's text": text_digest(type(self.augment), *vars(self.augment).values())}
-            ),
-        }
+        return {f"{whose} text": text_digest(*things) for whose, things in self._own().items()}
 
-    @property
-    def code(self) -> dict[str, str]:
-        """Digests of what runs, by whose it is. No array or tensor is read."""
-        return {part: one for name, code in self.identities.items() for part, one in code.named(name).items()}
+    def changed_text(self, written: Mapping[str, Any]) -> set[str]:
+        """Whose text is another than in these settings, if they have any. Byte code is compared within one version of Python."""
+        kept, texts = written.get(TEXT), self.texts
+        if not isinstance(kept, dict) or written.get("python") != self.as_dict()["python"]:
+            return set()
+        return {name for name in kept.keys() & texts.keys() if kept[name] != texts[name]}
 
     def values(self) -> str:
         """A digest of the numbers that the code brings with it: weights of a loss, what a factory makes of one seed. After the
         charge alone: nobody knows where they are from.
         """
-        setting = self.setting
-        fixed: list[object] = [self.request.metric, setting.loss, setting.schedule, setting.model]
-        own = (BY_NAME[name] for name, _ in self.request.space.dimensions)
-        fixed += [rule for rule in own if not installed(rule.__module__)]
-        fixed += [] if self.augment is None else [self.augment]
-        if isinstance(setting.model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
-            saved = setting.model.state_dict(keep_vars=True).values()
-            besides = (value for value in saved if isinstance(value, torch.Tensor))
-            return identity(*fixed, values=True, besides=besides, apart=True).whole
-        return identity(*fixed, *modules(self.request.space, setting), values=True, apart=True).whole
+        model, saved = self.setting.model, list[torch.Tensor]()
+        if isinstance(model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
+            saved = [value for value in model.state_dict(keep_vars=True).values() if isinstance(value, torch.Tensor)]
+        things = (thing for each in self._own().values() for thing in each)
+        return identity(*things, values=True, besides=saved, apart=True).whole
+
+    def _own(self) -> dict[str, tuple[Any, ...]]:
+        """The user's functions, classes and modules, by whose they are."""
+        return own_code(self.request, self.setting, self.augment)
+
+
+def own_code(request: Request, setting: Setting, augment: Augmentation | None) -> dict[str, tuple[Any, ...]]:
+    """Functions, classes and modules that decide what a search does, by whose they are."""
+    made = () if isinstance(setting.model, torch.nn.Module) else modules(request.space, setting)
+    own = {
+        "the model's": (setting.model, *made),
+        "the loss's": (setting.loss,),
+        "the metric's": (request.metric if request.fraction else None,),
+        "the schedule's": (setting.schedule,),
+        "the optimizers'": tuple(BY_NAME[name] for name, _ in request.space.dimensions),
+    }
+    return own if augment is None else {**own, "the augmentation's": (augment,)}
 
 
 def configuration(
@@ -142,22 +149,15 @@ def configuration(
     dataset: str | None,
     reproduce: str,
 ) -> Configuration:
-    identities = {
-        "the model's code": identity(setting.model, *modules(request.space, setting), apart=True),
-        "the loss's code": identity(setting.loss),
-        "the metric's code": identity(request.metric if request.fraction else None),
-        "the schedule's code": identity(setting.schedule),
-        "the optimizers' code": identity(*(BY_NAME[name] for name, _ in request.space.dimensions)),
-        "the Dataset's code": identity(*data.decoders()),
-        "the selection's code": identity(request.selection),
-    }
-    if data.augment is not None:
-        identities["the augmentation's code"] = identity(data.augment)
+    own = own_code(request, setting, data.augment)
+    own |= {"the Dataset's": tuple(data.decoders()), "the selection's": (request.selection,)}
+    identities = {f"{whose} code": identity(*things, apart=whose == "the model's") for whose, things in own.items()}
     return Configuration(
         request=request,
         setting=setting,
         data=None if data.shapes is None else tuple(data.shapes.words),
-        identities=identities,
+        code={part: one for name, each in identities.items() for part, one in each.named(name).items()},
+        unseen=tuple(sorted({name for each in identities.values() for name in each.unseen})),
         declared=declared,
         seed=seed,
         dataset=dataset,
@@ -203,15 +203,15 @@ _COMPARED_ELSEWHERE = tuple(f"--{name}" for name in ("schema", "target"))
 
 
 def differences(written: Mapping[str, Any], settings: Mapping[str, Any], besides: tuple[str, ...] = ()) -> set[str]:
-    """written: of `search.json`, without its key. besides: settings that are not compared. What a search spends is left out
-    where its settings do not say it.
+    """The settings in which a search differs from the one that `search.json` describes.
+
+    written: the content of `search.json`. besides: settings that are not compared.
     """
-    names = {*settings, *(written.keys() - {"spending"})} - (_LATER - written.keys()) - {TEXT, *besides}
-    others = {name for name in names if written.get(name) != settings.get(name)}
-    if "space" in others and [*written["space"]] != [*settings["space"]]:
-        others.add(f"the optimizer ({', '.join(written['space'])} and not {', '.join(settings['space'])})")
-    then, now = (str(each.get("reproduce", "")) for each in (written, settings))
+    others = differing(written, settings) - (_LATER - written.keys()) - {*_NOT_SETTINGS, *besides}
+    if "space" in others and [*(written.get("space") or ())] != [*settings["space"]]:
+        others.add(f"the optimizer ({', '.join(written.get('space') or ())} and not {', '.join(settings['space'])})")
     if "reproduce" in others:
+        then, now = (str(each.get("reproduce", "")) for each in (written, settings))
         others.discard("reproduce")
         others |= set() if _meant(then) == _meant(now) else {f"the command, or reproduce ({then!r} and not {now!r})"}
     if "data" in others:

@@ -188,7 +188,7 @@ def looked_ahead(what: Requested, first: Sequence[Spending] = ()) -> DryRun:
         if what.folder is not None:
             over = look(what.folder, what.public, resume=what.resume)
             begun = (what.folder / leaving.SEARCH).exists()
-            standing = "over" if over is not None else "goes on" if begun else "begins"
+            standing = "over" if isinstance(over, leaving.TuneResult) else "goes on" if begun else "begins"
         search, rehearsed = planned(what)
         made = search.design
         seconds, memory = expected(made, what.public.setting, what.private.shapes)

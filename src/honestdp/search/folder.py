@@ -19,17 +19,14 @@ import json
 import os
 import re
 import shutil
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from honestdp.checks import InvalidArgument
-from honestdp.identity.text import changed_text
-from honestdp.ledger import Balance, Ledger
-from honestdp.ledger.paying import Books, Payment
-from honestdp.ledger.spending import Spending
+from honestdp.identity import differing
+from honestdp.ledger.paying import Books
 from honestdp.logs import logger
 from honestdp.search import tune_result as leaving
 from honestdp.search import vault
@@ -118,16 +115,11 @@ SEARCHES = "searches"
 _log = logger(__name__)
 _NOT_ASKED = (*VERSIONS, "device", "unseen code", "reproduce")
 _DIGITS = 8
-_GOES_ON = (vault.FOLDER, leaving.PENDING)
+_GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
 
 
 def folder_of(
-    out: str | Path | None,
-    public: Configuration,
-    *,
-    books: Books | None,
-    label: str | None,
-    again: bool,
+    out: str | Path | None, public: Configuration, *, books: Books | None, label: str | None, again: bool
 ) -> Path | None:
     """The folder of this search: a new one, or the one in which it was begun; None for a search that keeps nothing.
 
@@ -148,15 +140,16 @@ def folder_of(
     every, following = [first], first
     for number in itertools.count(2):
         following = first.with_name(f"{first.name}-{number}")
-        if not _begun(following):
+        if not begun_in(following):
             break
         every.append(following)
-    texts, python = public.texts, public.as_dict()["python"]
-    same = [folder for folder in every if not changed_text(folder / leaving.SEARCH, texts, python)]
+    same = [folder for folder in every if not public.changed_text(_settings(folder))]
     same = [folder for folder in same if not changed_code(folder, public.code)]
     last = same[-1] if same else every[-1]  # which is then refused, with what differs
-    ends_there = not same or is_over(last) or _of_another_version(last, public)
-    return following if again and _begun(last) and ends_there else last
+    now, then = public.as_dict(), _settings(last)
+    of_another_version = any(then.get(name) != now[name] for name in VERSIONS)
+    ends_there = not same or is_over(last) or of_another_version
+    return following if again and begun_in(last) and ends_there else last
 
 
 def _digest(public: Configuration) -> str:
@@ -168,20 +161,21 @@ def _digest(public: Configuration) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _begun(folder: Path) -> bool:
-    return (folder / leaving.SEARCH).exists()
-
-
-def _of_another_version(folder: Path, public: Configuration) -> bool:
+def _settings(folder: Path) -> dict[str, Any]:
+    """The settings of the search in a folder; none where there are none. What is wrong with them is said where they are read."""
     try:
-        written, now = json.loads((folder / leaving.SEARCH).read_text()), public.as_dict()
-        return any(written.get(name) != now[name] for name in VERSIONS)
-    except (OSError, ValueError, AttributeError):  # what is wrong with it is said where it is read
-        return False
+        return dict(json.loads((folder / leaving.SEARCH).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def begun_in(folder: Path | None) -> bool:
+    """A search was begun there: it has its folder, and its charge unless it was killed just before it."""
+    return folder is not None and (folder / leaving.SEARCH).exists()
 
 
 def is_over(folder: Path) -> bool:
-    """Whether the search that was begun there has a result, or failed: there is nothing to go on with."""
+    """The search that was begun there has a result, or failed: there is nothing to go on with."""
     return (folder / leaving.RESULT).exists() or not any(os.path.lexists(folder / name) for name in _GOES_ON)
 
 
@@ -194,44 +188,21 @@ def say_over(folder: Path | None) -> None:
     )
 
 
-def check_before_planning(folder: Path | None, books: Books | None) -> Balance | None:
-    """Refuse what no plan can mend: a dataset without a budget, a folder that cannot be written. Nothing is made yet.
-
-    Not where the search was begun: it has its folder and its charge. The balance as it is now, where there is one.
-    """
-    if folder is not None and _begun(folder):
-        return None
-    balance = None if books is None else Ledger(books.ledger).balance(books.dataset)
-    if folder is not None:
-        present = _nearest(folder)
-        if not present.is_dir():
-            raise unwritable(folder, OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
-        if not os.access(present, os.W_OK | os.X_OK):
-            raise unwritable(folder, OSError(errno.EACCES, os.strerror(errno.EACCES)))
-    return balance
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written. Nothing is made yet."""
+    present = _nearest(folder)
+    number = errno.ENOTDIR if not present.is_dir() else 0 if os.access(present, os.W_OK | os.X_OK) else errno.EACCES
+    if number:
+        raise unwritable(folder, OSError(number, os.strerror(number)))
 
 
-def check_readable(
-    folder: Path | None, books: Books | None, spending: Spending, scan: Callable[[], None], *, delta: float
-) -> None:
-    """Refuse a file that cannot be read, before it is paid for; but not before the ledger says that it could be, and not where
-    the search was begun. scan: raises what is wrong with the file.
-    """
-    if folder is not None and _begun(folder):
-        return
-    if books is None:
-        scan()
-    else:
-        Payment.of(books, uuid.uuid4().hex).check_first(spending, scan, delta=delta)
-
-
-def check_room(folder: Path | None, needed: int) -> None:
+def check_room(folder: Path, needed: int) -> None:
     """Refuse a disk that has not even the room for what is sure to be written."""
-    if folder is None or _begun(folder):
-        return
     free = shutil.disk_usage(_nearest(folder)).free
     if free < needed:
-        wanted = f"on a disk with room for its files: they take {_megabytes(needed)} and {_megabytes(free)} are free"
+        wanted = (
+            f"on a disk with room for its files: they take {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free"
+        )
         raise InvalidArgument("out", str(folder), wanted)
 
 
@@ -239,10 +210,6 @@ def _nearest(folder: Path) -> Path:
     """The folder itself, or the one above it that is there."""
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
 
 
 _code: dict[Path, Mapping[str, str]] = {}
@@ -256,5 +223,4 @@ def remember_code(folder: Path, code: Mapping[str, str]) -> None:
 
 def changed_code(folder: Path, code: Mapping[str, str]) -> set[str]:
     """Names whose code differs from that of the search which this process finished in the folder, as in an edited notebook."""
-    then = _code.get(folder.resolve(), code)
-    return {name for name in {*then, *code} if then.get(name) != code.get(name)}
+    return differing(_code.get(folder.resolve(), code), code)

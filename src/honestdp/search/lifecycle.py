@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,21 @@ from honestdp.boundary.data import PrivateData
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file
-from honestdp.identity.text import changed_text
-from honestdp.ledger import Balance, KeyEnded, Ledger, LedgerError, Place
-from honestdp.ledger.paying import Books, Payment
+from honestdp.identity import differing
+from honestdp.ledger import Balance, KeyEnded
+from honestdp.ledger.paying import NO_LEDGER, STAYS, UNPAID, Books, Payment
 from honestdp.logs import silence
 from honestdp.search import secret, vault
 from honestdp.search import tune_result as leaving
 from honestdp.search.configuration import VERSIONS, Configuration, differences, modules
 from honestdp.search.design import Design
 from honestdp.search.failures import MachineStopped, SearchFailed, guarded, in_own_words, without_records
-from honestdp.search.folder import LOCK, Lock, changed_code, make, remember_code, unwritable
+from honestdp.search.folder import LOCK, Lock, begun_in, changed_code, is_over, make, remember_code, unwritable
 from honestdp.search.guarantee import seen_by_cluster
 from honestdp.search.planning import planned
 from honestdp.search.runs import MACHINE, SEEN, Setting
 from honestdp.search.secret import Secret
-from honestdp.search.tune_result import SEARCH, TuneResult
+from honestdp.search.tune_result import TuneResult
 from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.training.charging import uncharged
 from honestdp.training.history import key_of, marks_of_models, recall, remember
@@ -46,10 +46,6 @@ from honestdp.training.progress import spinner
 _OWN = (vault.FOLDER, LOCK)
 RESUMES, DATA, WEIGHTS = "resumes", "data", "weights"
 """Secret files: the last token of a resume; digests of records and values; the first weights."""
-_GOES_ON = (vault.FOLDER, leaving.PENDING, leaving.RESULT)
-PAID = "what it was charged stays charged"
-UNPAID = "nothing was charged yet: the charge comes when it goes on"
-NO_LEDGER = "it is in no ledger"
 _ANEW = (
     "a search of its own is charged anew and needs a folder of its own: name another, or pass again=True where out= is left "
     "out"
@@ -58,19 +54,19 @@ _ANEW = (
 
 @dataclass(frozen=True)
 class _Begun:
-    """A search whose draws are made. new: not resumed. folders: those that were made for it."""
+    """A search whose draws are made. new: not resumed. undo: takes back its files where it was not charged."""
 
     key: str
     store: Store
     plan: Secret
     new: bool = False
-    folders: list[Path] = field(default_factory=list)
+    undo: Callable[[], None] | None = None
 
 
 class SearchStopped(KeyboardInterrupt):
     """Ctrl-C. With a folder, the same call goes on. charged: whether it may have come after the charge; paid: that in words."""
 
-    def __init__(self, words: str = "", *, charged: bool = True, paid: str = PAID) -> None:
+    def __init__(self, words: str = "", *, charged: bool = True, paid: str = STAYS) -> None:
         super().__init__(words)
         self.charged, self.paid = charged, paid
 
@@ -85,48 +81,57 @@ def before_the_charge() -> Iterator[None]:
         raise SearchStopped(f"{words}; the same call begins it again, or goes on with it", charged=False) from None
 
 
-def look(folder: Path, configuration: Configuration, *, resume: bool) -> TuneResult | None:
-    """Before anything is planned: the result of a search that is over, and a refusal where the folder holds another search.
+def look(
+    folder: Path, configuration: Configuration, *, resume: bool, account: Callable[[str], Payment | None] | None = None
+) -> TuneResult | _Begun | None:
+    """What is in a folder: the result of a search that is over, one that goes on, or None; refused where it is another search.
 
-    resume: there must be a search in it. Otherwise one that is there goes on all the same.
+    Args:
+        resume: there must be a search in it. Otherwise one that is there goes on all the same.
+        account: the payment of a key, where this process has the folder's lock: a search whose result is there is then ended.
     """
-    path = folder / leaving.SEARCH
+    path, over = folder / leaving.SEARCH, (folder / leaving.RESULT).exists()
     if not path.exists():
         _check_new(folder, resume)
         return None
-    over = (folder / leaving.RESULT).exists()
-    key = _checked_key(path, configuration.as_dict(), resume, besides=VERSIONS if over else ())
+    written = _read(path)
+    others = differences(written, configuration.as_dict(), besides=VERSIONS if over else ())
     if over:
-        _check_same(folder, changed_text(path, configuration.texts, configuration.as_dict()["python"]), resume)
-    if (folder / leaving.RESULT).exists() and not any(os.path.lexists(folder / name) for name in _OWN):
+        others |= configuration.changed_text(written)
+    _check_same(folder, others, resume)
+    if account is not None and (over or (folder / leaving.PENDING).exists()):
+        end(folder, account(written["key"]))
+        return _over(folder, configuration)
+    if over and not any(os.path.lexists(folder / name) for name in _OWN):
         _check_same(folder, changed_code(folder, configuration.code), resume)
         with suppress(OSError):  # a copy that cannot be written to can be read
             leaving.settle(folder)
         return _over(folder, configuration)
-    if not any(os.path.lexists(folder / name) for name in _GOES_ON):
+    if is_over(folder):
         return _over(folder, configuration)  # which says what is missing
     try:
-        plan = secret.read(Vault.open(folder / vault.FOLDER, key).read(secret.PLAN))
-    except HonestdpError:  # another process may be ending it: what is wrong is said when the folder is ours
-        return None
-    _check_code(folder, plan, configuration, resume)
-    return None
+        store = Vault.open(folder / vault.FOLDER, written["key"])
+        plan = secret.read(store.read(secret.PLAN))
+    except HonestdpError:  # without the lock: another process may be ending it
+        if account is None:
+            return None
+        raise
+    _check_same(folder, differing(plan.code, configuration.code), resume)
+    return _Begun(written["key"], store, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """A search whose public side is fixed.
 
-    report: makes the report of a result and its charge's key.
-    note: for people, in the ledger's entry.
+    report: makes the report of a result and its charge's key. books: what it is charged to, if anything.
     """
 
     design: Design
     configuration: Configuration
     statement: Statement
     report: Callable[[TuneResult, str], str]
-    ledger: Place | None = None
-    note: str = ""
+    books: Books | None = None
 
     def carry_out(
         self, data: PrivateData, folder: Path | None, *, resume: bool, show: bool, seconds: float | None = None
@@ -139,38 +144,25 @@ class Search:
             if folder is None:
                 with before_the_charge():
                     begun = _Begun(uuid.uuid4().hex, Unkept(), self._planned(data), new=True)
-                result = self._go(data, begun, None, shown)
-                end_unkept(self._account(begun.key))
-                return result
-            over = look(folder, self.configuration, resume=resume)
-            if over is not None:
-                return over
-            path, new = folder / leaving.SEARCH, list[Path]()
-            if not path.exists():
-                if self.ledger is not None:  # no folder for a dataset that has no budget
-                    Ledger(self.ledger).balance(str(self.configuration.dataset))
-                new = make(folder)
-            lasting.enter_context(Lock(folder))
-            # Once more: another process may have begun or ended the search before the lock was ours.
-            if not path.exists():
-                with before_the_charge():
-                    begun = self._begin(folder, new, data)
             else:
-                key = _checked_key(path, self.configuration.with_spending(self.design.spending), resume)
-                if (folder / leaving.RESULT).exists() or (folder / leaving.PENDING).exists():
-                    end(folder, self._account(key))
-                    return _over(folder, self.configuration)
-                begun = self._resumed(folder, key, resume)
+                new = make(folder)
+                lasting.enter_context(Lock(folder))
+                found = look(folder, self.configuration, resume=resume, account=self._account)
+                if isinstance(found, TuneResult):
+                    return found
+                with before_the_charge():
+                    begun = found or self._begin(folder, new, data)
             result = self._go(data, begun, folder, shown)
             end(folder, self._account(begun.key))
-            remember_code(folder, begun.plan.code)
+            if folder is not None:
+                remember_code(folder, begun.plan.code)
             return result
 
     def _go(
         self, data: PrivateData, begun: _Begun, folder: Path | None, shown: Callable[[], AbstractContextManager[None]]
     ) -> TuneResult:
         """Charge and run. What goes wrong is said without a word of the runs or of the records."""
-        stopped, broken = False, ""
+        stopped, broken, account = False, "", self._account(begun.key)
         try:
             balance = self._paid(begun)
             with shown(), silence():
@@ -182,19 +174,13 @@ class Search:
         except MACHINE as trouble:  # of the ledger's file or the folder, when the charge is made
             broken = str(without_records(trouble))
         except SearchFailed:
-            fail(folder, self._account(begun.key))
+            end(folder, account)
             raise
         except KeyEnded:  # another copy has ended this search: what is left here could only take its noise away
-            if folder is not None:
-                forget(folder)
-            raise
-        except LedgerError as refusal:
-            account = self._account(begun.key)
-            if begun.new and folder is not None and account is not None and account.surely_unpaid(refusal):
-                undo(folder, begun.folders)
+            end(folder, None)
             raise
         # Raised here and not there: what the interrupted training says of itself stays behind.
-        paid = standing(self._account(begun.key))
+        paid = NO_LEDGER if account is None else account.standing()
         more = "" if paid == UNPAID else " and nothing more is charged"
         way = "" if folder is None else f"; to go on, make the same call again: it is in {str(folder)!r}{more}"
         if stopped:
@@ -207,18 +193,20 @@ class Search:
         if account is None:
             return None
         count = self.design.count
-        what = f"honestdp tune, {'1 candidate' if count == 1 else f'{count} candidates'}"
-        how: dict[str, Any] = {"read": begun.store.read(DATA) is not None, "delta": self.design.budget.delta}
-        balance = account.charge(self.design.spending, what=what, **how)
+        balance = account.charge(
+            self.design.spending,
+            what=f"honestdp tune, {'1 candidate' if count == 1 else f'{count} candidates'}",
+            read=begun.store.read(DATA) is not None,
+            delta=self.design.budget.delta,
+            undo=begun.undo,
+        )
         if not begun.new:
             last = json.loads(begun.store.read(RESUMES) or b'{"token": "", "after": ""}')
             account.resume(last, lambda mine: begun.store.write(RESUMES, json.dumps(mine).encode()))
         return balance
 
     def _account(self, key: str) -> Payment | None:
-        if self.ledger is None:
-            return None
-        return Payment(Ledger(self.ledger), str(self.configuration.dataset), key, self.note)
+        return None if self.books is None else Payment.of(self.books, key)
 
     def _run(self, data: PrivateData, begun: _Begun, balance: Balance | None, folder: Path | None) -> TuneResult:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
@@ -238,7 +226,7 @@ class Search:
         """All draws, and the plan. Silently: how long and how often something is tried tells of the number of runs."""
         with silence():
             drawn = secret.drawn(self.design, seed=self.configuration.seed)
-            drawn = replace(drawn, code=self.configuration.code)
+            drawn = replace(drawn, code=dict(self.configuration.code))
             return planned(drawn, self.design, self.configuration.setting, data)
 
     def _begin(self, folder: Path, new: list[Path], data: PrivateData) -> _Begun:
@@ -258,13 +246,7 @@ class Search:
             if isinstance(trouble, OSError):
                 raise unwritable(folder, trouble) from trouble
             raise
-        return _Begun(key, store, plan, new=True, folders=new)
-
-    def _resumed(self, folder: Path, key: str, resume: bool) -> _Begun:
-        store = Vault.open(folder / vault.FOLDER, key)
-        plan = secret.read(store.read(secret.PLAN))
-        _check_code(folder, plan, self.configuration, resume)
-        return _Begun(key, store, plan)
+        return _Begun(key, store, plan, new=True, undo=partial(undo, folder, new))
 
 
 def _check_new(folder: Path, resume: bool) -> None:
@@ -284,21 +266,13 @@ def _check_new(folder: Path, resume: bool) -> None:
         raise InvalidArgument("out", str(folder), wanted)
 
 
-def _checked_key(path: Path, settings: dict[str, Any], resume: bool, besides: tuple[str, ...] = ()) -> str:
-    """The key of the search in a folder, which must have these settings, besides some."""
+def _read(path: Path) -> dict[str, Any]:
+    """The settings of the search in a folder, and its key."""
     try:
         written = json.loads(path.read_text())
-        key = str(written.pop("key"))
-        others = differences(written, settings, besides)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as trouble:
+        return {**written, "key": str(written["key"])}
+    except (OSError, ValueError, KeyError, TypeError) as trouble:
         raise HonestdpError(f"{path} cannot be read ({type(trouble).__name__}): this search cannot go on") from trouble
-    _check_same(path.parent, others, resume)
-    return key
-
-
-def _check_code(folder: Path, plan: Secret, configuration: Configuration, resume: bool) -> None:
-    code = configuration.code
-    _check_same(folder, {name for name in {*code, *plan.code} if code.get(name) != plan.code.get(name)}, resume)
 
 
 def _check_same(folder: Path, others: set[str], resume: bool) -> None:
@@ -324,16 +298,6 @@ def _over(folder: Path, configuration: Configuration) -> TuneResult:
         raise InvalidArgument("out", str(folder), wanted) from trouble
 
 
-def standing(account: Payment | None) -> str:
-    """What an interrupted search has paid, in words: the interruption may have come while its charge was composed."""
-    if account is None:
-        return NO_LEDGER
-    try:
-        return PAID if account.is_charged() else UNPAID
-    except (LedgerError, OSError, KeyboardInterrupt):  # what cannot be read may well be charged
-        return PAID
-
-
 def check_data(configuration: Configuration, data: PrivateData, store: Store) -> None:
     """The same records as before, and the same numbers in the code."""
     digests = {"records": data.fingerprint(), "values": configuration.values()}
@@ -356,10 +320,15 @@ def with_first_weights(setting: Setting, store: Store) -> Setting:
     return replace(setting, model=leaving.load_weights(copy.deepcopy(setting.model), weights))
 
 
-def end(folder: Path, account: Payment | None) -> None:
-    """What is left to do when all that leaves is on the disk."""
+def end(folder: Path | None, account: Payment | None) -> None:
+    """What is left to do when all that leaves is on the disk, or nothing leaves.
+
+    Without a folder nobody can resume the search: a ledger that is busy must not cost its result.
+    """
     if account is not None:
-        account.end()
+        account.end(if_possible=folder is None)
+    if folder is None:
+        return
     vault.erase(folder / vault.FOLDER)
     if (folder / leaving.PENDING).exists():
         leaving.finish(folder)
@@ -367,54 +336,23 @@ def end(folder: Path, account: Payment | None) -> None:
     leaving.settle(folder)
 
 
-def end_unkept(account: Payment | None) -> None:
-    """Of a search without a folder, which nobody can resume: a ledger that is busy must not cost its result."""
-    with suppress(LedgerError, OSError):
-        if account is not None:
-            account.end()
-
-
-def fail(folder: Path | None, account: Payment | None) -> None:
-    """A search that is over without a result."""
-    if folder is None:
-        end_unkept(account)
-        return
-    if account is not None:
-        account.end()
-    forget(folder)
-    leaving.settle(folder)
-
-
-def forget(folder: Path) -> None:
-    """Without what is secret nobody can go on with a search."""
-    vault.erase(folder / vault.FOLDER)
-    (folder / LOCK).unlink(missing_ok=True)
-
-
 def undo(folder: Path, new: list[Path]) -> None:
     """Take back a search to which nothing was charged. new: the folders that were made for it."""
     (folder / leaving.SEARCH).unlink(missing_ok=True)  # first: without it there is no search
-    forget(folder)
+    vault.erase(folder / vault.FOLDER)
+    (folder / LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # another search may have been put there meanwhile
         for path in new:
             path.rmdir()
 
 
 def noted(
-    search: Search,
-    private: PrivateData,
-    folder: Path | None,
-    *,
-    books: Books | None,
-    resume: bool,
-    show: bool,
-    seconds: float | None,
+    search: Search, private: PrivateData, folder: Path | None, *, resume: bool, show: bool, seconds: float | None
 ) -> TuneResult:
-    """Its result. A search that was refused is not remembered."""
-    configuration, statement = search.configuration, search.statement
+    """The result of a search, with notes on what else this process did with the records; a refused one is not remembered."""
+    configuration, statement, books = search.configuration, search.statement, search.books
     start = marks_of_models(modules(configuration.request.space, configuration.setting))
-    resumed = folder is not None and (folder / SEARCH).exists()
-    past = recall(private, books=key_of(books), where=folder, resumed=resumed, start=start)
+    past = recall(private, books=key_of(books), where=folder, resumed=begun_in(folder), start=start)
     notes = (*statement.notes, *uncharged(books), *past.notes)
     search = replace(search, statement=replace(statement, notes=notes))
     try:

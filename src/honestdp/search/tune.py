@@ -8,11 +8,12 @@ released (`search.tune_result`) and all secrets are erased. `search.lifecycle` k
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from honestdp.augment import Augmentation
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger import Ledger
+from honestdp.ledger.paying import Payment
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import Weights
 from honestdp.optimizers.schedules import Schedule
@@ -41,9 +43,6 @@ from honestdp.training.population import Model
 from honestdp.training.progress import spinner
 from honestdp.training.spec import Compute, TrainSpec
 from honestdp.training.watching import refuse_watching
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["SearchFailed", "SearchStopped", "TuneResult", "tune"]
 
@@ -195,27 +194,41 @@ def carried_out(what: Requested) -> TuneResult:
     """The result of the search, begun, gone on with or read."""
     with guarded():
         over = None if what.folder is None else look(what.folder, what.public, resume=what.resume)
-        if over is not None:
+        if isinstance(over, TuneResult):
             folders.say_over(what.folder)
             return over
         with once(), joined_for(what.public):
             show, seconds = what.compute.progress, None
             with before_the_charge(), spinner("planning") if show else nullcontext():
                 search, _ = planned(what)
-                if what.private.known is not None:
-                    cost, delta = search.design.spending, search.design.budget.delta
-                    folders.check_readable(what.folder, what.books, cost, what.private.scan, delta=delta)
+                if what.private.known is not None and not folders.begun_in(what.folder):
+                    _scan(what, search.design)
                 if show:
                     seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
             forewarned(search.design, what.public.setting)
-            how: dict[str, Any] = {"resume": what.resume, "show": show, "seconds": seconds}
-            return noted(search, what.private, what.folder, books=what.books, **how)
+            return noted(search, what.private, what.folder, resume=what.resume, show=show, seconds=seconds)
+
+
+def _scan(what: Requested, made: Design) -> None:
+    """Refuse a file that cannot be read, before it is paid for; but not before the ledger says that it could be."""
+    if what.books is None:
+        what.private.scan()
+    else:
+        payment = Payment.of(what.books, uuid.uuid4().hex)
+        payment.check_first(made.spending, what.private.scan, delta=made.budget.delta)
 
 
 def planned(what: Requested) -> tuple[Search, Rehearsed]:
-    """The search with everything fixed that is public: its design, its statement, what its report will compare; rehearsed."""
-    public, data, folder = what.public, what.private, what.folder
-    balance = folders.check_before_planning(folder, what.books)
+    """The search with everything fixed that is public: its design, its statement, what its report will compare; rehearsed.
+
+    What no plan can mend is refused first, where the search is new: a dataset without a budget, a folder that cannot be written.
+    """
+    public, data, folder, balance = what.public, what.private, what.folder, None
+    new = not folders.begun_in(folder)
+    if new and what.books is not None:
+        balance = Ledger(what.books.ledger).balance(what.books.dataset)
+    if new and folder is not None:
+        folders.check_writable(folder)
     made = design(public.request)
     statement = guarantee(
         made,
@@ -233,15 +246,9 @@ def planned(what: Requested) -> tuple[Search, Rehearsed]:
     report = partial(_report, made, public)
     shown: dict[str, Any] = {"statement": statement, "report": None if folder is None else report, "balance": balance}
     rehearsed = rehearse(made, public.setting, data.shapes, **shown)
-    folders.check_room(folder, rehearsed.needed(made))
-    search = Search(
-        design=made,
-        configuration=public,
-        statement=statement,
-        report=report,
-        ledger=None if what.books is None else what.books.ledger,
-        note="" if what.books is None else what.books.note,
-    )
+    if new and folder is not None:
+        folders.check_room(folder, rehearsed.needed(made))
+    search = Search(design=made, configuration=public, statement=statement, report=report, books=what.books)
     return search, rehearsed
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -52,12 +52,14 @@ STAYS = "what was charged for it stays charged"
 class Charging:
     """What is to be charged to which books. watch: who looks at a run of so many steps, if anybody does.
 
+    kept: what the checkpoint, which the first rank reads, holds of its charge; None where there is no checkpoint yet.
     ranks: who train together; the first of them pays, once all have tried what can be tried.
     balance: the dataset's, once it is charged. charge: what the checkpoint keeps of it.
     """
 
     books: Books
     place: File | None
+    kept: dict[str, str] | None
     rules: Sequence[Rule]
     spec: TrainSpec
     watch: Callable[[int], Watch | None]
@@ -77,57 +79,24 @@ class Charging:
 
         made_up: the job over made-up records in the place of these, of which one step is rehearsed.
         """
-        kept = self.ranks.first(self._known)
-        look = kept is None and self.ranks.is_first
-        self.ranks.together(lambda: self._try(data, modules, runs, device, look=look, made_up=made_up), words=True)
-        self.charge, self.balance = self.ranks.first(lambda: self._paid(kept, data, runs))
+        self.ranks.together(lambda: self._try(data, modules, runs, device, made_up=made_up), words=True)
+        self.charge, self.balance = self.ranks.first(lambda: self._paid(data, runs))
 
-    @property
-    def _delta(self) -> float | None:
-        return None if self.spec.budget is None else self.spec.budget.delta
-
-    def _known(self) -> dict[str, str] | None:
-        """What the checkpoint knows of its charge; an error where it is another's."""
-        kept = None if self.place is None else checkpoints.charge_of(self.place)
-        if kept == {}:
-            wanted = (
-                "one of a training that was charged when it was begun, or a path where none is yet; this one was not"
-            )
-            raise InvalidArgument("checkpoint", str(self.place), wanted)
-        if kept and kept["dataset"] != self.books.dataset:
-            wanted = (
-                f"{kept['dataset']!r}, which the training in this checkpoint was charged to, or with another checkpoint"
-            )
-            raise InvalidArgument("dataset", self.books.dataset, wanted)
-        return kept
-
-    def _paid(
-        self, kept: dict[str, str] | None, data: PrivateData, runs: Sequence[Run]
-    ) -> tuple[dict[str, str], Balance]:
+    def _paid(self, data: PrivateData, runs: Sequence[Run]) -> tuple[dict[str, str], Balance]:
         from honestdp.ledger.spending import Spending
         from honestdp.selection import Compose
 
         spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs), unit=data.unit.person)
-        self.charge = kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
-        if kept is None and data.known is not None:  # a file that cannot be read is found before it is paid for
-            self._account().check_first(spending, data.scan, delta=self._delta)
-        if kept is None and self.place is not None:
-            self._account().ledger.balance(self.books.dataset)  # no file for a dataset that has no budget
+        self.charge = self.kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
+        delta, undo = None if self.spec.budget is None else self.spec.budget.delta, None
+        if self.kept is None and data.known is not None:  # a file that cannot be read is found before it is paid for
+            self._payment().check_first(spending, data.scan, delta=delta)
+        if self.kept is None and self.place is not None:
             checkpoints.begin(self.place, self.charge)
+            undo = partial(self.place.path.unlink, missing_ok=True)
         what = "honestdp train" if len(runs) == 1 else f"honestdp train_population, {len(runs)} runs"
-        balance = self._charged(spending, what=what, new=kept is None)
-        return self.charge, balance
-
-    def _charged(self, spending: Any, *, what: str, new: bool) -> Balance:
-        from honestdp.ledger import LedgerError
-
-        account = self._account()
-        try:
-            return account.charge(spending, what=what, read=bool(self.charge["token"]), delta=self._delta)
-        except LedgerError as refusal:
-            if new and self.place is not None and account.surely_unpaid(refusal):
-                self.place.path.unlink(missing_ok=True)
-            raise
+        read = bool(self.charge["token"])
+        return self.charge, self._payment().charge(spending, what=what, read=read, delta=delta, undo=undo)
 
     def start(self, progress: Progress) -> None:
         """Before the next step: the checkpoint with its seed and a new token is on the disk, and the token in the ledger."""
@@ -139,21 +108,18 @@ class Charging:
             progress.charge = self.charge = self.charge | token
             checkpoints.save(place, progress)
 
-        self._account().resume(self.charge, keep)
+        self._payment().resume(self.charge, keep)
         return self.charge
 
-    def _account(self) -> Payment:
+    def _payment(self) -> Payment:
         from honestdp.ledger.paying import Payment
 
         return Payment.of(self.books, self.charge["key"])
 
     def end(self) -> None:
         """The training is over. A ledger that is busy must not cost its result: the next look at a checkpoint ends it."""
-        from honestdp.ledger import LedgerError
-
-        with suppress(LedgerError, OSError):
-            if self.ranks.is_first:
-                self._account().end()
+        if self.ranks.is_first:
+            self._payment().end(if_possible=True)
 
     def _try(
         self,
@@ -162,7 +128,6 @@ class Charging:
         runs: Sequence[Run],
         device: torch.device,
         *,
-        look: bool,
         made_up: Callable[[PrivateData], Job],
     ) -> None:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
@@ -187,22 +152,39 @@ class Charging:
         if self.ranks.is_first:
             names = [rule.name for rule in self.rules]
             forewarn(prospects(first, parameters=counting(layout.shapes), optimizers=names))
-        if watch is not None and look:
+        if watch is not None and self.kept is None and self.ranks.is_first:
             watch.begin(module, layout, stack([module], layout, device)[0])
 
 
-def charging_of(spec: TrainSpec, *, place: File | None) -> Books | None:
-    """The books that a spec names; None where nothing is to be charged, and then nothing may have been charged before."""
+def charging_of(
+    spec: TrainSpec,
+    *,
+    place: File | None,
+    rules: Sequence[Rule],
+    watch: Callable[[int], Watch | None],
+    ranks: Ranks,
+) -> Charging | None:
+    """The charge that a spec names, None where nothing is to be charged; refused where the checkpoint was charged otherwise."""
     books = None
     if spec.ledger is not None or spec.dataset is not None or spec.note:
         from honestdp.ledger.paying import books_of  # here: the engine alone needs torch and numpy only
 
         books = books_of(spec.ledger, spec.dataset, noise_seed=spec.noise_seed, note=spec.note)
-    kept = None if place is None or books is not None else checkpoints.charge_of(place)
-    if kept:
-        wanted = f"given with dataset={kept['dataset']!r}: the training in this checkpoint was charged to it"
-        raise InvalidArgument("ledger", spec.ledger, wanted)
-    return books
+    kept = None if place is None or not ranks.is_first else checkpoints.charge_of(place)
+    if books is None:
+        if kept:
+            wanted = f"given with dataset={kept['dataset']!r}: the training in this checkpoint was charged to it"
+            raise InvalidArgument("ledger", spec.ledger, wanted)
+        return None
+    if kept == {}:
+        wanted = "one of a training that was charged when it was begun, or a path where none is yet; this one was not"
+        raise InvalidArgument("checkpoint", str(place), wanted)
+    if kept and kept["dataset"] != books.dataset:
+        wanted = (
+            f"{kept['dataset']!r}, which the training in this checkpoint was charged to, or with another checkpoint"
+        )
+        raise InvalidArgument("dataset", books.dataset, wanted)
+    return Charging(books=books, place=place, kept=kept, rules=rules, spec=spec, watch=watch, ranks=ranks)
 
 
 def uncharged(books: Books | None) -> tuple[str, ...]:

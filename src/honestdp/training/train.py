@@ -246,11 +246,11 @@ def _trained(
         run, chosen = shaped(run, private, declared=done.declared, budget=spec.budget, runs=len(rules))
         place = None if compute.checkpoint is None else File(Path(compute.checkpoint))
         resumed = ranks.first(lambda: place is not None and place.path.exists())
-        books = ranks.together(partial(charging_of, spec, place=place if ranks.is_first else None), words=True)
         watch = partial(watch_of, on_step, every, len(rules))
-        charging = None
-        if books is not None:
-            charging = Charging(books=books, place=place, rules=rules, spec=spec, watch=watch, ranks=ranks)
+        charging = ranks.together(
+            lambda: charging_of(spec, place=place, rules=rules, watch=watch, ranks=ranks), words=True
+        )
+        books = None if charging is None else charging.books
         with said_to_stay(charging):
             job = assemble(model, private, run=run, optimizers=rules, spec=spec, charging=charging, ranks=ranks)
             job.watch = watch(job.runs[0].steps)
