@@ -31,7 +31,6 @@ from honestdp.search import planning, secret
 from honestdp.search import runs as execution
 from honestdp.search.folder import Lock
 from honestdp.search.lifecycle import Search, SearchStopped
-from honestdp.training.checkpoint import packed, unpacked
 from honestdp.training.loop import Job
 from honestdp.training.population import Population
 from honestdp.training.spec import Compute, TrainSpec
@@ -222,29 +221,6 @@ def test_copies_of_a_training_s_checkpoint_end_in_the_same_weights(
     shutil.copy(tmp_path / "one", tmp_path / "two")
     assert go(tmp_path / "one").equal(go(tmp_path / "two"))
     assert not go(tmp_path / "one").equal(go(tmp_path / "new"))
-
-
-def test_a_checkpoint_of_an_earlier_version_has_no_seed_and_gets_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "kept"
-    run = honestdp.Run(records=80, lot=20, steps=150, noise=1.0)
-
-    def go() -> None:
-        rules = [honestdp.optimizers.SGD(lr=0.1, clip=1.0)]
-        train_population(
-            noisy(4), deaths.records(), run=run, optimizers=rules, compute=Compute(checkpoint=path, device="cpu")
-        )
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Population, "block", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            go()
-    tensors, about = unpacked(path.read_bytes())
-    del about["seed"], about["identity"]["code"]
-    path.write_bytes(packed(tensors, about))
-    go()
-    assert len(unpacked(path.read_bytes())[1]["seed"]) == 64
 
 
 class Cropped(Dataset[Any]):

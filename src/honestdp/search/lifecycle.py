@@ -107,7 +107,7 @@ def look(
         with suppress(OSError):  # a copy that cannot be written to can be read
             leaving.settle(folder)
         return _over(folder, configuration)
-    if is_over(folder):
+    if not over and is_over(folder):
         return _over(folder, configuration)  # which says what is missing
     try:
         store = Vault.open(folder / vault.FOLDER, written["key"])

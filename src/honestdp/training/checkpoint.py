@@ -9,23 +9,21 @@ numbers in whoever resumes it: two copies of a file end in the same weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.files import replace_file
+from honestdp.identity import differing
 from honestdp.identity.values import identity
 from honestdp.optimizers import Rule
 from honestdp.training.population import Snapshot
-
-_LATER = ("code",)
-"""Parts of an identity that earlier versions did not write."""
 
 
 class Place(Protocol):
@@ -123,11 +121,8 @@ def save(place: Place, progress: Progress) -> None:
     place.write(packed(tensors, about))
 
 
-def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.device) -> Progress | None:
-    """The progress kept there, None where there is none, an error where it is of another training.
-
-    seed: for a file of an earlier version, which has none: it is kept from now on.
-    """
+def load(place: Place, identity: dict[str, Any], device: torch.device) -> Progress | None:
+    """The progress kept there, None where there is none, an error where it is of another training."""
     content = place.read()
     if content is None:
         return None
@@ -136,7 +131,7 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
         if "identity" not in about and about["charge"]:
             return None  # it was charged, if at all, and no more
         known = {"ranks": 1} | dict(about["identity"])
-        seed = Seed(bytes.fromhex(about["seed"]), seed.is_fixed) if "seed" in about else seed
+        seed = Seed(bytes.fromhex(about["seed"]), identity["noise_seed"] is not None)
     except Exception as trouble:
         raise _unreadable(place, trouble) from trouble
     if known["ranks"] != identity["ranks"]:
@@ -145,9 +140,9 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
             "other lots and noise, a second training for one price; several ranks may share a machine"
         )
         raise InvalidArgument("checkpoint", f"{place} and {identity['ranks']}", wanted)
-    differing = _differing(known, json.loads(json.dumps(identity)))
-    if differing:
-        wanted = f"of the same training; the file differs in {', '.join(differing)}"
+    others = differing(_flat(known), _flat(json.loads(json.dumps(identity))))
+    if others:
+        wanted = f"of the same training; the file differs in {', '.join(sorted(others))}"
         raise InvalidArgument("checkpoint", str(place), wanted)
     progress = Progress(identity, seed, about["chunks"])
     progress.stopped, progress.watched = about.get("stopped"), about.get("watched", False)
@@ -161,10 +156,18 @@ def load(place: Place, identity: dict[str, Any], seed: Seed, device: torch.devic
     return progress
 
 
-def rules_code(rules: Sequence[Rule]) -> str:
-    """A digest of what rules do, with the numbers in tensors of the user's own: those that a class names, and in its fields."""
+def code_of(model: nn.Module, loss: object, rules: Sequence[Rule], besides: Iterable[object]) -> dict[str, str]:
+    """Digests of what a training runs, by whose it is, with the numbers in tensors of the user's own.
+
+    besides: tensors that are compared otherwise, or may be others.
+    """
+    saved = [value for value in besides if isinstance(value, Tensor)]
     holding = [rule for rule in rules if any(isinstance(value, Tensor) for value in vars(rule).values())]
-    return identity(*{type(rule): 0 for rule in rules}, *holding, values=True).digest
+    return {
+        **identity(model, values=True, besides=saved, apart=True).named("the model's code"),
+        "the loss's code": identity(loss, values=True).digest,
+        "the optimizers' code": identity(*{type(rule): 0 for rule in rules}, *holding, values=True).digest,
+    }
 
 
 def begin(place: Place, charge: dict[str, str]) -> None:
@@ -190,9 +193,6 @@ def _unreadable(place: Place, trouble: Exception) -> InvalidArgument:
     return InvalidArgument("checkpoint", str(place), f"{wanted} ({trouble})")
 
 
-def _differing(known: dict[str, Any], identity: dict[str, Any]) -> list[str]:
-    """What differs, by name; of the code, whose it is."""
-    found = [name for name, value in identity.items() if name not in _LATER and known.get(name) != value]
-    for name in set(_LATER) & known.keys():
-        found += [part for part in {*known[name], *identity[name]} if known[name].get(part) != identity[name].get(part)]
-    return sorted(found)
+def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity with the digests of the code beside the rest, so that a difference names whose code it is."""
+    return {**identity, "code": None, **identity["code"]}

@@ -84,7 +84,7 @@ class Job:
         """The final weights of all runs, `[runs, d]`."""
         about, todo = {} if self.place is None else self._identity(), None
         if self.place is not None:
-            todo = checkpoints.load(self.place, about, self.seed, self.initial.device)
+            todo = checkpoints.load(self.place, about, self.initial.device)
         if todo is not None and len(todo.finished) == len(todo.chunks):
             _log.info("the training of %s is over; its result is read from there", self.place)
         self.initial = self.initial if todo is None or todo.initial is None else todo.initial
@@ -293,7 +293,6 @@ class Job:
         for name, value in sorted(fixed.items()):
             numbers = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
             digest.update(name.encode() + numbers.tobytes())
-        saved = [value for value in model.state_dict(keep_vars=True).values() if isinstance(value, Tensor)]
         described = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         augment = self.intake.augment
         varied = {} if augment is None else {"the augmentation's code": identity(augment, values=True).digest}
@@ -312,10 +311,5 @@ class Job:
             "noise_seed": self.seed.key.hex() if self.seed.is_fixed else None,
             "secure": self.secure,
             "strict": self.intake.question.strict,
-            "code": {
-                **identity(model, values=True, besides=saved, apart=True).named("the model's code"),
-                "the loss's code": identity(loss, values=True).digest,
-                "the optimizers' code": checkpoints.rules_code(self.rules),
-                **varied,
-            },
+            "code": checkpoints.code_of(model, loss, self.rules, model.state_dict(keep_vars=True).values()) | varied,
         }

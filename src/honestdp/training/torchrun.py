@@ -25,11 +25,10 @@ from honestdp import __version__
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.ranks import ALONE, Joined, RankLost, Ranks
 from honestdp.checks import InvalidArgument, started_together
-from honestdp.identity.values import identity
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run
-from honestdp.training.checkpoint import File, rules_code
+from honestdp.training.checkpoint import File, code_of
 from honestdp.training.spec import Compute, TrainSpec
 
 _log = logger(__name__)
@@ -179,9 +178,7 @@ def compare(
             "the shapes of data": "" if shapes is None else shapes.words,
             "schedule": hashlib.sha256(repr(factors).encode()).hexdigest()[:16],
             "augment": data.augment,
-            **identity(modules[0], values=True, besides=saved, apart=True).named("the model's code"),
-            "the loss's code": identity(spec.weighted_loss, values=True).digest,
-            "the optimizers' code": rules_code(rules),
+            **code_of(modules[0], spec.weighted_loss, rules, saved),
             "noise_seed": spec.noise_seed,
             "secure": spec.secure,
             "strict": spec.strict,
