@@ -3,7 +3,7 @@
     make federated
 
 runs Flower's simulation engine, one process a client: the clients of the paper (noise 0, NOT PRIVATE) and private ones, whose
-noise is calculated so that all of their rounds together meet a budget. The same clients as one population end in the same
+noise is calculated so that all of their rounds together meet a budget. The same clients in one process end in the same
 weights.
 Reference: Koskela & Honkela 2020, supplement, section 3.
 """
@@ -95,7 +95,7 @@ def on_flower(*, private: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--no-flower", action="store_true", help="as one population alone; needs no Flower")
+    parser.add_argument("--no-flower", action="store_true", help="in one process alone; needs no Flower")
     chosen = parser.parse_args()
     for private in (False, True):
         clients = [client(place, private=private) for place in range(CLIENTS)]
@@ -103,7 +103,7 @@ def main() -> None:
         print(
             f"\n{'private clients' if private else 'the clients of the paper'}, {ROUNDS} rounds of {STEPS} local steps"
         )
-        print(f"as one population: test accuracy {accuracy(together):.3f}")
+        print(f"in one process: test accuracy {accuracy(together):.3f}")
         if not chosen.no_flower:
             ended = on_flower(private=private)
             apart = max(float(np.abs(ended[name] - together[name]).max()) for name in together)

@@ -18,7 +18,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "The door of training": (
         "boundary/query.py", "boundary/seed.py", "boundary/noise.py", "boundary/sampling.py",
         "boundary/clipping.py", "boundary/rounding.py", "boundary/release.py", "boundary/mechanism.py", "boundary/capture.py",
-        "boundary/rounds.py", "boundary/ranks.py",
+        "boundary/ranks.py",
     ),
     "What comes in": (
         "boundary/data.py", "boundary/people.py", "boundary/layouts.py",

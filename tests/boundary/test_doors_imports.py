@@ -57,8 +57,6 @@ DOORS = {
     "intake.take_in": {"federated.client", "training.train"},
     "mechanism.Mechanism": {"training.population"},
     "intake.open_door": {"models.evaluation", "search.runs"},
-    "rounds.ClientsData": {"federated.client"},
-    "rounds.check_beside": {"federated.federation"},
     "scores.ScoreDoor": {"search.runs"},
     "travel.Sides": {"search.cluster.task"},
     "travel.packed": {"search.cluster.pool"},

@@ -15,6 +15,7 @@ import honestdp
 from honestdp.boundary.query import InputNorm
 from honestdp.boundary.seed import Seed
 from honestdp.federated import AdaptiveClient, RoundFailed, RoundsOver
+from honestdp.federated.client import Rounds
 from honestdp.ledger.refusals import BudgetExceeded, NotPrivate
 from honestdp.optimizers import SGD, Echo
 from honestdp.plain_words import rounded_up
@@ -46,6 +47,11 @@ def test_a_budget_is_met_by_all_rounds_together_and_not_by_one() -> None:
     assert one.delta == 1e-4
 
 
+def rounds_of(one: AdaptiveClient) -> Rounds:
+    assert one._rounds is not None
+    return one._rounds
+
+
 def test_the_rounds_that_were_declared_are_made_and_no_more() -> None:
     one = client(rounds=2)
     weights = one.fit(one.fit(start()))
@@ -53,14 +59,14 @@ def test_the_rounds_that_were_declared_are_made_and_no_more() -> None:
         one.fit(weights)
     assert one.made == 2
     with pytest.raises(RuntimeError, match="than are accounted"):  # nor does the mechanism, whoever counts
-        one.opened().make(one.row(weights), [Seed.fresh()], number=2)
+        rounds_of(one).make(one.row(weights), Seed.fresh(), number=2)
 
 
 def test_steps_that_were_made_stay_made_whoever_counts_the_rounds() -> None:
     one = client(rounds=2)
     weights = one.fit(start())
-    with pytest.raises(RuntimeError, match="stay made"):
-        one.opened().make(one.row(weights), [Seed.fresh()], number=0)
+    with pytest.raises(RuntimeError, match="after all steps of the round before"):
+        rounds_of(one).make(one.row(weights), Seed.fresh(), number=0)
 
 
 def test_a_round_that_is_asked_for_again_counts_again_and_draws_anew() -> None:

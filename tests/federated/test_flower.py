@@ -63,7 +63,7 @@ def ran(request: pytest.FixtureRequest) -> tuple[float, dict[str, Any], list[Mes
     return request.param, *federated(request.param)
 
 
-def test_flower_and_the_population_give_the_same_weights(ran: Any) -> None:
+def test_flower_and_the_federation_give_the_same_weights(ran: Any) -> None:
     noise, weights, _, _ = ran
     together = Federation([client(place, noise=noise, noise_seed=place) for place in range(CLIENTS)]).train(ROUNDS)
     assert set(weights) == set(together)

@@ -21,7 +21,6 @@ from honestdp.boundary.ranks import ALONE, Ranks, check_alike, mark_of, share_of
 from honestdp.boundary.records import BlankRecords, Records
 from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.release import Question, width_of
-from honestdp.boundary.rounds import MechanismOfRounds
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -70,11 +69,6 @@ class Intake:
         whose = self.ranks.seed_of(rows or seed)
         how: dict[str, Any] = {"secure": secure, "labels": self._labels, "pause": pause, "ranks": self.ranks}
         return Mechanism(self.question, self._records.drawn(whose.child("rows")), constants, seed=seed, **how)
-
-    def rounds(self, constants: Constants, *, seeds: Sequence[Seed], secure: bool) -> MechanismOfRounds:
-        """The mechanism of runs that are trained in rounds, each from a seed of its own."""
-        records, labels = self._records, self._labels
-        return MechanismOfRounds(self.question, records, constants, seeds=seeds, secure=secure, labels=labels)
 
     @contextmanager
     def decoding(self) -> Iterator[None]:

@@ -54,16 +54,13 @@ class Mechanism:
         labels: those that the loss takes. A record with another label contributes zero, and nobody learns that there is one.
         ranks: with whom the steps are made; `records` are this one's share, and `seed` and `constants` are those of the whole.
         """
-        seed, self._ranks = ranks.seed_of(seed), ranks
+        self._ranks, self._secure = ranks, secure
         device = constants.noise.device
         self.constants = constants.copy()  # what a rule is shown; it may write to it, and no noise becomes less
         self._declared = constants.copy()
         self._records, self._question, self._labels = records, question, labels
         self._runs = len(constants.noise)
         self._rate = constants.lot / constants.records
-        self._noise = noise_source(device, seed.child("noise"), secure=secure)
-        self._choice = torch_generator(device, seed.child("lots"))
-        self._decoding = seed.child("decoding")
         self._made = 0
         self._pending: PendingLots | None = None
         self._begun: tuple[Lots, int] | None = None
@@ -78,11 +75,27 @@ class Mechanism:
         size: dict[str, Any] = {"records": constants.records, "lot": constants.lot, "rows": question.rows}
         self._width = width_of(x, runs=self._runs, **size)
         self._at_a_time = question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
+        self.begin(seed)
+
+    def begin(self, seed: Seed, *, made: int = 0) -> None:
+        """Draw lots, noise and variants from this seed alone from here on, after so many steps.
+
+        A round of federated training begins so: its steps start at weights of the server, which may depend on every earlier
+        release. Adaptive composition covers that, since a record's part is clipped at any weights. All rounds are steps of one
+        declared run, and no more steps than that are made.
+        """
+        if self._begun is not None or self._pending is not None or made < self._made:
+            raise RuntimeError("a round begins after all steps of the round before")
+        seed, device = self._ranks.seed_of(seed), self._declared.noise.device
+        self._made = made
+        self._noise = noise_source(device, seed.child("noise"), secure=self._secure)
+        self._choice = torch_generator(device, seed.child("lots"))
+        self._decoding = seed.child("decoding")
+        augment, width = self._records.augment, self._width * self._question.rows
         self._variants: Variants | None = None
-        if records.augment is not None:
-            self._variants = Variants(
-                records.augment, device, seed.child("augmentation"), width=self._width * question.rows
-            )
+        if augment is not None:
+            self._variants = Variants(augment, device, seed.child("augmentation"), width=width)
+        self._captured = None  # a graph holds the generators that it was captured with
 
     @torch.no_grad()
     def steps(

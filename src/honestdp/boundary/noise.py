@@ -26,7 +26,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -165,40 +164,6 @@ class SecureNoise(NoiseSource):
             current["s"][name] = np.array(value, dtype=array.dtype) if isinstance(array, np.ndarray) else value
         current["has_uint32"], current["uinteger"] = saved["has_uint32"], saved["uinteger"]
         self._bits.state = current
-
-
-class NoiseOfEach(NoiseSource):
-    """A source for each run of a population: a run's noise is the same, bit by bit, whatever runs beside it."""
-
-    def __init__(self, each: Sequence[NoiseSource]) -> None:
-        self.each = tuple(each)
-        self.generators = tuple(generator for source in self.each for generator in source.generators)
-
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        raise RuntimeError("each run draws from its own source")
-
-    def state(self) -> list[Tensor]:
-        return [part for source in self.each for part in source.state()]
-
-    def restore(self, state: list[Tensor]) -> None:
-        raise RuntimeError("such a source is made anew for every round")
-
-
-class NoNoise(NoiseSource):
-    """For a population of noise 0 in all of its runs, which is NOT PRIVATE: nothing is drawn."""
-
-    def __init__(self, sigma: Tensor) -> None:
-        if bool((sigma != 0).any()):
-            raise RuntimeError("a run that is to have noise has none")
-
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        raise RuntimeError("there is no noise to be drawn")
-
-    def state(self) -> list[Tensor]:
-        return []
-
-    def restore(self, state: list[Tensor]) -> None:
-        raise RuntimeError("such a source is made anew for every round")
 
 
 def noise_source(device: torch.device, seed: Seed, *, secure: bool = False) -> NoiseSource:

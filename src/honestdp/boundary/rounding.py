@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.boundary.noise import NoiseOfEach, NoiseSource, NoNoise
+from honestdp.boundary.noise import NoiseSource
 from honestdp.boundary.ranks import ALONE, Ranks
 
 FINENESS = 2.0**-13
@@ -50,11 +50,6 @@ def noisy(total: Tensor, deviation: Tensor, source: NoiseSource, *, dtype: torch
     """
     if ranks.size > 1:
         return _of_ranks(total, deviation, source, ranks).to(dtype)
-    if isinstance(source, NoNoise):
-        return total.to(dtype)
-    if isinstance(source, NoiseOfEach):
-        each = zip(torch.split(total, 1), torch.split(deviation, 1), source.each, strict=True)
-        return torch.cat([noisy(row, own, drawn, dtype=dtype) for row, own, drawn in each])
     fused = kernels.on(total.device) if dtype == deviation.dtype == torch.float32 else None
     if fused is not None:
         drawn = source.normal(tuple(total.shape))

@@ -23,12 +23,10 @@ seeded like the noise's (honestdp.boundary.noise), apart from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 _BLOCK_ELEMENTS = 1 << 22
@@ -129,21 +127,6 @@ class PendingLots:
             self._look()
             *longest, done = self._read()
         return Lots(self._positions.clamp_(max=self._records - 1), self._counts, longest)
-
-
-class PendingOfEach(PendingLots):
-    """Lots of runs that each draw from a generator of their own: a run's lots are the same whatever runs beside it."""
-
-    def __init__(self, generators: Sequence[torch.Generator], *, records: int, rate: float, steps: int) -> None:
-        self._each = [PendingLots(one, records=records, rate=rate, steps=steps, runs=1) for one in generators]
-        self.before = torch.cat([pending.before for pending in self._each])
-
-    def finish(self) -> Lots:
-        every = [pending.finish() for pending in self._each]
-        width = max(lots.indices.shape[-1] for lots in every)
-        indices = [F.pad(lots.indices, (0, width - lots.indices.shape[-1])) for lots in every]
-        longest = [max(each) for each in zip(*(lots.longest for lots in every), strict=True)]
-        return Lots(torch.cat(indices, dim=1), torch.cat([lots.counts for lots in every], dim=1), longest)
 
 
 def _gaps(generator: torch.Generator, records: int, rate: float, shape: tuple[int, ...]) -> Tensor:

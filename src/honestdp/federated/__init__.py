@@ -1,7 +1,7 @@
 """Federated averaging: clients that train on their own records and give weights to a server, each with its own guarantee.
 
 `AdaptiveClient` is one client, for Flower or for any other way that weights travel; `client_app` makes Flower's ClientApp of it.
-`Federation` trains the clients of one process side by side, as one population a round.
+`Federation` trains the clients of one process one after another in each round, and averages them.
 
 >>> import torch, honestdp
 >>> x, y = honestdp.load_dataset("digits").train

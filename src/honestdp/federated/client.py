@@ -9,7 +9,7 @@ no message changes it, and a round that was begun counts, whatever becomes of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from honestdp.boundary.intake import take_in, try_out
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants
 from honestdp.boundary.release import width_of
-from honestdp.boundary.rounds import ClientsData
 from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
@@ -176,14 +175,22 @@ class AdaptiveClient:
         a record is read; RoundFailed for whatever fails afterwards.
         """
         row = self.row(weights)
-        seed = self.begin_round()
+        self.check_round()
+        return self.named(self.make(row, self.charge_round()), weights)
+
+    def make(self, row: Tensor, seed: Seed) -> Tensor:
+        """The round that was charged last: weights `[1, d]` to `[d]`. Labels are read for the first."""
         try:
-            rounds = self.opened()
-            after = rounds.make(row, [seed], number=self.made - 1)
+            if self._rounds is None:
+                self._rounds = Rounds(self)
+            after = self._rounds.make(row, seed, number=self.made - 1)
         except Exception as trouble:
-            raise failed(self.made) from trouble
-        self._remembered = rounds.state
-        return self.named(after[0], weights)
+            raise RoundFailed(
+                f"round {self.made} failed after records were read; it counts, and what was charged for it stays charged. "
+                "The cause is for the owner of the records alone"
+            ) from trouble
+        self._remembered = self._rounds.state
+        return after[0].cpu()
 
     def state(self) -> dict[str, Tensor]:
         """What the rule remembers between rounds: functions of releases. With `made`, all that another process needs to go on."""
@@ -207,17 +214,6 @@ class AdaptiveClient:
         mine = {name: value[0].cpu().numpy().copy() for name, value in views.items()}
         return {name: mine[name] if name in mine else np.asarray(sent[name]) for name in sent}
 
-    def opened(self) -> Rounds:
-        """The client's steps, checked against its records, whose labels are read for it; its rule goes on from its memory."""
-        if self._rounds is None:
-            self._rounds = Rounds([self])
-        return self._rounds
-
-    def begin_round(self) -> Seed:
-        """Count and charge the next round, and give the seed of everything random in it, which no other round has."""
-        self.check_round()
-        return self.charge_round()
-
     def check_round(self) -> None:
         """Whatever refuses the next round without a record and without a charge."""
         if self.made >= self.rounds:
@@ -237,7 +233,7 @@ class AdaptiveClient:
         return None if self._books is None else bill_of(self._books, self.run, self.data.unit.person)
 
     def charge_round(self) -> Seed:
-        """The rest of `begin_round`, for whoever has checked the round of several clients before any of them pays."""
+        """Count and charge the next round, and give the seed of everything random in it, which no other round has."""
         if (bill := self.bill()) is not None:
             self.balance = bill.pay(self.made + 1)
         self.made += 1
@@ -257,17 +253,6 @@ class AdaptiveClient:
             rows = data.unit.rows
             width = rows * width_of(x, runs=1, records=run.records, lot=run.lot, rows=rows)
             try_out(model, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
-
-    def keep(self, state: Mapping[str, Tensor]) -> None:
-        """What the rule remembers after a round that was made beside others."""
-        self._remembered = dict(state)
-
-
-def failed(number: int) -> RoundFailed:
-    return RoundFailed(
-        f"round {number} failed after records were read; it counts, and what was charged for it stays charged. The cause is for "
-        "the owner of the records alone"
-    )
 
 
 def _calibrated(run: Run, rounds: int, budget: Budget | None, delta: float | None) -> tuple[Run, float | None]:
@@ -295,59 +280,54 @@ def _check_whole_iterations(rule: Rule, run: Run) -> None:
 
 
 class Rounds:
-    """The rounds of clients as one population: those that have as many records, lots of one size, as many local steps, and rules
-    of one kind. A client alone is a population of one, and draws the same lots and the same noise as beside others
-    (`boundary.rounds`).
+    """The rounds of a client, which are steps of one declared run.
 
     Releases, weights and public constants are handled here; the records are behind `Intake`. Labels are read for it, so that it
-    is made when the first round is paid for. The model, the loss and the compute are the first client's.
+    is made when the first round is paid for.
     """
 
-    def __init__(self, clients: Sequence[AdaptiveClient]) -> None:
-        first, runs = clients[0], [client.run for client in clients]
-        run, device, self.steps = first.run, first.compute.place(), first.run.steps
+    def __init__(self, client: AdaptiveClient) -> None:
+        run, device, self.steps = client.run, client.compute.place(), client.run.steps
         self._intake = take_in(
-            first.model,
-            _beside([client.data for client in clients]),
+            client.model,
+            client.data,
             records=run.records,
-            loss=first.loss,
+            loss=client.loss,
             device=device,
-            workers=first.compute.workers,
+            workers=client.compute.workers,
             lot=run.lot,
-            strict=first.strict,
+            strict=client.strict,
         )
-        self.layout, self._inside = layout_of(first.model), self._intake.layout
-        dtype, steps = self._intake.dtype, run.steps * first.rounds
-        noise = torch.tensor([own.noise for own in runs], dtype=dtype, device=device)
+        self.layout, self._inside = client.layout, self._intake.layout
+        dtype, steps = self._intake.dtype, run.steps * client.rounds
+        noise = torch.tensor([run.noise], dtype=dtype, device=device)
         factors = torch.ones(steps, dtype=dtype, device=device)
         constants = Constants(run.records, run.lot, steps, noise, self._inside, factors)
-        blank = [Seed.fresh()] * len(runs)  # every round brings its own
-        self._mechanism = self._intake.rounds(constants, seeds=blank, secure=first.secure)
-        rule = stack_rules([client.rule for client in clients], dtype=dtype, device=device)
-        start = torch.zeros(len(runs), self._inside.width, dtype=dtype, device=device)
+        self._mechanism = self._intake.mechanism(constants, seed=Seed.fresh(), secure=client.secure)
+        rule = stack_rules([client.rule], dtype=dtype, device=device)
+        start = torch.zeros(1, self._inside.width, dtype=dtype, device=device)
         self._population = Population(self._mechanism, rule, start)
-        if all(remembered := [client.state() for client in clients]):
+        if remembered := client.state():
             self._population.state = {
-                name: torch.cat([one[name] for one in remembered]).to(value.device, value.dtype)
-                for name, value in self.state.items()
+                name: remembered[name].to(value.device, value.dtype) for name, value in self.state.items()
             }
 
     @property
     def state(self) -> State:
-        """What the rules remember between two rounds: functions of releases."""
+        """The rule's memory between two rounds: functions of releases."""
         return self._population.state
 
-    def make(self, weights: Tensor, seeds: Sequence[Seed], *, number: int) -> Tensor:
-        """Round `number`, counted from 0, from these weights `[runs, d]`: the weights after it, on the device.
+    def make(self, weights: Tensor, seed: Seed, *, number: int) -> Tensor:
+        """Round `number`, counted from 0, from these weights `[1, d]`: the weights after it, on the device.
 
-        The mechanism makes no step beyond those of all rounds. What a model draws, such as dropout, follows from the first seed.
+        The mechanism makes no step beyond those of all rounds. All that the round draws follows from its seed.
         """
         population, end = self._population, (number + 1) * self.steps
-        self._mechanism.begin(seeds, made=number * self.steps)
+        self._mechanism.begin(seed, made=number * self.steps)
         population.params = _laid_out(weights.to(population.params), self.layout, self._inside)
         population.step = number * self.steps
         with lent(), self._intake.decoding():
-            seed_all(seeds[0].child("model").number(63))
+            seed_all(seed.child("model").number(63))
             while population.step < end:
                 population.block(end - population.step)
         return _laid_out(population.weights(), self._inside, self.layout)
@@ -362,15 +342,6 @@ def _laid_out(rows: Tensor, given: Layout, wanted: Layout) -> Tensor:
     for name, view in wanted.views(moved).items():
         view.copy_(values[name])
     return moved
-
-
-def _beside(data: Sequence[PrivateData]) -> PrivateData:
-    """The records of all clients; those that several of them share are held once."""
-    if len(data) == 1:
-        return data[0]
-    each = list({id(one): one for one in data}.values())
-    places = {id(one): place for place, one in enumerate(each)}
-    return ClientsData(each, [places[id(one)] for one in data])
 
 
 def row_of(weights: Weights, layout: Layout, dtype: torch.dtype) -> Tensor:
