@@ -183,7 +183,7 @@ class WorstStep(Step):
         return step.discretised(grid=grid, tail=tail)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=512)
 def _dominating(alternatives: tuple[tuple[Step, ...], ...], tail: float, count: int) -> AtomStep | None:
     """The step that dominates every alternative, down to deltas of `tail`; None where no float could hold it."""
     pairs = [dominating_pair(steps, delta=tail) for steps in alternatives if steps]

@@ -23,7 +23,7 @@ from honestdp.ledger import refusals
 from honestdp.ledger.account import NOTHING, Account, Balance, Charge, accounts, resume_content, resume_key
 from honestdp.ledger.address import Address, place_of
 from honestdp.ledger.chain import BUDGET, CHARGE, GENESIS, OVER, RESUME, Entry, canonical, until_it_fits
-from honestdp.ledger.names import Described, canonical_name, check_name, check_text, known_name, user
+from honestdp.ledger.names import Described, check_name, check_text, known_name, user
 from honestdp.ledger.spending import Spending, counted_epsilon
 from honestdp.ledger.store import store_of
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
@@ -66,7 +66,6 @@ class Ledger:
             raise checks.InvalidArgument("budget", budget, "a honestdp.Budget(epsilon, delta)")
         content = canonical({"version": 1, "epsilon": float(budget.epsilon), "delta": float(budget.delta)})
         if not self._store.exists():
-            canonical_name(dataset)  # no file for a name that it would refuse
             self._store.create()
         with self._store.writing() as transaction:
             account = Account.of(dataset, transaction.entries())

@@ -1,9 +1,9 @@
-"""Texts of an entry: names of datasets, one spelling each with look-alikes refused, and the line that describes it for people.
+"""Names of datasets, one spelling each with look-alikes refused, and the line that describes an entry for people.
 
 A dataset charged under two names would be two datasets to a ledger, each with a budget of its own. A new name is therefore
-printable (Unicode's category Cf, for one, is not), composed (NFC) and without spaces at its ends or in a row, and it must differ
-from every known name by more than case, width, spaces and dashes. Names in files of before this rule are found letter by letter.
-Letters of different alphabets that share a shape make different names.
+printable (format characters, Unicode's category Cf, are not), composed (NFC), without spaces at its ends or in a row, and differs
+from every known name by more than case and width. Names of before this rule are found letter by letter. Letters of different
+alphabets that share a shape make different names.
 """
 
 from __future__ import annotations
@@ -37,32 +37,24 @@ def _one_line(text: object, *, most: int) -> bool:
     return isinstance(text, str) and len(text) <= most and text.isprintable()
 
 
-def canonical_name(dataset: str) -> str:
-    """The spelling in which a new name is written."""
-    check_name(dataset=dataset)
-    return " ".join(unicodedata.normalize("NFC", dataset).split())
-
-
-def skeleton(dataset: str) -> str:
-    """What two names share that a reader takes for one."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
-    return " ".join("".join("-" if unicodedata.category(c) == "Pd" else c for c in folded).split())
-
-
 def known_name(dataset: str, known: Collection[str]) -> str:
     """The name under which a dataset stands, or would stand, in a ledger with these names."""
     if dataset in known:
         return dataset
-    name = canonical_name(dataset)
-    if name in known:
-        return name
-    alike = next((other for other in known if skeleton(other) == skeleton(name)), None)
-    if alike is not None:
+    check_name(dataset=dataset)
+    name = " ".join(unicodedata.normalize("NFC", dataset).split())
+    alike = next((other for other in known if _folded(other) == _folded(name)), None)
+    if alike is not None and name not in known:
         raise LookAlike(
             f"{name!a} is not in the ledger, and looks like {alike!a}, which is: use that very name, or one that differs by "
-            f"more than case, spaces, width or dashes"
+            f"more than case, spaces or width"
         )
     return name
+
+
+def _folded(name: str) -> str:
+    """What names share that differ by case, width and spaces alone."""
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
 
 
 class Described(NamedTuple):

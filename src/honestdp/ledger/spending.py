@@ -14,33 +14,31 @@ a record pays on one side, and the dearer side counts.
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
 from honestdp.accounting import PureDpEvent, quiet
-from honestdp.accounting.discrete import AtomStep, step_of
+from honestdp.accounting.discrete import AtomStep, WorstStep, step_of
 from honestdp.accounting.events import score_event, steps_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.accounting.steps import GaussianStep, Step
-from honestdp.ledger import merging
-from honestdp.ledger.merging import BeyondNumbers, Block, Leaf
 from honestdp.run import Run
 from honestdp.selection import Selection, catalogue
 from honestdp.selection.profile import Profiles, worst
 
 VERSION = 1
-NOT_PRIVATE = (GaussianStep(1.0, 0.0, 1),)
-AT_ONCE = 8  # kinds, or profiles, that the accountant composes in one go; more are merged, two at a time
-MOST_STEPS = 2**19  # likewise
+AT_ONCE = 32  # kinds that the accountant composes in one go; more are composed in groups
+MOST_STEPS, PIECE = 2**19, 2**14  # of a kind in one go, and of its pieces where there are more
+DEEPER = 1e-5  # the part of delta that the profiles of more than AT_ONCE charges are followed to
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class Spending:
 
     def steps(self, *, delta: float) -> tuple[Step, ...]:
         """What the accountant composes: every query of composed runs, one step known by its profile for anything else."""
-        return _steps(self, delta)
+        return steps_of(self.training) if self.composed else _profile_steps(self, delta)
 
     def epsilon(self, *, delta: float) -> float:
         """What this charge spends by itself."""
@@ -182,101 +180,91 @@ def counted_epsilon(spendings: Mapping[Spending, int], *, delta: float) -> float
 
 @functools.lru_cache(maxsize=256)
 def _total(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
-    if sum(count for _, count in spendings) == 1:
-        return _alone(spendings[0][0], delta)
     if not all(spending.private for spending, _ in spendings):
         return math.inf
-    if not _many(spendings):
-        return _at_once(spendings, delta)
-    with suppress(BeyondNumbers):
-        epsilon = merging.merged(_leaves(spendings, delta), delta=delta).pair().worst_epsilon(delta)
-        if math.isfinite(epsilon):
-            return epsilon
-    return _at_once(spendings, delta)
-
-
-def _many(spendings: tuple[tuple[Spending, int], ...]) -> bool:
-    """Whether there is more to compose than the accountant does well at once: kinds, repetitions of profiles, steps."""
-    gaussian, others = _sorted_out(spendings)
-    kinds, steps = len(gaussian) + len(others), sum(count for (rate, _), count in gaussian.items() if rate < 1)
-    return kinds > AT_ONCE or sum(count for _, count in others) > AT_ONCE or steps > MOST_STEPS
-
-
-def _sorted_out(
-    spendings: tuple[tuple[Spending, int], ...],
-) -> tuple[Counter[tuple[float, float]], list[tuple[Spending, int]]]:
-    """The Gaussian queries of composed runs by rate and noise, and the spendings that enter by their profile."""
-    gaussian: Counter[tuple[float, float]] = Counter()
-    others = []
-    for spending, count in spendings:
-        if not spending.composed:
-            others.append((spending, count))
-            continue
-        for step in steps_of(spending.training):
-            assert isinstance(step, GaussianStep)
-            gaussian[step.rate, step.noise] += step.count * count
-    return gaussian, others
-
-
-def _leaves(spendings: tuple[tuple[Spending, int], ...], delta: float) -> list[Leaf]:
-    gaussian, others = _sorted_out(spendings)
-    leaves = merging.gaussian_leaves(gaussian, delta=delta)
-    for spending, count in others:
-        make = functools.partial(_power_of_step, spending, count, delta)
-        leaves.append(Leaf(f"spending {spending.text}", (spending, count), make))
-    return leaves
-
-
-def _power_of_step(spending: Spending, count: int, delta: float) -> Block:
-    """Of a spending that is known by its profile, so many times."""
-    step = _profile_step(spending, delta * merging.DEEPER)
-    if len(step.losses) == 0:
-        return merging.NOTHING
-    return merging.power(merging.of_atoms(step, delta=delta), count, delta=delta)
-
-
-def _at_once(spendings: tuple[tuple[Spending, int], ...], delta: float) -> float:
-    gaussian, profiled = _sorted_out(spendings)
-    each = ((step, count) for spending, count in profiled for step in spending.steps(delta=delta))
-    others: list[Step] = [replace(step, count=step.count * count) for step, count in each]  # type: ignore[type-var]
-    steps = [*(GaussianStep(rate, noise, count) for (rate, noise), count in sorted(gaussian.items())), *others]
-    if not steps:
+    if sum(count for _, count in spendings) == 1:
+        return _alone(spendings[0][0], delta)
+    kinds = _kinds(spendings, delta)
+    if not kinds:
         return 0.0
-    if not others:
+    pair = dominating_pair(_nested(kinds), delta=delta)
+    epsilon = math.inf if pair is None else pair.worst_epsilon(delta)
+    if epsilon == math.inf and all(spending.composed for spending, _ in spendings):
         events = [SelfComposedDpEvent(spending.training, count) for spending, count in spendings]
         with quiet():  # where numbers end, a Renyi bound: sound, and the ledger says no more than a bound
             return accounting.epsilon(ComposedDpEvent(events), delta=delta)
-    pair = dominating_pair(tuple(steps), delta=delta)
-    return math.inf if pair is None else pair.worst_epsilon(delta)
+    return epsilon
+
+
+class _Kind(NamedTuple):
+    """Equal queries of a ledger. place: a digest of their description."""
+
+    place: str
+    step: Step
+
+    @classmethod
+    def of(cls, name: str, step: Step) -> _Kind:
+        return cls(hashlib.sha256(name.encode()).hexdigest(), step)
+
+
+def _kinds(spendings: tuple[tuple[Spending, int], ...], delta: float) -> list[_Kind]:
+    """Every kind of query once, with how many there are: Gaussian queries of all composed runs by rate and noise, and the
+    spendings that enter by their profile.
+    """
+    gaussian: Counter[tuple[float, float]] = Counter()
+    profiled = {spending: count for spending, count in spendings if not spending.composed}
+    for spending, count in spendings:
+        for step in steps_of(spending.training) if spending.composed else ():
+            assert isinstance(step, GaussianStep)
+            gaussian[step.rate, step.noise] += step.count * count
+    kinds = []
+    for (rate, noise), count in gaussian.items():
+        pieces, rest = divmod(count, PIECE) if rate < 1 and count > MOST_STEPS else (0, count)
+        if pieces:
+            kinds.append(
+                _Kind.of(f"pieces {rate!r} {noise!r}", _composed(GaussianStep(rate, noise, PIECE), count=pieces))
+            )
+        if rest:
+            kinds.append(_Kind.of(f"steps {rate!r} {noise!r}", GaussianStep(rate, noise, rest)))
+    deep = delta if sum(profiled.values()) <= AT_ONCE else delta * DEEPER
+    for spending, count in profiled.items():
+        kinds += [_Kind.of(spending.text, replace(step, count=count)) for step in _profile_steps(spending, deep)]
+    return kinds
+
+
+def _composed(*steps: Step, count: int = 1) -> Step:
+    """Steps as one, known by the profile of their composition, which the process remembers."""
+    return WorstStep((steps,), count)
+
+
+def _nested(kinds: list[_Kind], depth: int = 0) -> tuple[Step, ...]:
+    """The steps of all kinds, at most AT_ONCE of them: more are composed in groups of the same digit of their places.
+
+    The groups do not depend on the order of the charges, and one more charge changes one group on each level, so that a process
+    composes no more than these for it. A group errs to the safe side, by a small part of its own epsilon (accounting/pld.py).
+    """
+    if len(kinds) <= AT_ONCE:
+        return tuple(kind.step for kind in kinds)
+    by_digit = itertools.groupby(sorted(kinds), lambda kind: kind.place[depth])
+    groups = (_nested(list(group), depth + 1) for _, group in by_digit)
+    return tuple(steps[0] if len(steps) == 1 else _composed(*steps) for steps in groups)
 
 
 def _alone(spending: Spending, delta: float) -> float:
     """One spending by itself: the selection's own epsilon, which no sampling of its profile has rounded up."""
-    if not spending.private:
-        return math.inf
     sides = [side for side in (spending.training, spending.validation) if side is not None]
     base = spending.base.by_profile
     with quiet():
         return max(base.epsilon(side, delta=delta) for side in sides)
 
 
-@functools.lru_cache(maxsize=256)
-def _steps(spending: Spending, delta: float) -> tuple[Step, ...]:
-    if not spending.private:
-        return NOT_PRIVATE
-    if spending.composed:
-        return steps_of(spending.training)
-    step = _profile_step(spending, delta)
-    return () if len(step.losses) == 0 else (step,)
-
-
 @functools.lru_cache(maxsize=512)
-def _profile_step(spending: Spending, delta: float) -> AtomStep:
-    """The step of a spending that is known by its profile; one without losses where it spends nothing."""
+def _profile_steps(spending: Spending, delta: float) -> tuple[AtomStep, ...]:
+    """The one step of a spending that is known by its profile; none where it spends nothing."""
     profiles = spending.profiles(delta=delta)
     if max(profile.deltas[0] for profile in profiles) == 0:
-        return AtomStep(np.zeros(0), np.zeros(0))
-    return step_of(*profiles)
+        return ()
+    return (step_of(*profiles),)
 
 
 def _merged(runs: Iterable[tuple[Run, int]]) -> tuple[tuple[Run, int], ...]:
