@@ -83,18 +83,11 @@ def test_attention_of_which_a_part_is_frozen(frozen: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 def test_a_block_of_rows_in_the_wrong_place_is_found_by_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = attention._rows
-    monkeypatch.setattr(attention, "_rows", lambda form, rows, whole: right(form, rows and (0, rows[1]), whole))
+    right = attention.F.pad
+    monkeypatch.setattr(attention.F, "pad", lambda grad, others: right(grad, (0, sum(others))))
     model = Attending("two", batch_first=True)
     x, y = torch.randn(1, 4, 7, 6), torch.randn(1, 4, 7, 3)
     assert isinstance(per_example(model, weighed, drawn(model, 1, torch.float32), x, y), Materialised)
-
-
-def test_blocks_with_rows_in_common_are_added_before_a_norm_is_taken() -> None:
-    part = torch.randn(1, 2, 3, 4)
-    one, other = (forms.Block(forms.Outer(part, part, (4, 4)), first, 4, 6) for first in (0, 1))
-    assert forms.joined([one, other]) is None
-    assert isinstance(forms.joined([one, forms.Block(one.form, 4, 2, 6)]), forms.Blocks)
 
 
 class Encoder(nn.Module):

@@ -175,7 +175,7 @@ def test_a_hook_that_comes_later_is_called() -> None:
 def test_a_wrong_formula_is_found_before_a_record_is_read(
     layer: type[nn.Module], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = by_formula._FUNCTIONS[layer]._replace(back=lambda grad, x, out: grad)
+    wrong = by_formula._FUNCTIONS[layer]._replace(slope=lambda grad, x, out: grad)
     monkeypatch.setitem(by_formula._FUNCTIONS, layer, wrong)
     model = nn.Sequential(nn.Linear(6, 20), layer(), nn.Linear(20, 3)).double()
     params, x, y = drawn(model, 2), torch.randn(2, 4, 6).double(), torch.randint(0, 3, (2, 4))

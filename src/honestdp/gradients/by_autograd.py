@@ -18,7 +18,7 @@ from honestdp.gradients import inputs
 from honestdp.gradients.forms import Params
 from honestdp.gradients.grouped import scaled, slopes, start_of
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.rules import ONE_ROW, Call, Composite, Gradients, Part, Ruled, Unruled
+from honestdp.gradients.rules import ONE_ROW, Call, Composite, Gradients, Ruled, Unruled
 from honestdp.losses import Loss, one_each, slope_of
 
 _STANDING_IN = threading.RLock()
@@ -30,7 +30,7 @@ class ByAutograd:
     """The model run once on x `[runs, lot, ...]`. output: of all runs * lot examples; calls: the uses of its layers, in order."""
 
     def __init__(self, model: nn.Module, layers: Sequence[Ruled], params: Params, x: Inputs) -> None:
-        self.calls: list[Call | Part] = []
+        self.calls: list[Call] = []
         self._edges: list[GradientEdge] = []
         modules = [ruled.layer for ruled in layers]
         runs, lot = inputs.first(x).shape[:2]
@@ -56,12 +56,12 @@ class ByAutograd:
             x = _rows(*args, *kwargs.values(), examples=runs * lot)
             if x is None:
                 raise Unruled(f"the first dimension of the input of {ruled.path} is not the examples", ONE_ROW)
-            out, call = ruled.together(layer_params, x, runs=runs) or ruled.call(layer_params, x, runs=runs)
+            out, call = ruled.call(layer_params, x, runs=runs)
             return self.noted(_tracked(out, reads=rule.reads_output), call)
 
         return forward
 
-    def noted(self, out: Tensor, call: Call | Part) -> Tensor:
+    def noted(self, out: Tensor, call: Call) -> Tensor:
         """`out`, of whose gradient `call` makes that of parameters."""
         self.calls.append(call)
         assert out.grad_fn is not None
@@ -97,8 +97,7 @@ class _Noted:
     def note(self, out: Tensor, gradients: Callable[[Tensor], Gradients], *kept: Tensor) -> Tensor:
         if len(out) != self.runs * self._lot:
             raise Unruled(f"the first dimension of the input of {self._ruled.path} is not the examples", ONE_ROW)
-        part = Part(self._ruled, gradients, kept, tuple(value._version for value in kept))
-        return self._forward.noted(_tracked(out, reads=False), part)
+        return self._forward.noted(_tracked(out, reads=False), self._ruled.used(gradients, *kept))
 
 
 def _rows(x: Tensor, *, examples: int) -> Tensor | None:

@@ -8,13 +8,11 @@ CPU, making and following the graph of autograd costs as much as the model itsel
 A convolution, the pool after it and a ReLU may be one link (`Convolve`). The pool drops most numbers that the convolution gives.
 Kernels of a GPU take the largest of each pool while it is in registers and never write the others (layers/implicit.py);
 elsewhere the two are done one after the other. An activation between them that never falls (ReLU, Tanh, Sigmoid) is applied to
-the output of the pool: the largest of rising values is the value of the largest. A ReLU is applied while its input is in
-registers; its way back is made by the next convolution, if one follows: it sends nothing to where its input is zero.
+the output of the pool: the largest of rising values is the value of the largest.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,19 +25,44 @@ from torch.nn.modules.module import _has_any_global_hook
 from honestdp.gradients.forms import Params
 from honestdp.gradients.grouped import scaled, slopes, start_of
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.layers.convolution import Convolution, Geometry, convolved, mirrored, padded_before
+from honestdp.gradients.layers.convolution import Convolution, Geometry, convolved, padded_before
 from honestdp.gradients.layers.implicit import Implicit
-from honestdp.gradients.rules import Call, Gradients, Part, Rule, Ruled
+from honestdp.gradients.rules import Call, Rule, Ruled
 from honestdp.losses import Loss, one_each, slope_of
 
 Back = Callable[[Tensor], Tensor]
 
 
+class Ran(NamedTuple):
+    """One use of a link. at_call: from the gradient of the link's output that of what the call's rule is asked about, if they
+    differ; back: from the latter, or from the former where there is no call, the gradient of the input.
+    """
+
+    back: Back
+    call: Call | None = None
+    at_call: Back | None = None
+
+
 class Function(NamedTuple):
-    """A layer without parameters. back: from the gradient of the output, the input and the output, that of the input."""
+    """A layer without parameters. slope: from the gradient of the output, the input and the output, that of the input."""
 
     forward: Callable[[Tensor], Tensor]
-    back: Callable[[Tensor, Tensor, Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+    def run(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Ran]:
+        out = self.forward(x)
+        return out, Ran(lambda grad: self.slope(grad, x, out))
+
+
+class Layer(NamedTuple):
+    """A layer whose rule hands a gradient back to its input."""
+
+    ruled: Ruled
+
+    def run(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Ran]:
+        ruled, own = self.ruled, self.ruled.params_of(params, runs)
+        out, call = ruled.call(own, x, runs=runs)
+        return out, Ran(lambda grad: ruled.rule.back(own, grad, runs=runs), call)
 
 
 _aten = torch.ops.aten
@@ -55,16 +78,6 @@ _FUNCTIONS: dict[type[nn.Module], Function] = {
     nn.Tanh: Function(torch.tanh, lambda grad, x, out: _tanh_back(grad, out)),
 }
 _FLATTEN = Function(lambda x: x.flatten(1), lambda grad, x, out: grad.reshape(x.shape))
-
-
-class Ran(NamedTuple):
-    """One use of a link. at_call: from the gradient of the link's output that of what the call's rule is asked about, if they
-    differ; back: from the latter, or from the former where there is no call, the gradient of the input.
-    """
-
-    back: Back
-    call: Call | Part | None = None
-    at_call: Back | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ class Pool:
         plain = not over and tuple(kernel) == tuple(stride) and tuple(padding) == (0, 0) and tuple(dilation) == (1, 1)
         return kernel[0] if plain and kernel[0] == kernel[1] and kernel[0] in _SIDES else None
 
-    def run(self, x: Tensor) -> tuple[Tensor, Ran]:
+    def run(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Ran]:
         out, index = _pool(x, *self.settings)
         return out, Ran(lambda grad: _pool_back(grad, x, *self.settings, index))
 
@@ -112,12 +125,6 @@ class Convolve:
     pool: Pool | None = None
     relu: bool = False
     """Whether a ReLU follows, behind the pool if there is one."""
-    relu_back: bool = True
-    """Whether the way back through that ReLU is this link's, and not the next one's."""
-    after_relu: bool = False
-    """Whether the way back through the ReLU that gave the input is this link's."""
-    flat: bool = False
-    """Whether the output is flattened next."""
 
     @staticmethod
     def of(ruled: Ruled) -> Convolve | None:
@@ -132,95 +139,48 @@ class Convolve:
         how = geometry.implicit(x, own["weight"], pool=1 if self.pool is None else self.pool.side or 1)
         if how is not None:
             return self._implicit(how, own, x)
-        if self.pool is None and (how := geometry.mirrored(x, own["weight"])) is not None:
-            return self._mirrored(how, own, x)
-        x, out, call = self._one_after_the_other(geometry, own, x, runs)
+        if self.pool is not None and x.dim() == 4 and not x.is_cuda:
+            # A CPU takes a pool several times faster where channels lie last in memory, and a convolution then too, or as fast.
+            x = x.contiguous(memory_format=torch.channels_last) if runs == 1 else x
+            out, call = self.ruled.call(own, x, runs=runs)
+            out = out.contiguous(memory_format=torch.channels_last)
+        else:
+            out, call = self.ruled.call(own, x, runs=runs)
 
         def back(grad: Tensor) -> Tensor:
             beside, slopes = (
                 value.view(runs, -1, *value.shape[1:]).transpose(0, 1).flatten(1, 2) for value in (x, grad)
             )
             found = geometry.input_gradient(beside, own["weight"].flatten(0, 1), slopes, times=runs)
-            found = found.view(-1, runs, *x.shape[1:]).transpose(0, 1).flatten(0, 1)
-            return _relu_back(found, x, 0) if self.after_relu else found
+            return found.view(-1, runs, *x.shape[1:]).transpose(0, 1).flatten(0, 1)
 
         spread: Back | None = None
         if self.pool is not None:
-            out, ran = self.pool.run(out)
+            out, ran = self.pool.run(params, out, runs=runs)
             spread = ran.back
         out = torch.relu(out) if self.relu else out
         return out, Ran(back, call, self._at_call(out, spread))
 
-    def _one_after_the_other(
-        self, geometry: Geometry, own: Params, x: Tensor, runs: int
-    ) -> tuple[Tensor, Tensor, Call | Part]:
-        """The convolution without its pool: the input, the output and the use.
-
-        A CPU takes a pool several times faster where channels lie last in memory, and a convolution then too, or as fast. Of a
-        single channel torch cannot tell how it lies: it goes by its windows, whose product with the weight lies so.
-        """
-        if self.pool is None or x.dim() != 4 or x.is_cuda:
-            return x, *self.ruled.call(own, x, runs=runs)
-        sizes = geometry.positions(x[None])
-        if x.shape[1] == 1 and not geometry.transposed and sizes.numel() >= math.prod(geometry.kernel):
-            return x, *self._by_windows(geometry.windows(x, sizes).squeeze(2), sizes, own, runs)
-        x = x.contiguous(memory_format=torch.channels_last) if runs == 1 else x
-        return x, *self.ruled.call(own, x, runs=runs)
-
-    def _by_windows(self, windows: Tensor, sizes: torch.Size, own: Params, runs: int) -> tuple[Tensor, Part]:
-        """windows: `[examples, positions, columns]`. The output lies with its channels last."""
-        weight, bias, wanted = own["weight"], own.get("bias"), frozenset(self.ruled.trainable)
-        seen, matrix = windows.view(runs, -1, windows.shape[-1]), weight.flatten(2).mT
-        out = torch.bmm(seen, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), seen, matrix)
-
-        def gradients(grad: Tensor) -> Gradients:
-            rows = grad.flatten(0, 1).permute(0, 2, 3, 1).flatten(1, 2)
-            made = torch.bmm(windows.mT, rows).mT.reshape(*grad.shape[:2], *weight.shape[1:])
-            return {"weight": made, "bias": rows.sum(1).view(grad.shape[:3])} if "bias" in wanted else {"weight": made}
-
-        placed = out.view(len(windows), *sizes, -1).permute(0, 3, 1, 2)
-        return placed, Part(self.ruled, gradients, (windows,), (windows._version,))
-
     def _at_call(self, out: Tensor, spread: Back | None) -> Back | None:
         """From the gradient of the link's output, `out`, that of the convolution's; spread: the way back through the pool."""
-        if not (self.relu and self.relu_back):
+        if not self.relu:
             return spread
         if spread is None:
             return lambda grad: _relu_back(grad, out, 0)
         return lambda grad: spread(_relu_back(grad, out, 0))
 
     def _implicit(self, how: Implicit, own: Params, x: Tensor) -> tuple[Tensor, Ran]:
-        out, chosen = how.forward(x, own["weight"], own.get("bias"), relu=self.relu, first=self.flat)
+        out, chosen = how.forward(x, own["weight"], own.get("bias"), relu=self.relu)
         wanted = frozenset(self.ruled.trainable)
         spread: Back | None = None
         if chosen is not None and how.shape.channels >= _SPREAD:
             spread, how, chosen = how.spread(chosen), how.without_pool(), None
-        before = x if self.after_relu else None
-
-        def gradients(grad: Tensor) -> Gradients:
-            return convolved(how, x, grad.flatten(0, 1), chosen, own, wanted)
-
-        call = Part(self.ruled, gradients, (x,), (x._version,))
-        back: Back = lambda grad: how.back(grad, chosen, own["weight"], x=before)  # noqa: E731
-        if self.flat and self.pool is None:
-            # The gradient comes with its channels first: one pass for that and the ReLU.
-            return out, Ran(back, call, lambda grad: how.channels_last(grad, out if self.relu else None))
+        call = self.ruled.used(lambda grad: convolved(how, x, grad.flatten(0, 1), chosen, own, wanted), x)
+        back: Back = lambda grad: how.back(grad, chosen, own["weight"])  # noqa: E731
         return out, Ran(back, call, self._at_call(out, spread))
 
-    def _mirrored(self, how: Implicit, own: Params, x: Tensor) -> tuple[Tensor, Ran]:
-        """A transposed convolution: `how`'s way back, and on the way back that convolution itself."""
-        weight, wanted = own["weight"], frozenset(self.ruled.trainable)
-        out = how.transposed(x, weight, own.get("bias"), relu=self.relu)
 
-        def back(grad: Tensor) -> Tensor:
-            found = how.forward(grad, weight, None)[0]
-            return _relu_back(found, x, 0) if self.after_relu else found
-
-        call = Part(self.ruled, lambda grad: mirrored(how, x, grad, own, wanted), (x,), (x._version,))
-        return out, Ran(back, call, self._at_call(out, None))
-
-
-Link = Ruled | Function | Convolve | Pool
+Link = Layer | Function | Convolve | Pool
 _RISING = (nn.ReLU, nn.Sigmoid, nn.Tanh)
 
 
@@ -237,31 +197,19 @@ def links(model: nn.Module, layers: Sequence[Ruled]) -> tuple[Link, ...] | None:
 
 
 def _joined(chain: Sequence[Link]) -> list[Link]:
-    """The chain with pools of squares taken along by the convolutions before them, also over a function that rises."""
+    """The chain with pools of squares and ReLUs taken along by the convolutions before them, pools also over a function that
+    rises.
+    """
     joined: list[Link] = []
     for link in chain:
-        between = 1 if joined and any(joined[-1] is _FUNCTIONS[kind] for kind in _RISING) else 0
-        before = joined[-1 - between] if len(joined) > between else None
-        if isinstance(link, Pool) and link.side is not None and isinstance(before, Convolve) and before.pool is None:
-            joined[-1 - between] = Convolve(before.ruled, link)
-        else:
-            joined.append(link)
-    return _with_relu(joined)
-
-
-def _with_relu(chain: Sequence[Link]) -> list[Link]:
-    """The chain with every ReLU taken along by the convolution before it, and its way back by the convolution behind it."""
-    joined: list[Link] = []
-    for link in chain:
-        before = joined[-1] if joined else None
-        if link is _FUNCTIONS[nn.ReLU] and isinstance(before, Convolve) and not before.relu:
-            joined[-1] = replace(before, relu=True)
-        elif isinstance(link, Convolve) and isinstance(before, Convolve) and before.relu:
-            joined[-1] = replace(before, relu_back=False)
-            joined.append(replace(link, after_relu=True))
-        elif link is _FLATTEN and isinstance(before, Convolve):
-            joined[-1] = replace(before, flat=True)
-            joined.append(link)
+        place = -1
+        if isinstance(link, Pool) and joined and any(joined[-1] is _FUNCTIONS[kind] for kind in _RISING):
+            place = -2
+        before = joined[place] if len(joined) >= -place else None
+        if isinstance(before, Convolve) and isinstance(link, Pool) and link.side is not None and before.pool is None:
+            joined[place] = replace(before, pool=link)
+        elif isinstance(before, Convolve) and link is _FUNCTIONS[nn.ReLU]:
+            joined[place] = replace(before, relu=True)
         else:
             joined.append(link)
     return joined
@@ -270,7 +218,7 @@ def _with_relu(chain: Sequence[Link]) -> list[Link]:
 def _link(module: nn.Module, ruled: Ruled | None) -> Link | None:
     if ruled is None:
         return Pool.of(module) or _function(module)
-    return ruled if type(ruled.rule).back is not Rule.back else Convolve.of(ruled)
+    return Layer(ruled) if type(ruled.rule).back is not Rule.back else Convolve.of(ruled)
 
 
 def in_order(module: nn.Module) -> Iterator[nn.Module]:
@@ -287,7 +235,7 @@ def _function(module: nn.Module) -> Function | None:
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
         return _FLATTEN
     if type(module) is nn.Unflatten and module.dim == 1:
-        return Function(module.forward, _FLATTEN.back)
+        return Function(module.forward, _FLATTEN.slope)
     return _FUNCTIONS.get(type(module))
 
 
@@ -302,44 +250,24 @@ class ByFormula:
     """The chain run once on x `[runs, lot, ...]`. output: `[runs * lot, ...]`; calls: the uses of its layers, in order."""
 
     def __init__(self, chain: Sequence[Link], params: Params, x: Tensor) -> None:
-        self._runs = x.shape[0]
-        self._steps: list[tuple[Function | Call | Ran, Tensor, Tensor]] = []
-        value = x.flatten(0, 1)
+        self._steps: list[Ran] = []
+        self.output = x.flatten(0, 1)
         for link in chain:
-            step: Function | Call | Ran
-            if isinstance(link, Ruled):
-                out, step = link.call(link.params_of(params, self._runs), value, runs=self._runs)
-            elif isinstance(link, Function):
-                out, step = link.forward(value), link
-            else:
-                out, step = link.run(value) if isinstance(link, Pool) else link.run(params, value, runs=self._runs)
-            self._steps.append((step, value, out))
-            value = out
-        self.output = value
-
-    @property
-    def calls(self) -> list[Call | Part]:
-        used = (step.call if isinstance(step, Ran) else step for step, _, _ in self._steps)
-        return [call for call in used if isinstance(call, Call | Part)]
+            self.output, ran = link.run(params, self.output, runs=x.shape[0])
+            self._steps.append(ran)
+        self.calls = [ran.call for ran in self._steps if ran.call is not None]
 
     def output_gradients(self, loss: Loss, labels: Inputs, shares: Tensor | None = None) -> Sequence[Tensor | None]:
         """The gradient of the summed losses, by their shares, for the output of every call, each `[runs * lot, ...]`."""
         grad = _slope(loss, self.output, labels, shares)
-        calls = len(self.calls)
         gradients: list[Tensor] = []
-        for step, x, out in reversed(self._steps):
-            if isinstance(step, Function):
-                grad = step.back(grad, x, out)
-                continue
-            if isinstance(step, Ran) and step.at_call is not None:
-                grad = step.at_call(grad)
-            if not isinstance(step, Ran) or step.call is not None:
+        for step in reversed(self._steps):
+            grad = grad if step.at_call is None else step.at_call(grad)
+            if step.call is not None:
                 gradients.append(grad)
-                if len(gradients) == calls:  # nothing before the first layer with parameters needs a gradient
+                if len(gradients) == len(self.calls):  # nothing before the first layer with parameters needs a gradient
                     break
-            grad = (
-                step.back(grad) if isinstance(step, Ran) else step.ruled.rule.back(step.params, grad, runs=self._runs)
-            )
+            grad = step.back(grad)
         return gradients[::-1]
 
 

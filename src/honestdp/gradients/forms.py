@@ -1,4 +1,4 @@
-"""Forms of per-example gradients: dense, product, sum of outer products, looked-up rows, blocks; each with its norm and its sum.
+"""Forms of per-example gradients: dense, product, sum of outer products and looked-up rows; each with its norm and its sum.
 
 A form stands for the gradients `[runs, lot, *shape]` of one parameter, or of a few that are cheaper together. It answers the
 two verbs of the package, and only `Dense` holds those tensors: the others hold factors, which are far smaller. A weight of
@@ -17,10 +17,10 @@ The clip holds if no norm is below that of the gradient that is summed, so every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -98,14 +98,23 @@ def joint_norms(forms: Iterable[Form]) -> Tensor:
     return reduce(torch.add, (form.square_norms() for form in forms)).sqrt()
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left right, `[runs, rows, columns]`, to `total`, which has as many numbers a run in another shape."""
-    if left.dtype != total.dtype or right.dtype != total.dtype:  # a model may compute in fewer digits; a sum may not
-        left, right = left.to(total.dtype), right.to(total.dtype)
+@contextmanager
+def _as_matrix(total: Tensor, rows: int, columns: int) -> Iterator[Tensor]:
+    """`total` `[runs, ...]` as `[runs, rows, columns]`, to be added to. Weights that lie channels last have no rows and columns:
+    there it is a tensor of zeros, which is then added.
+    """
+    size = len(total), rows, columns
     if total[0].is_contiguous():
-        total.view(left.shape[0], left.shape[1], right.shape[2]).baddbmm_(left, right)
-    else:  # weights that lie channels last
-        total.add_(torch.bmm(left, right).view(total.shape))
+        yield total.view(size)
+    else:
+        matrix = total.new_zeros(size)
+        yield matrix
+        total.add_(matrix.view(total.shape))
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left right to `total` `[runs, rows, columns]`. A model may compute in fewer digits than its weights; a sum may not."""
+    total.baddbmm_(left.to(total.dtype), right.to(total.dtype))
 
 
 LONG = 1 << 10
@@ -208,7 +217,9 @@ class Dense:
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         rows = silenced(self.gradients, counted)
-        _add_product(totals[0], weights.unsqueeze(1), rows.reshape(*weights.shape, -1))
+        rows = rows.reshape(*weights.shape, -1)
+        with _as_matrix(totals[0], 1, rows.shape[2]) as total:
+            _add_product(total, weights.unsqueeze(1), rows)
 
     def dense(self) -> tuple[Tensor, ...]:
         return (self.gradients,)
@@ -241,16 +252,12 @@ class Product:
             scaled = silenced(self.left, counted) * weights.unsqueeze(-1)
         else:
             scaled = fused.weigh(self.left.contiguous(), weights.contiguous())
-        size = len(scaled), scaled.shape[2], self.right.shape[2]
-        lies_so = totals[0][0].is_contiguous()  # weights that lie channels last have no rows and columns
-        total = totals[0].view(size) if lies_so else totals[0].new_zeros(size)
-        if fused is not None and (self.right.dtype, total.dtype) == (torch.float32, torch.float64):
-            # Silenced and converted in one pass.
-            _add_product(total, scaled.mT, fused.widened(self.right.contiguous(), weights.contiguous()))
-        else:
-            _add_product(total, scaled.mT, self.right if self.right_finite else silenced(self.right, counted))
-        if not lies_so:
-            totals[0].add_(total.view(totals[0].shape))
+        with _as_matrix(totals[0], scaled.shape[2], self.right.shape[2]) as total:
+            if fused is not None and (self.right.dtype, total.dtype) == (torch.float32, torch.float64):
+                # Silenced and converted in one pass.
+                _add_product(total, scaled.mT, fused.widened(self.right.contiguous(), weights.contiguous()))
+            else:
+                _add_product(total, scaled.mT, self.right if self.right_finite else silenced(self.right, counted))
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=counted)
 
@@ -266,7 +273,7 @@ def _add_rows_of(scaled: Tensor, total: Tensor, *, ones: Tensor | None) -> None:
     """
     if scaled.is_cuda:  # where a sum takes three times as long as a product with ones
         ones = scaled.new_ones(scaled.shape[:2]) if ones is None else ones
-        _add_product(total, ones.unsqueeze(1), scaled)
+        _add_product(total.unsqueeze(1), ones.unsqueeze(1), scaled)
     else:
         total.add_(scaled.sum(1, dtype=torch.float64))
 
@@ -396,56 +403,8 @@ class Rows:
         return (table.reshape(runs, lot, self.rows, width),)
 
 
-@dataclass(frozen=True)
-class Block:
-    """The gradient of a parameter of which one use read the rows from `first` on: `form` there, and zero in all other rows."""
-
-    form: Form
-    first: int
-    count: int
-    rows: int
-    """Of the whole parameter."""
-
-    def square_norms(self) -> Tensor:
-        return self.form.square_norms()
-
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        parts = [total.narrow(1, self.first, self.count) for total in totals]
-        self.form.add_weighted_sum(parts, weights, counted=counted)
-
-    def dense(self) -> tuple[Tensor, ...]:
-        return tuple(self._padded(value) for value in self.form.dense())
-
-    def _padded(self, value: Tensor) -> Tensor:
-        whole = value.new_zeros(*value.shape[:2], self.rows, *value.shape[3:])
-        whole.narrow(2, self.first, self.count).copy_(value)
-        return whole
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Several blocks of one parameter that have no row in common, so that their squares add."""
-
-    blocks: Sequence[Block]
-
-    def square_norms(self) -> Tensor:
-        return reduce(torch.add, (block.square_norms() for block in self.blocks))
-
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        for block in self.blocks:
-            block.add_weighted_sum(totals, weights, counted=counted)
-
-    def dense(self) -> tuple[Tensor, ...]:
-        return tuple(reduce(torch.add, parts) for parts in zip(*(b.dense() for b in self.blocks), strict=True))
-
-
 def joined(forms: Sequence[Form]) -> Form | None:
     """One form for several uses of the same parameters, where that is cheaper than adding up their gradients."""
-    blocks = [form for form in forms if isinstance(form, Block)]
-    if len(blocks) == len(forms):
-        order = sorted(blocks, key=lambda block: block.first)
-        apart = all(one.first + one.count <= other.first for one, other in pairwise(order))
-        return Blocks(order) if apart else None
     factors = [_positions(form) for form in forms if isinstance(form, Product | Outer)]
     if len(factors) != len(forms) or len({(form.shape, form.shift) for form in factors}) != 1:
         return None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from honestdp.gradients.forms import Block, Dense, Form, Outer, Product, Rows, prefers_gram, silenced
+from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, prefers_gram, silenced
 from honestdp.gradients.layers.embedding import Bag
 from honestdp.gradients.rules import Names
 
@@ -25,10 +25,7 @@ def grouped(names: Names, form: Form, rows: int) -> Iterator[tuple[Names, Form]]
 
     A form that stands for several parameters may come apart into one for each.
     """
-    if isinstance(form, Block):
-        for some, part in grouped(names, form.form, rows):
-            yield some, Block(part, form.first, form.count, form.rows)
-    elif isinstance(form, Product | Outer):
+    if isinstance(form, Product | Outer):
         yield from _outer(names, form, rows)
     elif isinstance(form, Rows | Bag):
         if isinstance(form, Bag):

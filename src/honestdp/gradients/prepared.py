@@ -106,7 +106,7 @@ class Prepared:
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
         """
         examples = max(examples, 2 * LOT)  # no trial has fewer, so that small lots are not tried one after the other
-        # A single run goes its own way through a layer (`Rule.alone`), so that it is tried by itself.
+        # A single run goes its own way through some layers, so that it is tried by itself.
         one = inputs.first(y)
         shape = (inputs.kinds(x), inputs.kinds(y), one.device, len(one) == 1)
         choice, widest = self._choices.get(shape, (None, 0))

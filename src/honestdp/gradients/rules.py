@@ -1,7 +1,7 @@
 """Layer rules, and their registry: how a layer runs for a population, and what its per-example gradients are.
 
 A rule is found by the exact class of a layer. A subclass may have another forward, so it does not inherit the rule. `Ruled` is a
-layer of a model with its rule, `Call` one use of it in a forward pass, and `Part` a use of a part of it.
+layer of a model with its rule, and `Call` one use of it, or of a part of it, in a forward pass.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ Gradients = Mapping["str | tuple[str, ...]", "Tensor | Form"]
 
 Wanted = frozenset[str]
 """The layer's names of its trainable parameters; the others are frozen."""
-
-Together = tuple[Tensor, Callable[[Tensor], Gradients], tuple[Tensor, ...]]
 
 Formula = Callable[[nn.Module, Params, Tensor, Tensor], Mapping[str, "Tensor | Form"]]
 
@@ -54,19 +52,9 @@ class Rule:
         """The layer's output `[runs, lot, ...]` and the tensor to keep for `gradients`."""
         raise NotImplementedError
 
-    def alone(self, layer: nn.Module, params: Params, x: Tensor) -> Tensor | None:
-        """The output `[lot, ...]` of a single run for x `[lot, ...]`, where that is simpler; x is then what is saved."""
-        return None
-
     def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         """Per-example gradients of the `wanted` parameters, from what was kept and the output's gradient `[runs, lot, ...]`."""
         raise NotImplementedError
-
-    def together(self, layer: nn.Module, params: Params, x: Tensor, wanted: Wanted) -> Together | None:
-        """Where the way back through the layer makes the gradients of its parameters too: the output for x `[runs * lot, ...]`,
-        as an operation of autograd; from its gradient `[runs, lot, ...]` those of parameters; and what of the model's it reads.
-        """
-        return None
 
     def back(self, params: Params, grad: Tensor, *, runs: int) -> Tensor:
         """The gradient of the input, from that of the output; the first dimension of both is the examples of all runs.
@@ -223,41 +211,21 @@ class Ruled:
     def call(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Call]:
         """What the layer makes of x `[runs * lot, ...]`, of the same first dimension."""
         by_run = x.view(runs, -1, *x.shape[1:])
-        alone = self.rule.alone(self.layer, params, x) if runs == 1 else None
-        if alone is not None:
-            return alone, Call(self, params, by_run, by_run._version)
-        out, saved = self.rule.forward(self.layer, params, by_run)
-        return out.flatten(0, 1), Call(self, params, saved, saved._version)
+        layer, rule, wanted = self.layer, self.rule, frozenset(self.trainable)
+        out, saved = rule.forward(layer, params, by_run)
+        return out.flatten(0, 1), self.used(lambda grad: rule.gradients(layer, params, saved, grad, wanted), saved)
 
-    def together(self, params: Params, x: Tensor, *, runs: int) -> tuple[Tensor, Part] | None:
-        """The same where the rule makes the gradients of its parameters on the way back through the layer (`Rule.together`)."""
-        made = self.rule.together(self.layer, params, x, frozenset(self.trainable))
-        if made is None:
-            return None
-        out, formula, kept = made
-        return out, Part(self, formula, kept, tuple(value._version for value in kept))
+    def used(self, gradients: Callable[[Tensor], Gradients], *kept: Tensor) -> Call:
+        """A use of the layer. gradients: from the gradient of the output `[runs, lot, ...]` those of parameters; kept: the
+        model's tensors that this will read.
+        """
+        return Call(self, gradients, kept, tuple(value._version for value in kept))
 
 
 class Call(NamedTuple):
-    """One use of a layer in the forward pass. saved: what its rule asked to keep; version: torch's count of writes to it then."""
-
-    ruled: Ruled
-    params: Params
-    saved: Tensor
-    version: int
-
-    def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Form]]:
-        """The forms of this layer with the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
-        if self.saved._version != self.version:
-            raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
-        grad = grad.view(runs, -1, *grad.shape[1:])
-        wanted = frozenset(self.ruled.trainable)
-        answer = self.ruled.rule.gradients(self.ruled.layer, self.params, self.saved, grad, wanted)
-        yield from _named(answer, self.ruled.trainable)
-
-
-class Part(NamedTuple):
-    """One thing that a `Composite` noted: from the gradient of its output, `formula` gives those of some of the parameters."""
+    """One use of a layer in the forward pass, or one matrix that a `Composite` applied. versions: torch's counts of writes to
+    the tensors that are kept, when they were read.
+    """
 
     ruled: Ruled
     formula: Callable[[Tensor], Gradients]
@@ -265,6 +233,7 @@ class Part(NamedTuple):
     versions: tuple[int, ...]
 
     def gradients(self, grad: Tensor, *, runs: int) -> Iterator[tuple[Names, Form]]:
+        """The forms of this use with the parameters' names in the model, from `grad` `[runs * lot, ...]`."""
         if tuple(value._version for value in self.kept) != self.versions:
             raise Unruled(f"the input of {self.ruled.path} is changed in place after the layer has read it")
         yield from _named(self.formula(grad.reshape(runs, -1, *grad.shape[1:])), self.ruled.trainable)
@@ -274,4 +243,9 @@ def _named(answer: Gradients, full: Mapping[str, str]) -> Iterator[tuple[Names, 
     """Forms by the parameters' names in the model."""
     for names, gradients in answer.items():
         form = Dense(gradients) if isinstance(gradients, Tensor) else gradients
-        yield tuple(full[name] for name in ([names] if isinstance(names, str) else names)), form
+        yield tuple(full[name] for name in named(names)), form
+
+
+def named(names: str | Names) -> Names:
+    """The names of the parameters that share a form."""
+    return (names,) if isinstance(names, str) else names

@@ -1,7 +1,8 @@
 """The layer rule for MultiheadAttention: its projections are linear layers along the sequence, and the rest has no parameters.
 
 torch keeps the projections of queries, keys and values in one matrix, each in a third of its rows. Where all three are of the
-same sequence they are one product; otherwise each is a block of rows. The projection of the output is a layer by itself.
+same sequence they are one product; otherwise each gives the gradient of its rows, with zeros for the others. The projection of
+the output is a layer by itself.
 
 `MappableAttention` is for models that torch.func maps: torch's own attention draws what is dropped into a tensor that knows
 nothing of the map, which torch.func refuses, so attention with dropout is written out of operations that it can map.
@@ -18,43 +19,22 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.overrides import TorchFunctionMode
 
-from honestdp.gradients.forms import Block, Dense, Form
-from honestdp.gradients.layers.linear import Linear, linear
-from honestdp.gradients.rules import Composite, Gradients, Unruled, Use, rule
+from honestdp.gradients.layers.linear import Linear, gradients_of, linear
+from honestdp.gradients.rules import Composite, Unruled, Use, rule
 
 rule(NonDynamicallyQuantizableLinear)(Linear)
-_LINEAR = Linear()
 
 
-def project(
-    layer: nn.Module, use: Use, x: Tensor, weight: str, bias: str, rows: tuple[int, int] | None = None
-) -> Tensor:
-    """x `[runs * lot, ..., features]` times these rows, from where and how many, of one of the layer's matrices; noted."""
-
-    def part(value: Tensor) -> Tensor:
-        return value if rows is None else value.narrow(1, *rows)
-
-    params = {name: part(use.params[full]) for name, full in (("weight", weight), ("bias", bias)) if full in use.params}
-    full = {"weight": weight, "bias": bias}
-    wanted = frozenset(name for name in params if full[name] in use.wanted)
+def project(use: Use, x: Tensor, first: int, count: int) -> Tensor:
+    """x `[runs * lot, ..., features]` times so many rows of the layer's matrix, from the first on; noted where it is trained."""
+    names = {"weight": "in_proj_weight", "bias": "in_proj_bias"}
+    params = {part: use.params[name].narrow(1, first, count) for part, name in names.items() if name in use.params}
     out = linear(params, x, runs=use.runs)
-    if not wanted:
+    if not use.wanted & {*names.values()}:
         return out
     by_run = x.view(use.runs, -1, *x.shape[1:])
-
-    def gradients(grad: Tensor) -> Gradients:
-        answer = _LINEAR.gradients(layer, params, by_run, grad, wanted)
-        named = ((names if isinstance(names, tuple) else (names,), form) for names, form in answer.items())
-        return {
-            tuple(full[name] for name in names): _rows(form, rows, use.params[full[names[0]]]) for names, form in named
-        }
-
-    return use.note(out, gradients, x)
-
-
-def _rows(form: Tensor | Form, rows: tuple[int, int] | None, whole: Tensor) -> Form:
-    form = Dense(form) if isinstance(form, Tensor) else form
-    return form if rows is None else Block(form, *rows, whole.shape[1])
+    others = first, use.params["in_proj_weight"].shape[1] - first - count
+    return use.note(out, lambda grad: gradients_of(use, *names.values(), by_run, F.pad(grad, others)), x)
 
 
 @rule(nn.MultiheadAttention)
@@ -104,20 +84,20 @@ class Attention(Composite):
 
 
 def _projected(layer: Any, use: Use, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    width, names = layer.embed_dim, ("in_proj_weight", "in_proj_bias")
+    width = layer.embed_dim
 
     def ordered(x: Tensor) -> Tensor:
         return x if layer.batch_first else x.transpose(0, 1)
 
     if query is key and key is value:
-        q, k, v = project(layer, use, ordered(query), *names).chunk(3, -1)
+        q, k, v = project(use, ordered(query), 0, 3 * width).chunk(3, -1)
         return q, k, v
-    q = project(layer, use, ordered(query), *names, (0, width))
+    q = project(use, ordered(query), 0, width)
     if key is value:
-        k, v = project(layer, use, ordered(key), *names, (width, 2 * width)).chunk(2, -1)
+        k, v = project(use, ordered(key), width, 2 * width).chunk(2, -1)
         return q, k, v
-    k = project(layer, use, ordered(key), *names, (width, width))
-    return q, k, project(layer, use, ordered(value), *names, (2 * width, width))
+    k = project(use, ordered(key), width, width)
+    return q, k, project(use, ordered(value), 2 * width, width)
 
 
 def _heads(x: Tensor, layer: Any) -> Tensor:

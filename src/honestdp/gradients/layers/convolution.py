@@ -63,21 +63,6 @@ class Geometry:
             return None
         return Implicit.of(x, weight, (self.kernel, self.stride, self.padding, self.dilation), pool=pool)
 
-    def mirrored(self, x: Tensor, weight: Tensor) -> Implicit | None:
-        """How kernels take the convolution whose way back this transposed one is: from its output `[examples, rows, ...]` to its
-        input x `[examples, channels, ...]`, with weight `[runs, channels, rows, *kernel]`.
-        """
-        if len(self.kernel) != 2 or not self.transposed or self.groups > 1 or x.dim() != 4:
-            return None
-        each = zip(x.shape[2:], self.kernel, self.stride, self.padding, self.dilation, self.output_padding, strict=True)
-        sizes = [(size - 1) * by - 2 * pad + step * (k - 1) + 1 + more for size, k, by, pad, step, more in each]
-        if min(sizes) < 1:
-            return None
-        like = x.new_empty(1).expand(len(x), weight.shape[2], *sizes)
-        found = Implicit.of(like, weight, (self.kernel, self.stride, self.padding, self.dilation))
-        same = found is not None and (found.shape.out_height, found.shape.out_width) == tuple(x.shape[2:])
-        return found if same else None
-
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
         """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
         return torch.convolution(x, weight, bias, *self._settings, self.groups * times)
@@ -175,15 +160,6 @@ def convolved(
     shift = "bias" in wanted
     form = _of_lots(how, x, grad, chosen, params["weight"], shift=shift)
     return {("weight", "bias") if shift else "weight": form}
-
-
-def mirrored(how: Implicit, x: Tensor, grad: Tensor, params: Params, wanted: Wanted) -> Gradients:
-    """The gradients of a transposed convolution of x `[examples, ...]`, where `grad` `[runs, lot, ...]` is that of its output.
-
-    Of the weight it is that of the convolution which takes `grad` for its input and `x` for the gradient of its output.
-    """
-    form = _of_lots(how, grad.flatten(0, 1), x, None, params["weight"], shift=False)
-    return {"weight": form, "bias": grad.flatten(3).sum(3)} if "bias" in wanted else {"weight": form}
 
 
 def _of_lots(how: Implicit, x: Tensor, grad: Tensor, chosen: Tensor | None, weight: Tensor, *, shift: bool) -> Form:

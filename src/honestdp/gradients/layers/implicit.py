@@ -90,30 +90,18 @@ class Implicit:
         return Implicit(found, shape, _counts(len(x), len(weight)))
 
     def forward(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False, first: bool = False
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """`[examples, rows, height, width]`, through a ReLU if so said, and of a pool which of its positions was the largest.
+        """`[examples, rows, height, width]`, through a ReLU if so said, and of a pool which of its positions was the largest."""
+        return self.kernels.forward(x, weight, bias, self.shape, relu=relu, counts=self.counts)
 
-        first: the channels are to lie first, which is how an output is flattened.
-        """
-        return self.kernels.forward(x, weight, bias, self.shape, relu=relu, first=first, counts=self.counts)
-
-    def back(self, grad: Tensor, chosen: Tensor | None, weight: Tensor, *, x: Tensor | None = None) -> Tensor:
-        """The gradient of the input from that of the output; with `x`, the input, of what went into the ReLU that gave it."""
-        return self.kernels.back(grad, chosen, weight, self.shape, x=x, counts=self.counts)
-
-    def transposed(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
-        """The transposed convolution whose way back this one is: `back`, a bias `[runs, channels]`, and a ReLU if so said."""
-        return self.kernels.back(x, None, weight, self.shape, bias=bias, relu=relu, counts=self.counts)
+    def back(self, grad: Tensor, chosen: Tensor | None, weight: Tensor) -> Tensor:
+        """The gradient of the input from that of the output."""
+        return self.kernels.back(grad, chosen, weight, self.shape, counts=self.counts)
 
     def spread(self, chosen: Tensor) -> Callable[[Tensor], Tensor]:
         """From the gradient of what the pool gave that of what went into it."""
         return lambda grad: self.kernels.unpool(grad, chosen, self.shape, counts=self.counts)
-
-    def channels_last(self, grad: Tensor, after: Tensor | None) -> Tensor:
-        """The gradient that comes back to an output with its channels first, as the kernels read it quickly; behind the ReLU that
-        gave `after`, if there is one."""
-        return self.kernels.channels_last(grad, after, counts=self.counts)
 
     def without_pool(self) -> Implicit:
         return replace(self, shape=self.shape._replace(pool=1))

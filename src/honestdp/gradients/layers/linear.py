@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp.gradients.forms import Form, Outer, Params, Product, outer, prefers_gram
-from honestdp.gradients.rules import Gradients, Rule, Wanted, rule
+from honestdp.gradients.rules import Gradients, Rule, Use, Wanted, named, rule
 
 NARROW = 16
 """On a CPU, a product with so few output features is twice as fast the other way round. By autograd its gradient would then
@@ -28,44 +28,48 @@ def linear(params: Params, x: Tensor, *, runs: int) -> Tensor:
     if runs == 1:
         return F.linear(x, weight[0], None if bias is None else bias[0])
     rows = x.reshape(runs, -1, x.shape[-1])
-    out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+    out = torch.bmm(rows, weight.mT)
+    out = out if bias is None else out.add_(bias.unsqueeze(1))
     return out.view(*x.shape[:-1], out.shape[-1])
+
+
+def linear_gradients(x: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
+    """Per-example gradients of a weight and a bias, from the input and the gradient of the output, both `[runs, lot, ...]`."""
+    if len(wanted) == 2 and x.dim() == 3:
+        # One position: weight and bias share the norm of `grad`, so it is taken once for both.
+        return {("weight", "bias"): Product(grad.contiguous(), x, (grad.shape[-1], x.shape[-1]), shift=True)}
+    runs, lot = x.shape[:2]
+    inputs = x.reshape(runs, lot, -1, x.shape[-1])
+    grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])
+    if len(wanted) == 2 and prefers_gram(inputs, grad):
+        return {("weight", "bias"): Outer(grad, inputs, (grad.shape[-1], inputs.shape[-1]), shift=True)}
+    gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
+    if "weight" in wanted:
+        gradients["weight"] = outer(grad, inputs)
+    if "bias" in wanted:
+        gradients["bias"] = grad.sum(2)
+    return gradients
+
+
+def gradients_of(use: Use, weight: str, bias: str, x: Tensor, grad: Tensor) -> Gradients:
+    """The same by a composite layer's names of the two, without those that are frozen or not there."""
+    full = {part: name for part, name in (("weight", weight), ("bias", bias)) if name in use.wanted}
+    answer = linear_gradients(x, grad, frozenset(full)) if full else {}
+    return {tuple(full[part] for part in named(parts)): form for parts, form in answer.items()}
 
 
 @rule(nn.Linear)
 class Linear(Rule):
-    def alone(self, layer: nn.Module, params: Params, x: Tensor) -> Tensor | None:
-        weight, bias = params["weight"][0], params["bias"][0] if "bias" in params else None
-        if _narrow(weight, x) and bias is not None and x.dim() == 2:
-            return torch.addmm(bias.unsqueeze(1), weight, x.mT).mT
-        return F.linear(x, weight, bias)
-
     def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = params["weight"], params.get("bias")
-        rows = x.flatten(1, -2)
-        if _narrow(weight, x):
-            flat = torch.bmm(weight, rows.mT) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, rows.mT)
-            return flat.mT.reshape(*x.shape[:-1], -1), x
-        out = torch.bmm(rows, weight.mT)
-        out = out if bias is None else out.add_(bias.unsqueeze(1))
-        return out.view(*x.shape[:-1], out.shape[-1]), x
+        if not _narrow(weight, x):
+            return linear(params, x.flatten(0, 1), runs=len(x)).unflatten(0, x.shape[:2]), x
+        rows = x.flatten(1, -2).mT
+        out = torch.bmm(weight, rows) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, rows)
+        return out.mT.reshape(*x.shape[:-1], -1), x
 
     def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
-        if len(wanted) == 2 and saved.dim() == 3:
-            # One position: weight and bias share the norm of `grad`, so it is taken once for both.
-            shape = grad.shape[-1], saved.shape[-1]
-            return {("weight", "bias"): Product(grad.contiguous(), saved, shape, shift=True)}
-        runs, lot = saved.shape[:2]
-        inputs = saved.reshape(runs, lot, -1, saved.shape[-1])
-        grad = grad.contiguous().view(runs, lot, -1, grad.shape[-1])
-        if len(wanted) == 2 and prefers_gram(inputs, grad):
-            return {("weight", "bias"): Outer(grad, inputs, (grad.shape[-1], inputs.shape[-1]), shift=True)}
-        gradients: dict[str | tuple[str, ...], Tensor | Form] = {}
-        if "weight" in wanted:
-            gradients["weight"] = outer(grad, inputs)
-        if "bias" in wanted:
-            gradients["bias"] = grad.sum(2)
-        return gradients
+        return linear_gradients(saved, grad, wanted)
 
     def back(self, params: Params, grad: Tensor, *, runs: int) -> Tensor:
         weight = params["weight"]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from honestdp import kernels
 from honestdp.gradients.forms import Form, Params
-from honestdp.gradients.rules import Gradients, Rule, Together, Unruled, Wanted, rule
+from honestdp.gradients.rules import Composite, Gradients, Rule, Unruled, Use, Wanted, rule
 from honestdp.kernels import Normalisations
 
 
@@ -78,7 +78,7 @@ class RMSNorm(LastDimensions):
         return F.rms_norm(x, layer.normalized_shape, None, layer.eps)
 
 
-class _Use:
+class _Once:
     """One use of a norm of groups by kernels: what its way back leaves for the gradients of gain and shift."""
 
     def __init__(self, found: Normalisations, groups: int, eps: float) -> None:
@@ -115,7 +115,7 @@ class _InOnePass(torch.autograd.Function):
     """The norm with gain and shift `[runs, channels]` as an operation of autograd, whose gradient goes to x alone."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor | None, shift: Tensor | None, use: _Use) -> Tensor:
+    def forward(ctx: Any, x: Tensor, gain: Tensor | None, shift: Tensor | None, use: _Once) -> Tensor:
         ctx.use = use
         return use.forward(x, gain, shift)
 
@@ -125,20 +125,27 @@ class _InOnePass(torch.autograd.Function):
 
 
 @rule(nn.GroupNorm)
-class GroupNorm(Channels):
+class GroupNorm(Channels, Composite):
     def normalise(self, layer: nn.GroupNorm, x: Tensor) -> Tensor:
         return F.group_norm(x, layer.num_groups, None, None, layer.eps)
 
-    def together(self, layer: nn.Module, params: Params, x: Tensor, wanted: Wanted) -> Together | None:
-        assert isinstance(layer, nn.GroupNorm)
-        if x.dim() != 4 or any(value.dtype != torch.float32 for value in (x, *params.values())):
-            return None
-        found = kernels.normalisations(x.device)
-        if found is None or not found.takes(x, layer.num_groups):
-            return None
-        use = _Use(found, layer.num_groups, layer.eps)
-        out = _InOnePass.apply(x, params.get("weight"), params.get("bias"), use)  # type: ignore[no-untyped-call]
-        return out, lambda grad: use.gradients(grad, wanted), (x,)
+    def run(self, layer: nn.GroupNorm, use: Use, x: Tensor) -> Tensor:
+        """By kernels where there are some: their way back through the layer makes the gradients of gain and shift too."""
+        if (found := _kernels(layer, use, x)) is None:
+            out, normal = self.forward(layer, use.params, x.unflatten(0, (use.runs, -1)))
+            return use.note(
+                out.flatten(0, 1), lambda grad: self.gradients(layer, use.params, normal, grad, use.wanted), normal
+            )
+        once = _Once(found, layer.num_groups, layer.eps)
+        out = _InOnePass.apply(x, use.params.get("weight"), use.params.get("bias"), once)  # type: ignore[no-untyped-call]
+        return use.note(out, lambda grad: once.gradients(grad, use.wanted), x)
+
+
+def _kernels(layer: nn.GroupNorm, use: Use, x: Tensor) -> Normalisations | None:
+    if x.dim() != 4 or any(value.dtype != torch.float32 for value in (x, *use.params.values())):
+        return None
+    found = kernels.normalisations(x.device)
+    return found if found is not None and found.takes(x, layer.num_groups) else None
 
 
 @rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)

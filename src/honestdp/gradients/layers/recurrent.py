@@ -18,10 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from honestdp.gradients.layers.linear import Linear, linear
+from honestdp.gradients.layers.linear import gradients_of, linear
 from honestdp.gradients.rules import Composite, Gradients, Unruled, Use, rule
-
-_LINEAR = Linear()
 
 
 class _Lstm(torch.autograd.Function):
@@ -184,35 +182,25 @@ class Recurrent(Composite):
         """One layer in one direction: its outputs `[runs * lot, times, hidden]` and last states."""
         weights, biases = (f"weight_ih{suffix}", f"weight_hh{suffix}"), (f"bias_ih{suffix}", f"bias_hh{suffix}")
         x = x.flip(1) if suffix.endswith("reverse") else x
-        bias, of_state = (use.params.get(name) for name in biases)
-        if bias is not None and of_state is not None and self.joins:
-            bias, of_state = bias + of_state, None
+        bias, state_bias = (use.params.get(name) for name in biases)
+        if bias is not None and state_bias is not None and self.joins:
+            bias, state_bias = bias + state_bias, None
         z = linear({"weight": use.params[weights[0]]} | ({} if bias is None else {"bias": bias}), x, runs=use.runs)
         kept: list[Tensor | None] = []
 
         def gradients(grad: Tensor) -> Gradients:
             before, factor = kept
             assert before is not None
-            of_hidden = (
-                grad
-                if factor is None
-                else torch.cat([grad[..., : -factor.shape[-1]], grad[..., -factor.shape[-1] :] * factor], -1)
-            )
-            by_run = x.view(use.runs, -1, *x.shape[1:])
-            found: dict[str | tuple[str, ...], Any] = {}
-            for saved, slope, names in (
-                (by_run, grad, (weights[0], biases[0])),
-                (before, of_hidden, (weights[1], biases[1])),
-            ):
-                full = dict(zip(("weight", "bias"), names, strict=True))
-                wanted = frozenset(name for name, own in full.items() if own in use.wanted)
-                for parts, form in _LINEAR.gradients(layer, {}, saved, slope, wanted).items() if wanted else ():
-                    found[tuple(full[part] for part in ((parts,) if isinstance(parts, str) else parts))] = form
-            return found
+            by_run, of_state = x.view(use.runs, -1, *x.shape[1:]), grad
+            if factor is not None:
+                others, new = grad.split([grad.shape[-1] - factor.shape[-1], factor.shape[-1]], -1)
+                of_state = torch.cat([others, new * factor], -1)
+            found = gradients_of(use, weights[0], biases[0], by_run, grad)
+            return {**found, **gradients_of(use, weights[1], biases[1], before, of_state)}
 
         z = use.note(z, gradients, x) if use.wanted else z
         gates = z.view(use.runs, -1, *z.shape[1:]).movedim(2, 0)
-        states, last, factor = self.recur(layer, gates, use.params[weights[1]], of_state, first)
+        states, last, factor = self.recur(layer, gates, use.params[weights[1]], state_bias, first)
         by_example = states.detach().movedim(0, 2)
         kept += [by_example[:, :, :-1], None if factor is None else factor.movedim(0, 2)]
         out = states[1:].movedim(0, 2).flatten(0, 1).contiguous().clone()
