@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients import forms, per_example
+from honestdp.gradients import per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.layers import attention

@@ -68,7 +68,9 @@ def shared(values: Tensor, shares: Tensor) -> Tensor:
     return added(each, shares.shape[2])
 
 
-def slopes(values: Tensor, wanted: Sequence[Tensor | GradientEdge], weights: Tensor | None = None) -> tuple[Any, ...]:
+def slopes(
+    values: Tensor, wanted: Sequence[Tensor] | Sequence[GradientEdge], weights: Tensor | None = None
+) -> tuple[Any, ...]:
     """The gradients of the sum of all values, each times its weight. None where the values do not depend on a wanted tensor.
 
     From a scalar: to be given the gradient of anything else, torch imports sympy, which takes a second.

@@ -34,7 +34,7 @@ def project(use: Use, x: Tensor, first: int, count: int) -> Tensor:
         return out
     by_run = x.view(use.runs, -1, *x.shape[1:])
     others = first, use.params["in_proj_weight"].shape[1] - first - count
-    return use.note(out, lambda grad: gradients_of(use, *names.values(), by_run, F.pad(grad, others)), x)
+    return use.note(out, lambda grad: gradients_of(use, names, by_run, F.pad(grad, others)), x)
 
 
 @rule(nn.MultiheadAttention)

@@ -5,6 +5,8 @@ z_t = W a_t + b, so for one example dL/dW = sum_t (dL/dz_t) a_t^T and dL/db = su
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -51,9 +53,9 @@ def linear_gradients(x: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
     return gradients
 
 
-def gradients_of(use: Use, weight: str, bias: str, x: Tensor, grad: Tensor) -> Gradients:
-    """The same by a composite layer's names of the two, without those that are frozen or not there."""
-    full = {part: name for part, name in (("weight", weight), ("bias", bias)) if name in use.wanted}
+def gradients_of(use: Use, names: Mapping[str, str], x: Tensor, grad: Tensor) -> Gradients:
+    """The same by a composite layer's names of "weight" and "bias", without those that are frozen or not there."""
+    full = {part: name for part, name in names.items() if name in use.wanted}
     answer = linear_gradients(x, grad, frozenset(full)) if full else {}
     return {tuple(full[part] for part in named(parts)): form for parts, form in answer.items()}
 
@@ -63,7 +65,7 @@ class Linear(Rule):
     def forward(self, layer: nn.Module, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         weight, bias = params["weight"], params.get("bias")
         if not _narrow(weight, x):
-            return linear(params, x.flatten(0, 1), runs=len(x)).unflatten(0, x.shape[:2]), x
+            return linear(params, x.flatten(0, 1), runs=len(x)).view(*x.shape[:-1], -1), x
         rows = x.flatten(1, -2).mT
         out = torch.bmm(weight, rows) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, rows)
         return out.mT.reshape(*x.shape[:-1], -1), x

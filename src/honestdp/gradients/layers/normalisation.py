@@ -129,10 +129,10 @@ class GroupNorm(Channels, Composite):
     def normalise(self, layer: nn.GroupNorm, x: Tensor) -> Tensor:
         return F.group_norm(x, layer.num_groups, None, None, layer.eps)
 
-    def run(self, layer: nn.GroupNorm, use: Use, x: Tensor) -> Tensor:
+    def run(self, layer: Any, use: Use, x: Tensor) -> Tensor:
         """By kernels where there are some: their way back through the layer makes the gradients of gain and shift too."""
         if (found := _kernels(layer, use, x)) is None:
-            out, normal = self.forward(layer, use.params, x.unflatten(0, (use.runs, -1)))
+            out, normal = self.forward(layer, use.params, x.view(use.runs, -1, *x.shape[1:]))
             return use.note(
                 out.flatten(0, 1), lambda grad: self.gradients(layer, use.params, normal, grad, use.wanted), normal
             )

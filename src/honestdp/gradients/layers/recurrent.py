@@ -193,10 +193,10 @@ class Recurrent(Composite):
             assert before is not None
             by_run, of_state = x.view(use.runs, -1, *x.shape[1:]), grad
             if factor is not None:
-                others, new = grad.split([grad.shape[-1] - factor.shape[-1], factor.shape[-1]], -1)
-                of_state = torch.cat([others, new * factor], -1)
-            found = gradients_of(use, weights[0], biases[0], by_run, grad)
-            return {**found, **gradients_of(use, weights[1], biases[1], before, of_state)}
+                size = factor.shape[-1]
+                of_state = torch.cat([grad[..., :-size], grad[..., -size:] * factor], -1)
+            found = gradients_of(use, {"weight": weights[0], "bias": biases[0]}, by_run, grad)
+            return {**found, **gradients_of(use, {"weight": weights[1], "bias": biases[1]}, before, of_state)}
 
         z = use.note(z, gradients, x) if use.wanted else z
         gates = z.view(use.runs, -1, *z.shape[1:]).movedim(2, 0)
