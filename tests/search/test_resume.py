@@ -159,7 +159,8 @@ def test_a_ledger_that_was_moved_is_the_same_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unread")
 def test_other_code_is_refused(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(public, "source_digest", lambda: "another")
+    own = public.versions()
+    monkeypatch.setattr(public, "versions", lambda: {**own, "code": "another"})
     stopped.refuses("differs in code")
 
 

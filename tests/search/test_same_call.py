@@ -100,8 +100,8 @@ def test_the_same_call_from_anywhere_reads_the_result(
 def test_other_versions_and_devices_find_the_same_folder(daily: Daily, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result is read by any version; a search that is not over goes on with its own alone, and is not begun anew."""
     result = daily.call()
-    monkeypatch.setattr(public, "source_digest", lambda: "another")
-    monkeypatch.setattr(public, "__version__", "another")
+    own = public.versions()
+    monkeypatch.setattr(public, "versions", lambda: {**own, "code": "another", "honestdp": "another"})
     same(daily.call(), result)
     killed(daily, steps=4)
     monkeypatch.undo()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import platform
 import re
 import types
 from collections.abc import Iterator
@@ -21,8 +22,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from honestdp import __version__
 from honestdp.identity.values import codes, installed
 
 _WRAPPED = (staticmethod, classmethod)
@@ -119,6 +122,17 @@ def source_digest(package: Path = PACKAGE) -> str:
     for path in deciding_files(package):
         digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """The versions of everything installed that decides what a search does, in this process."""
+    return {
+        "honestdp": __version__,
+        "code": source_digest(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def deciding_files(package: Path = PACKAGE) -> list[Path]:

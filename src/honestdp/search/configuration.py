@@ -8,7 +8,6 @@ it is written alone (`wording`).
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,11 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from honestdp import __version__
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.identity import differing
-from honestdp.identity.text import source_digest, text_digest
+from honestdp.identity.text import text_digest, versions
 from honestdp.identity.values import identity
 from honestdp.ledger.spending import Spending
 from honestdp.optimizers import BY_NAME
@@ -32,7 +30,7 @@ from honestdp.search.runs import Setting
 from honestdp.search.space import Space
 from honestdp.training.population import fresh
 
-VERSIONS = ("honestdp", "code", "python", "torch")
+VERSIONS = ("honestdp", "code", "python", "torch", "numpy")
 """Settings that follow from what is installed: a search goes on with the same alone, a result is read with any."""
 
 
@@ -65,10 +63,7 @@ class Configuration:
         """All but what follows from it: for JSON, and for comparison."""
         request, setting = self.request, self.setting
         return {
-            "honestdp": __version__,
-            "code": source_digest(),
-            "python": ".".join(platform.python_version_tuple()[:2]),
-            "torch": torch.__version__,
+            **versions(),
             "dataset": self.dataset,
             "records": request.records,
             "declared": self.declared,

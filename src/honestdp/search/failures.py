@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,6 +24,8 @@ from honestdp.boundary.decoding import RecordFailed, WorkerDied
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import RefusedModel
 from honestdp.logs import Shared
+
+Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers
 
 
 @contextmanager
@@ -45,17 +47,8 @@ without_cores = Shared(_no_cores)
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Within, no core is dumped, and a SIGTERM raises KeyboardInterrupt where this is the main thread: others have no signals."""
-    with without_cores, _stopped_by_sigterm():
-        yield
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    before, owner = signal.getsignal(signal.SIGTERM), os.getpid()
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield
-        return
+    """Within, no core is dumped, and a SIGTERM raises KeyboardInterrupt."""
+    owner = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:
@@ -63,11 +56,29 @@ def _stopped_by_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)  # a worker process, which is ended by this signal
         os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, stop)
+    with without_cores, signals(stop, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def signals(handler: Handler | None, *numbers: int) -> Iterator[None]:
+    """Within, this handler has the signals, and after it whoever had them before. None: only give them back.
+
+    Other threads than the main one have no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+    known = {number: former for number, former in before.items() if former is not None}  # None: set outside of Python
+    if handler is not None:
+        for number in known:
+            signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, former in known.items():
+            signal.signal(number, former)
 
 
 _CHARGED = "what it was charged stays charged"

@@ -80,9 +80,6 @@ class TuneResult(Outcome):
     folder: Path | None = None
     page: str | Callable[[], str] = field(default="", compare=False, repr=False)
 
-    def _settings(self) -> dict[str, Any]:
-        return self.hyperparameters
-
     def _stated(self) -> Statement:
         return self.statement
 

@@ -121,11 +121,8 @@ def save(place: Place, progress: Progress) -> None:
     place.write(packed(tensors, about))
 
 
-def load(place: Place, identity: dict[str, Any], device: torch.device) -> Progress | None:
-    """The progress kept there, None where there is none, an error where it is of another training."""
-    content = place.read()
-    if content is None:
-        return None
+def load(content: bytes, place: str, identity: dict[str, Any], device: torch.device) -> Progress | None:
+    """The progress in the content of a checkpoint, None before its first step, an error where it is of another training."""
     try:
         tensors, about = unpacked(content)
         if "identity" not in about and about["charge"]:
@@ -143,7 +140,7 @@ def load(place: Place, identity: dict[str, Any], device: torch.device) -> Progre
     others = differing(_flat(known), _flat(json.loads(json.dumps(identity))))
     if others:
         wanted = f"of the same training; the file differs in {', '.join(sorted(others))}"
-        raise InvalidArgument("checkpoint", str(place), wanted)
+        raise InvalidArgument("checkpoint", place, wanted)
     progress = Progress(identity, seed, about["chunks"])
     progress.stopped, progress.watched = about.get("stopped"), about.get("watched", False)
     progress.charge = about.get("charge")
@@ -185,12 +182,12 @@ def charge_of(place: Place) -> dict[str, str] | None:
     try:
         return {str(name): str(value) for name, value in (unpacked(content)[1].get("charge") or {}).items()}
     except Exception as trouble:
-        raise _unreadable(place, trouble) from trouble
+        raise _unreadable(str(place), trouble) from trouble
 
 
-def _unreadable(place: Place, trouble: Exception) -> InvalidArgument:
+def _unreadable(place: str, trouble: Exception) -> InvalidArgument:
     wanted = "a checkpoint written by this training, or a path where none is yet"
-    return InvalidArgument("checkpoint", str(place), f"{wanted} ({trouble})")
+    return InvalidArgument("checkpoint", place, f"{wanted} ({trouble})")
 
 
 def _flat(identity: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,8 @@ class Job:
         """The final weights of all runs, `[runs, d]`."""
         about, todo = {} if self.place is None else self._identity(), None
         if self.place is not None:
-            todo = checkpoints.load(self.place, about, self.initial.device)
+            content = self.ranks.first(self.place.read)
+            todo = None if content is None else checkpoints.load(content, str(self.place), about, self.initial.device)
         if todo is not None and len(todo.finished) == len(todo.chunks):
             _log.info("the training of %s is over; its result is read from there", self.place)
         self.initial = self.initial if todo is None or todo.initial is None else todo.initial
@@ -178,9 +179,8 @@ class Job:
 
     def first_look(self) -> None:
         """Show `on_step` the model before its first step, so that what is wrong with it shows before a record is read."""
-        if self.watch is None or (self.place is not None and self.place.read() is not None):
-            return
-        self.ranks.first(partial(self.watch.begin, self.modules[0], self.intake.layout, self.initial[0]))
+        if self.watch is not None and (self.place is None or self.ranks.first(self.place.read) is None):
+            self.ranks.first(partial(self.watch.begin, self.modules[0], self.intake.layout, self.initial[0]))
 
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""

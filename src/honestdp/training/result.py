@@ -37,22 +37,19 @@ class Outcome(Shown):
 
     model: nn.Module
     run: Run
-
-    @abstractmethod
-    def _settings(self) -> dict[str, Any]:
-        """The hyperparameters."""
+    hyperparameters: dict[str, Any]
 
     @abstractmethod
     def _stated(self) -> Statement | None:
         """The statement, where there is one."""
 
     def _title(self) -> str:
-        return in_words(self._settings())
+        return in_words(self.hyperparameters)
 
     def _rows(self) -> Rows:
         stated = self._stated()
         guarantee = [("epsilon", "needs a delta: result.at(delta)")] if stated is None else in_short(stated)
-        return [*guarantee, ("trained by", in_words(self._settings()))]
+        return [*guarantee, ("trained by", in_words(self.hyperparameters))]
 
     def _whole(self) -> tuple[str, str] | None:
         stated = self._stated()
@@ -234,14 +231,11 @@ class Result(Outcome):
         checks.probability(delta=delta)
         return replace(self, delta=delta)
 
-    def _settings(self) -> dict[str, Any]:
-        return self.hyperparameters
-
     def _stated(self) -> Statement | None:
         return None if self.delta is None and self.run.noise > 0 and self.run.steps > 0 else self.statement
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
+    @cached_property
+    def hyperparameters(self) -> dict[str, Any]:  # type: ignore[override]
         """The optimizer, its numbers, and the run's lot and steps."""
         rule = self.optimizer
         name = rule.name or type(rule).__name__

@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +28,7 @@ from honestdp.checks import InvalidArgument, started_together
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run
-from honestdp.training.checkpoint import File, code_of
+from honestdp.training.checkpoint import code_of
 from honestdp.training.spec import Compute, TrainSpec
 
 _log = logger(__name__)
@@ -119,24 +119,6 @@ def _device(compute: Compute) -> torch.device:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         device = torch.device("cuda", local % torch.cuda.device_count())
     return replace(compute, device=device).place()
-
-
-@dataclass(frozen=True)
-class OfFirst:
-    """A checkpoint that rank 0 reads for all and writes alone."""
-
-    file: File
-    ranks: Ranks
-
-    def read(self) -> bytes | None:
-        return self.ranks.first(self.file.read)
-
-    def write(self, content: bytes) -> None:
-        if self.ranks.is_first:
-            self.file.write(content)
-
-    def __str__(self) -> str:
-        return str(self.file)
 
 
 def begin_alike(ranks: Ranks, modules: Sequence[nn.Module]) -> None:

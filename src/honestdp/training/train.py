@@ -50,7 +50,7 @@ from honestdp.training.spec import (
     runs_of,
     shaped,
 )
-from honestdp.training.torchrun import OfFirst, begin_alike, compare, joined, note_of
+from honestdp.training.torchrun import begin_alike, compare, joined, note_of
 from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
 
@@ -346,7 +346,7 @@ def assemble(
         factors=torch.tensor(pace, dtype=intake.dtype, device=device),
         seed=secret,
         secure=spec.secure,
-        place=keep if place is None else OfFirst(place, ranks),
+        place=place or keep,
         seconds=compute.checkpoint_seconds,
         together=together,
         memory=memory,

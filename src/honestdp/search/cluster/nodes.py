@@ -9,19 +9,17 @@ and no usage is reported from here.
 from __future__ import annotations
 
 import os
-import platform
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from signal import SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Any
 
 from honestdp.checks import InvalidArgument
-from honestdp.identity.text import source_digest
+from honestdp.identity.text import versions
 from honestdp.logs import silence
+from honestdp.search.failures import signals
 
 if TYPE_CHECKING:
     from honestdp.search.runs import Execution
@@ -37,19 +35,6 @@ class Node:
     name: str
     slots: int
     memory: int
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Of everything that decides what a population becomes, in this process."""
-    import numpy
-    import torch
-
-    from honestdp import __version__
-
-    python = ".".join(platform.python_version_tuple()[:2])
-    own = {"honestdp": __version__, "code": source_digest(), "python": python}
-    return own | {"torch": torch.__version__, "numpy": numpy.__version__}
 
 
 def living(resource: str) -> list[Node]:
@@ -128,14 +113,9 @@ def _question() -> Callable[[bytes], dict[str, str]]:
 
         found: dict[str, str] = {"python": ".".join(platform.python_version_tuple()[:2])}
         try:
-            import numpy
-            import torch
+            from honestdp.identity.text import versions
 
-            found |= {"torch": torch.__version__, "numpy": numpy.__version__}
-            from honestdp import __version__
-            from honestdp.identity.text import source_digest
-
-            found |= {"honestdp": __version__, "code": source_digest()}
+            found |= versions()
         except Exception:  # of what is missing nothing is said, and that is what differs
             return found
         try:
@@ -212,7 +192,7 @@ class Cluster:
         else:
             self._check_connected(ray)
         try:
-            with silence(), _own_signals():
+            with silence(), signals(None, SIGTERM, SIGINT):  # Ray takes SIGTERM when it connects
                 if own:
                     self._connect(ray)
                 self.nodes = check_alike(self.address, self.resource, things)
@@ -319,18 +299,3 @@ def _why(trouble: BaseException) -> str:
         join = "join it with `ray start`, or take the address of its client server, ray://HOST:10001"
         return f"this machine is not in it; {join}"
     return f"Ray could not connect ({type(trouble).__name__}: {said[:160]})"
-
-
-@contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM when it connects: it is given back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)

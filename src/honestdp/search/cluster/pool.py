@@ -26,7 +26,8 @@ from torch import Tensor
 
 from honestdp.boundary.travel import packed
 from honestdp.checks import HonestdpError
-from honestdp.search.cluster.nodes import Cluster, left, sizes, versions
+from honestdp.identity.text import versions
+from honestdp.search.cluster.nodes import Cluster, left, sizes
 from honestdp.search.cluster.task import (
     DONE,
     FAILED,

@@ -19,11 +19,9 @@ from __future__ import annotations
 import json
 import pickle
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from signal import SIG_DFL, SIGINT, SIGTERM, signal
-from threading import current_thread, main_thread
+from signal import SIG_DFL, SIGINT, SIGTERM
 from typing import Any
 
 import torch
@@ -32,10 +30,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor
 
 from honestdp.boundary.travel import Sides, unpacked
+from honestdp.identity.text import versions
 from honestdp.logs import silence
-from honestdp.search.cluster.nodes import versions
 from honestdp.search.design import Design
-from honestdp.search.failures import MachineStopped, SearchFailed, without_cores, without_records
+from honestdp.search.failures import MachineStopped, SearchFailed, signals, without_cores, without_records
 from honestdp.search.runs import NOT_THE_RUN, Execution, Setting
 from honestdp.search.secret import Secret
 from honestdp.search.vault import Unkept
@@ -162,28 +160,14 @@ _kept: dict[bytes, NodeRuns] = {}
 def population(key: bytes, sealed: bytes, plan: bytes, records: list[Any]) -> bytes:
     """The task. sealed: which runs. records: the header, sealed, and the arrays beside it."""
     parcels = Parcels(key)
-    with silence(), without_cores, _killed_by_signals():
+    # A process that is told to end, as a node does that is shut down, ends. Ray would make an exception of it in the middle of
+    # the training, which looks like a run that failed: twice, and the runs would be trained with other draws.
+    with silence(), without_cores, signals(SIG_DFL, SIGTERM, SIGINT):
         try:
             outcome = _outcome(parcels, sealed, plan, records)
         except BaseException as trouble:
             outcome = _ended(trouble)
         return parcels.sealed(outcome.packed(), OUTCOME)
-
-
-@contextmanager
-def _killed_by_signals() -> Iterator[None]:
-    """Within, a process that is told to end, as a node does that is shut down, ends. Ray would make an exception of it in the
-    middle of the training, which looks like a run that failed: twice, and the runs would be trained with other draws.
-    """
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = {number: signal(number, SIG_DFL) for number in (SIGTERM, SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal(number, SIG_DFL if handler is None else handler)
 
 
 def _outcome(parcels: Parcels, sealed: bytes, plan: bytes, records: list[Any]) -> Outcome:
