@@ -13,8 +13,8 @@ from dp_accounting import SelfComposedDpEvent
 
 from honestdp import accounting
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, NUMBERS, OURS, SENTENCE, UNTOLD, Outcome
-from honestdp_papers.galli2024 import PAPER, figures, measures, one_image, printed, setting, tables, training
-from honestdp_papers.galli2024.noise import calibrated, noise_of
+from honestdp_papers.galli2024 import PAPER, comparing, known, setting, tables, training
+from honestdp_papers.galli2024.known import calibrated, noise_of
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
     FASHION,
@@ -28,8 +28,7 @@ from honestdp_papers.galli2024.setting import (
     WOSM,
     Task,
 )
-from honestdp_papers.parts import Arrays
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Arrays, Finished
 
 
 @pytest.mark.parametrize("task", [MNIST, FASHION, UNSTRIDED, AG_NEWS, STANDIN], ids=lambda task: task.name)
@@ -127,7 +126,7 @@ def first_seed(parts: Finished) -> Finished:
 
 
 def as_printed(task: Task, value: dict[str, float]) -> dict[str, dict[float, tuple[tuple[float, ...], float]]]:
-    cells = printed.PRINTED[printed.key_of(task)]
+    cells = tables.PRINTED[tables.key_of(task)]
     return {
         method: {epsilon: (cells[method][i] or (0.01, 0.1), value[method]) for i, epsilon in enumerate(task.epsilons)}
         for method in setting.METHODS
@@ -143,7 +142,7 @@ def verdicts(outcome: Outcome, kind: str) -> dict[str, str]:
 
 def test_every_printed_cell_is_a_claim_that_holds_where_it_is_best() -> None:
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
-    found = verdicts(tables.table2(parts, False), NUMBERS)
+    found = verdicts(PAPER.item("table2").finish(parts, False), NUMBERS)
     assert len(found) == 17
     private = [verdict for claim, verdict in found.items() if "Without privacy" not in claim]
     assert private == [HOLDS] * 16
@@ -152,13 +151,13 @@ def test_every_printed_cell_is_a_claim_that_holds_where_it_is_best() -> None:
 def test_a_planted_wrong_winner_turns_its_cell_alone() -> None:
     best = as_printed(MNIST, MNIST_VALUES)
     best[THRESHOLD][5.0] = ((0.3162, 100.0), 95.0)
-    found = verdicts(tables.table2(planted(MNIST, best, others=50.0), False), NUMBERS)
+    found = verdicts(PAPER.item("table2").finish(planted(MNIST, best, others=50.0), False), NUMBERS)
     turned = [claim for claim, verdict in found.items() if verdict == FAILS and "Without privacy" not in claim]
     assert len(turned) == 1
     assert "FixedThreshold at epsilon 5" in turned[0]
     best = as_printed(MNIST, MNIST_VALUES)
     best[THRESHOLD][5.0] = ((0.3162, 0.0464), 93.0)  # another pair of the same product
-    found = verdicts(tables.table2(planted(MNIST, best, others=50.0), False), NUMBERS)
+    found = verdicts(PAPER.item("table2").finish(planted(MNIST, best, others=50.0), False), NUMBERS)
     assert FAILS not in [verdict for claim, verdict in found.items() if "Without privacy" not in claim]
 
 
@@ -169,7 +168,7 @@ def test_step_sizes_ten_times_the_printed_ones_are_told_from_the_printed_ones() 
             method: {epsilon: ((factor * first, *rest), value) for epsilon, ((first, *rest), value) in cells.items()}
             for method, cells in best.items()
         }
-        return tables.table2(planted(MNIST, moved | {WOSM: best[WOSM]}, others=50.0), False)
+        return PAPER.item("table2").finish(planted(MNIST, moved | {WOSM: best[WOSM]}, others=50.0), False)
 
     ten, same = told(21.5), told(1.0)
     words = "Ten times the printed step sizes"
@@ -182,8 +181,8 @@ def test_step_sizes_ten_times_the_printed_ones_are_told_from_the_printed_ones() 
 def test_a_single_seed_decides_nothing_in_full_size() -> None:
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=50.0)
     one = first_seed(parts)
-    assert set(verdicts(tables.table2(one, False), NUMBERS).values()) == {UNTOLD}
-    assert set(verdicts(figures.figure3(one, False), SENTENCE).values()) == {UNTOLD}
+    assert set(verdicts(PAPER.item("table2").finish(one, False), NUMBERS).values()) == {UNTOLD}
+    assert set(verdicts(PAPER.item("figure3").finish(one, False), SENTENCE).values()) == {UNTOLD}
 
 
 def test_what_no_training_is_there_for_cannot_be_told() -> None:
@@ -193,19 +192,19 @@ def test_what_no_training_is_there_for_cannot_be_told() -> None:
         for name, kept in parts.items()
         if name not in ("mnist/k7/seed2/FixedThreshold", "mnist/k7/seed3/FixedThreshold")
     }
-    outcome = figures.figure3(few, False)
+    outcome = PAPER.item("figure3").finish(few, False)
     assert "5: Online 5, AdamWOSM 5, FixedThreshold 3, FixedQuantile 5." in outcome.notes[0]
     assert "Granularities here: 7, of" in outcome.notes[0]
     assert any("favoured" in note for note in outcome.notes)
     below = "FixedThreshold is below Online and AdamWOSM at every epsilon (MNIST)"
     assert verdicts(outcome, SENTENCE)[below] == HOLDS
     pair = {name: kept for name, kept in parts.items() if name.endswith(("Online", "AdamWOSM"))}
-    told = verdicts(figures.figure3(pair, False), SENTENCE)
+    told = verdicts(PAPER.item("figure3").finish(pair, False), SENTENCE)
     assert told["Online and AdamWOSM are equal at epsilon 3 (MNIST)"] == HOLDS
     assert told[below] == UNTOLD
     lone = {name: kept for name, kept in parts.items() if name.endswith("Online")}
-    assert set(verdicts(figures.figure3(lone, False), SENTENCE).values()) == {UNTOLD}
-    table = tables.table2(lone, False)
+    assert set(verdicts(PAPER.item("figure3").finish(lone, False), SENTENCE).values()) == {UNTOLD}
+    table = PAPER.item("table2").finish(lone, False)
     assert list(verdicts(table, NUMBERS).values()) == [HOLDS] * 4 + [UNTOLD] * 13
     assert [claim.found for claim in table.claims].count("(not trained)") == 17
     assert any("Online 5, AdamWOSM 0," in note and "Granularities here: 7, of" in note for note in table.notes)
@@ -216,20 +215,20 @@ def test_two_seeds_that_happen_to_agree_decide_nothing_that_other_candidates_cas
     few, many = 90 + rng.normal(0, 1.0, (2, 40)), np.full((5, 7), 91.5)
     few[:, 0] = 91.0  # the best one's two seeds are the same to the digit
     few[:, 1:] = np.minimum(few[:, 1:], 90.9)
-    alike = measures.Scores(few[:, :, None], [(0.0,)] * 40, False)
-    other = measures.Scores(many[:, :, None], [(0.0,)] * 7, False)
-    gap = measures.lead(other, alike, measures.BEST)
+    alike = comparing.Scores(few[:, :, None], [(0.0,)] * 40, False)
+    other = comparing.Scores(many[:, :, None], [(0.0,)] * 7, False)
+    gap = comparing.lead(other, alike, comparing.BEST)
     assert gap.value == pytest.approx(0.5)
     assert 0.3 < gap.error < 1.0
     assert gap.above(0) is None
-    assert measures.lead(other, measures.Scores(few[:, :, None] - 5, alike.values, False), measures.BEST).above(0)
+    assert comparing.lead(other, comparing.Scores(few[:, :, None] - 5, alike.values, False), comparing.BEST).above(0)
 
 
 def test_the_misprinted_step_size_means_the_products_around_it() -> None:
-    meant = printed.meant(THRESHOLD, (0.03162, 0.0464), 7)
+    meant = tables.meant(THRESHOLD, (0.03162, 0.0464), 7)
     levels = {round(np.log10(lr * clip), 2) for lr, clip in meant}
     assert levels == {-3.17, -2.5}
-    assert printed.meant(THRESHOLD, (0.003162, 4.64), 7) == printed.meant(THRESHOLD, (0.01467, 1.0), 7)
+    assert tables.meant(THRESHOLD, (0.003162, 4.64), 7) == tables.meant(THRESHOLD, (0.01467, 1.0), 7)
 
 
 def test_figure3_follows_the_numbers() -> None:
@@ -238,11 +237,11 @@ def test_figure3_follows_the_numbers() -> None:
         best[ONLINE][epsilon] = (best[ONLINE][epsilon][0], 98.5)
     parts = planted(MNIST, best, others=60.0)
     near = "Online and AdamWOSM are within a standard deviation of each other (MNIST)"
-    found = verdicts(figures.figure3(parts, False), SENTENCE)
+    found = verdicts(PAPER.item("figure3").finish(parts, False), SENTENCE)
     assert {claim: verdict for claim, verdict in found.items() if verdict != HOLDS} == {near: FAILS}
     for epsilon in (5.0, 7.0):
         best[ONLINE][epsilon] = (best[ONLINE][epsilon][0], 95.0)
-    found = verdicts(figures.figure3(planted(MNIST, best, others=60.0), False), SENTENCE)
+    found = verdicts(PAPER.item("figure3").finish(planted(MNIST, best, others=60.0), False), SENTENCE)
     assert {claim: verdict for claim, verdict in found.items() if verdict != HOLDS} == {
         "Online is ahead of AdamWOSM at epsilon 5, 7 and 9 (MNIST)": FAILS,
         near: FAILS,
@@ -254,14 +253,14 @@ def test_a_verdict_waits_for_a_second_seed_and_no_single_one_undoes_it() -> None
     """Single seeds of another granularity had turned a claim that was decided into one that cannot be told."""
     words = "FixedQuantile is no better than FixedThreshold (MNIST)"
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES | {QUANTILE: 95.0}), others=50.0)
-    before = next(claim for claim in figures.figure3(parts, False).claims if claim.claim == words)
+    before = next(claim for claim in PAPER.item("figure3").finish(parts, False).claims if claim.claim == words)
     assert before.verdict == FAILS
     single = {
         name.replace("/k7/", "/k9/"): {**kept, "right": np.full((1, 4 * 81, len(MNIST.looks)), 5000, np.uint16)}
         for name, kept in parts.items()
         if name in ("mnist/k7/seed0/FixedThreshold", "mnist/k7/seed0/FixedQuantile")
     }
-    after = next(claim for claim in figures.figure3(parts | single, False).claims if claim.claim == words)
+    after = next(claim for claim in PAPER.item("figure3").finish(parts | single, False).claims if claim.claim == words)
     assert after.verdict == FAILS
     assert "in 0 of 4 (waiting for a second seed: 4 more): " in after.found
     assert "± ? (k 9, epsilon 9)" in after.found
@@ -271,7 +270,7 @@ def test_two_methods_within_a_deviation_are_told_by_the_error_of_their_means_and
     deviation = 0.2  # of a seed, so that the error of two means of five seeds is 0.13
     for gap, wanted in ((0.05, UNTOLD), (1.0, FAILS), (-1.0, FAILS)):
         values = MNIST_VALUES | {ONLINE: 97.0 + gap, WOSM: 97.0}
-        found = figures.figure3(planted(MNIST, as_printed(MNIST, values), others=50.0), False).claims[2]
+        found = PAPER.item("figure3").finish(planted(MNIST, as_printed(MNIST, values), others=50.0), False).claims[2]
         assert found.claim.startswith("Online and AdamWOSM are within a standard deviation")
         assert found.verdict == wanted, (gap, deviation, found.found)
 
@@ -279,19 +278,21 @@ def test_two_methods_within_a_deviation_are_told_by_the_error_of_their_means_and
 def test_what_still_gains_at_its_end_is_slow_and_what_does_not_has_converged() -> None:
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=60.0)
     converging = "The epochs are enough for most configurations to converge (MNIST)"
-    assert verdicts(figures.figure3(parts, False), SENTENCE)[converging] == HOLDS
+    assert verdicts(PAPER.item("figure3").finish(parts, False), SENTENCE)[converging] == HOLDS
     for kept in parts.values():
         looks = np.arange(kept["right"].shape[2])
         kept["right"] = (kept["right"] - 20.0 * (looks[-1] - looks)).astype(np.uint16)  # a fifth of a point a look
-    assert verdicts(figures.figure3(parts, False), SENTENCE)[converging] == FAILS
+    assert verdicts(PAPER.item("figure3").finish(parts, False), SENTENCE)[converging] == FAILS
     parts = planted(MNIST, as_printed(MNIST, MNIST_VALUES), others=40.0)
-    assert verdicts(figures.figure3(parts, False), SENTENCE)[converging] == FAILS, "most have learnt nothing"
+    assert verdicts(PAPER.item("figure3").finish(parts, False), SENTENCE)[converging] == FAILS, (
+        "most have learnt nothing"
+    )
 
 
 @pytest.fixture
 def constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_image, "constant_error", lambda task: 0.08)
-    monkeypatch.setattr(one_image, "grey_error", lambda task: 0.12)
+    monkeypatch.setattr(known, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(known, "grey_error", lambda task: 0.12)
 
 
 @pytest.mark.usefixtures("constant")
@@ -305,11 +306,11 @@ def test_a_cell_that_is_printed_as_diverged_is_judged_as_the_figure_is_and_by_no
     for value, wanted in ((1e4, HOLDS), (0.01, FAILS)):
         best[QUANTILE][1.0] = ((0.01, 0.1), value)
         parts = planted(FASHION, best, others=0.1)
-        told = verdicts(figures.figure4(parts, False), SENTENCE)
-        assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == wanted
+        told = verdicts(PAPER.item("figure4").finish(parts, False), SENTENCE)
+        assert verdicts(PAPER.item("table3").finish(parts, False), NUMBERS)[cell] == wanted
         assert next(verdict for claim, verdict in told.items() if claim.startswith(figure)) == wanted
     one = first_seed(parts)
-    assert set(verdicts(figures.figure4(one, False), SENTENCE).values()) == {UNTOLD}
+    assert set(verdicts(PAPER.item("figure4").finish(one, False), SENTENCE).values()) == {UNTOLD}
 
 
 @pytest.mark.usefixtures("constant")
@@ -318,12 +319,12 @@ def test_a_candidate_that_diverges_with_every_seed_is_not_the_best_and_with_some
     best[ONLINE][2.0] = ((1.467,), float("nan"))
     parts = planted(FASHION, best, others=0.1)
     cell = "rho 1.467 is best: Online at epsilon 2 (Fashion-MNIST)"
-    assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == FAILS
+    assert verdicts(PAPER.item("table3").finish(parts, False), NUMBERS)[cell] == FAILS
     best[ONLINE][2.0] = ((1.467,), 0.02)
     parts = planted(FASHION, best, others=0.1)
     place = 7 + 4  # the second epsilon's fifth step size
     parts["fashion/k7/seeds0-4/Online"]["error"][0, place] = np.inf
-    assert verdicts(tables.table3(parts, False), NUMBERS)[cell] == UNTOLD
+    assert verdicts(PAPER.item("table3").finish(parts, False), NUMBERS)[cell] == UNTOLD
 
 
 @pytest.mark.usefixtures("constant")
@@ -331,16 +332,16 @@ def test_figure4_follows_the_numbers() -> None:
     values = {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03}
     best = as_printed(FASHION, values)
     best[QUANTILE][1.0] = ((0.01, 0.1), float("nan"))
-    found = verdicts(figures.figure4(planted(FASHION, best, others=0.1), False), SENTENCE)
+    found = verdicts(PAPER.item("figure4").finish(planted(FASHION, best, others=0.1), False), SENTENCE)
     # the planted error of AdamWOSM does not fall, and most candidates are worse than one image for all
     assert list(found.values()) == [HOLDS, HOLDS, HOLDS, FAILS, HOLDS, FAILS]
     best[QUANTILE][1.0] = ((0.01, 0.1), 0.01)
-    found = verdicts(figures.figure4(planted(FASHION, best, others=0.1), False), SENTENCE)
+    found = verdicts(PAPER.item("figure4").finish(planted(FASHION, best, others=0.1), False), SENTENCE)
     assert list(found.values()) == [IN_PART, FAILS, HOLDS, FAILS, IN_PART, FAILS]
     parts = planted(FASHION, best, others=0.1)
     error = parts["fashion/k7/seeds0-4/AdamWOSM"]["error"]
     error *= 1 + 0.01 * np.arange(error.shape[2])[::-1]  # a per cent a look, six looks in the last quarter
-    found = verdicts(figures.figure4(parts, False), SENTENCE)
+    found = verdicts(PAPER.item("figure4").finish(parts, False), SENTENCE)
     assert list(found.values()) == [IN_PART, FAILS, HOLDS, HOLDS, IN_PART, FAILS]
 
 
@@ -351,11 +352,15 @@ def test_a_method_with_one_seed_stands_beside_others_with_more_and_its_error_is_
     lone = {name for name in whole if name.endswith(THRESHOLD) and "/seed0/" not in name}
     parts = {name: kept for name, kept in whole.items() if name not in lone}
     parts["fashion/k7/seeds0-4/Online"]["error"][0] = 0.12  # a seed that never leaves the plateau
-    found = figures.figure4(parts, False)
+    found = PAPER.item("figure4").finish(parts, False)
     assert "of FixedThreshold by +" in found.claims[0].found
     assert "± ? (k 7, epsilon 1)" in found.claims[0].found
     assert "1 of 10 (k 7, epsilon 2)" in found.notes[-1], "of Online and FixedQuantile"
-    cells = [claim for claim in tables.table3(parts, False).claims if "FixedThreshold at epsilon" in claim.claim]
+    cells = [
+        claim
+        for claim in PAPER.item("table3").finish(parts, False).claims
+        if "FixedThreshold at epsilon" in claim.claim
+    ]
     assert cells
     assert all("± ? per cent of the error behind (seeds: 1)" in claim.found for claim in cells)
     assert {claim.verdict for claim in cells} == {UNTOLD}
@@ -363,13 +368,13 @@ def test_a_method_with_one_seed_stands_beside_others_with_more_and_its_error_is_
 
 def test_figure5_follows_the_numbers_and_says_that_it_is_a_stand_in() -> None:
     values = {ONLINE: 79.95, WOSM: 80.0, THRESHOLD: 70.0, QUANTILE: 60.0}
-    outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
+    outcome = PAPER.item("figure5").finish(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
     assert "stand-in" in outcome.claims[0].claim
     assert any("not AG News itself" in note for note in outcome.notes)
     assert outcome.claims[0].verdict != FAILS
     assert {claim.kind for claim in outcome.claims} == {OURS}, "of other texts than the paper's"
     values = {ONLINE: 82.0, WOSM: 80.0, THRESHOLD: 81.0, QUANTILE: 81.0}
-    outcome = figures.figure5(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
+    outcome = PAPER.item("figure5").finish(planted(STANDIN, as_printed(STANDIN, values), others=40.0), False)
     assert outcome.claims[0].verdict == FAILS
 
 

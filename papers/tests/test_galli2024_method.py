@@ -15,7 +15,7 @@ from honestdp.boundary import release as door
 from honestdp.boundary.query import Direction
 from honestdp.optimizers import OSO
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
-from honestdp_papers.galli2024 import PAPER, burden, cosine, free_steps, frontier, proposition1
+from honestdp_papers.galli2024 import PAPER, burden, cosine, proposition1
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PRINTED_K, Records
 from honestdp_papers.parts import Array
 
@@ -40,11 +40,11 @@ def test_the_method_s_items_are_known_by_name() -> None:
 
 
 def test_the_frontier_is_the_engine_s_and_one_that_forgets_the_second_answer_is_seen(monkeypatch: Any) -> None:
-    outcome = frontier.figure2({}, True)
+    outcome = proposition1.figure2({}, True)
     assert {claim.verdict for claim in outcome.claims} == {HOLDS}
     assert outcome.numbers["unpaid"]["3"] == pytest.approx(3.04, abs=0.01)
-    monkeypatch.setattr(frontier, "gradient_multiplier", lambda sigma, query: sigma)
-    assert frontier.figure2({}, True).claims[2].verdict == FAILS
+    monkeypatch.setattr(proposition1, "gradient_multiplier", lambda sigma, query: sigma)
+    assert proposition1.figure2({}, True).claims[2].verdict == FAILS
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_an_integral_with_other_noises_is_not_one() -> None:
 def test_what_line_13_and_two_lots_would_cost_are_what_the_moments_of_their_answers_say(monkeypatch: Any) -> None:
     """Integrated, in the place of one Gaussian for the pair; the least over whole orders is that over all but for a per cent."""
     monkeypatch.setattr(proposition1, "MNIST", replace(MNIST, epsilons=(3.0,)))
-    noise, run = frontier.online_noise(3.0), MNIST.priced
+    noise, run = proposition1.online_noise(3.0), MNIST.priced
     both, second = 1 / (1.01 * noise), 1 / (7.124 * noise)
 
     def cost(*lots: tuple[float, ...]) -> float:
@@ -89,10 +89,12 @@ def test_what_line_13_and_two_lots_would_cost_are_what_the_moments_of_their_answ
 
 
 def test_step_sizes_are_computed_from_releases_and_ones_that_peek_or_ask_for_more_are_seen(monkeypatch: Any) -> None:
-    monkeypatch.setattr(free_steps, "STEPS", 20)
-    assert free_steps.free_step_sizes().verdict == HOLDS
+    monkeypatch.setattr(proposition1, "STEPS", 20)
+    assert proposition1.free_step_sizes().verdict == HOLDS
     gradients = [torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[-1.0, 0.0]])]
-    assert free_steps.from_releases(gradients, 0.1).flatten().tolist() == pytest.approx([0.5, 0.5 * math.exp(0.1), 0.5])
+    assert proposition1.from_releases(gradients, 0.1).flatten().tolist() == pytest.approx(
+        [0.5, 0.5 * math.exp(0.1), 0.5]
+    )
     update, query = OSO.update, OSO.query
 
     def peeking(self: OSO, params: Any, state: Any, release: Any, constants: Any) -> Any:
@@ -104,10 +106,10 @@ def test_step_sizes_are_computed_from_releases_and_ones_that_peek_or_ask_for_mor
         return replace(found, second=Direction(found.second.noise * (1 - 10 * self.rho_r)))
 
     monkeypatch.setattr(OSO, "update", peeking)
-    assert free_steps.free_step_sizes().verdict == FAILS
+    assert proposition1.free_step_sizes().verdict == FAILS
     monkeypatch.setattr(OSO, "update", update)
     monkeypatch.setattr(OSO, "query", asking)
-    found = free_steps.free_step_sizes()
+    found = proposition1.free_step_sizes()
     assert found.verdict == FAILS
     assert "alone in 3 of 3, and" in found.found
     assert "held in 0 of 3" in found.found

@@ -10,7 +10,7 @@ import pytest
 from test_galli2024 import SHEET
 from tests.shared_data import FOLDER, needs_files
 
-from honestdp_papers.galli2024 import PAPER, burden, one_image, page, setting
+from honestdp_papers.galli2024 import PAPER, burden, known, page, setting
 from honestdp_papers.galli2024.honest_training import SELECTIONS
 from honestdp_papers.galli2024.setting import FASHION, sized
 from honestdp_papers.parts import file_of, read
@@ -66,7 +66,7 @@ def test_the_kept_errors_of_one_image_for_all_are_those_of_the_images(
 ) -> None:
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))
     task = sized(FASHION, quick)
-    found = one_image.computed(task)
-    kept = {one_image.MEAN: one_image.constant_error(task), one_image.GREY: one_image.grey_error(task)}
+    found = known.computed(task)
+    kept = {known.MEAN: known.constant_error(task), known.GREY: known.grey_error(task)}
     assert kept == pytest.approx(found, rel=1e-5)
-    assert kept[one_image.MEAN] < kept[one_image.GREY]
+    assert kept[known.MEAN] < kept[known.GREY]

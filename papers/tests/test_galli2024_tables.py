@@ -7,9 +7,9 @@ import pytest
 from test_galli2024 import MNIST_VALUES, as_printed, first_seed, planted, verdicts
 
 from honestdp_papers.claims import FAILS, HOLDS, NUMBERS, SENTENCE, UNTOLD
-from honestdp_papers.galli2024 import best_clips, measures, one_image, printed, tables
+from honestdp_papers.galli2024 import PAPER, comparing, known, tables
 from honestdp_papers.galli2024.setting import AG_NEWS, FASHION, MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Finished
 
 CELLS = """
 mnist    Online          .3162         1.467          1.467          1.467
@@ -34,8 +34,8 @@ def test_the_printed_cells_are_the_paper_s() -> None:
         own = tuple(None if cell == "-" else tuple(map(float, cell.split(","))) for cell in cells)
         wanted.setdefault(task, {})[method] = own
     assert {ONLINE, THRESHOLD, QUANTILE, WOSM} == wanted["mnist"].keys()
-    assert wanted == printed.PRINTED
-    assert printed.PLAIN == {"mnist": 0.003162, "fashion": 0.01467, "ag-news": 0.003162}
+    assert wanted == tables.PRINTED
+    assert tables.PLAIN == {"mnist": 0.003162, "fashion": 0.01467, "ag-news": 0.003162}
 
 
 def ending(parts: Finished, *, reversed_: bool) -> Finished:
@@ -53,7 +53,7 @@ def test_a_cell_is_judged_by_the_best_checkpoint_whatever_the_last_iterate_is() 
     told = [
         {
             claim.claim: claim
-            for claim in tables.table2(ending(parts, reversed_=way), False).claims
+            for claim in PAPER.item("table2").finish(ending(parts, reversed_=way), False).claims
             if claim.kind == NUMBERS
         }
         for way in (True, False)
@@ -69,16 +69,16 @@ SMALL = "All strategies but FixedQuantile clip aggressively, with a small best c
 def test_the_sentence_about_large_clips_follows_the_best_ones() -> None:
     best = as_printed(MNIST, MNIST_VALUES)
     parts = planted(MNIST, best, others=50.0)
-    table = tables.table2(parts, False)
+    table = PAPER.item("table2").finish(parts, False)
     assert verdicts(table, SENTENCE) == {LARGE: HOLDS}
     assert "21.5 and 4.64 (epsilon 5)" in next(claim.found for claim in table.claims if claim.claim == LARGE)
-    assert verdicts(tables.table2(first_seed(parts), False), SENTENCE) == {LARGE: UNTOLD}
+    assert verdicts(PAPER.item("table2").finish(first_seed(parts), False), SENTENCE) == {LARGE: UNTOLD}
     equal = dict.fromkeys(MNIST.epsilons, ((4.64,), 97.0))
     reached = dict.fromkeys(MNIST.epsilons, ((0.01467, 4.64), 93.0))
     parts = planted(MNIST, best | {WOSM: equal, THRESHOLD: reached}, others=50.0)
-    assert verdicts(tables.table2(parts, False), SENTENCE) == {LARGE: FAILS}, "not larger than the same"
+    assert verdicts(PAPER.item("table2").finish(parts, False), SENTENCE) == {LARGE: FAILS}, "not larger than the same"
     parts["mnist/k7/seeds0-4/AdamWOSM"]["right"][:] = 9700
-    assert verdicts(tables.table2(parts, False), SENTENCE) == {LARGE: UNTOLD}, "all clips are as good"
+    assert verdicts(PAPER.item("table2").finish(parts, False), SENTENCE) == {LARGE: UNTOLD}, "all clips are as good"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_sentence_about_large_clips_follows_the_best_ones() -> None:
 def test_the_sentence_about_small_clips_follows_the_best_ones(
     threshold: float, adam: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_image, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(known, "constant_error", lambda task: 0.08)
     best = as_printed(FASHION, {ONLINE: 0.02, WOSM: 0.06, THRESHOLD: 0.04, QUANTILE: 0.03})
     moved = dict.fromkeys(FASHION.epsilons, ((1.467, threshold), 0.04))
     parts = planted(
@@ -96,14 +96,16 @@ def test_the_sentence_about_small_clips_follows_the_best_ones(
         best | {THRESHOLD: moved, WOSM: dict.fromkeys(FASHION.epsilons, ((adam,), 0.06))},
         others=0.1,
     )
-    assert verdicts(tables.table3(parts, False), SENTENCE) == {SMALL: verdict}
+    assert verdicts(PAPER.item("table3").finish(parts, False), SENTENCE) == {SMALL: verdict}
     parts["fashion/k7/seeds0-4/AdamWOSM"]["error"][:] = 0.06  # all clips are as good: FixedThreshold's alone are told
     alone = HOLDS if threshold < 0.1 else FAILS
-    assert verdicts(tables.table3(parts, False), SENTENCE) == {SMALL: alone}
+    assert verdicts(PAPER.item("table3").finish(parts, False), SENTENCE) == {SMALL: alone}
 
 
 def test_what_is_said_of_clips_is_said_of_the_clips_that_are_printed() -> None:
-    assert best_clips.SMALL == 0.0464
-    assert not best_clips.told_of_clips([], AG_NEWS, False)
-    scores = measures.Scores(np.array([[[90.0], [89.6], [89.4], [50.0]]] * 2), [(1.0,), (10.0,), (0.1,), (5.0,)], False)
-    assert best_clips.good_clips(scores) == (1.0, 10.0)
+    assert tables.SMALL == 0.0464
+    assert not tables.told_of_clips([], AG_NEWS, False)
+    scores = comparing.Scores(
+        np.array([[[90.0], [89.6], [89.4], [50.0]]] * 2), [(1.0,), (10.0,), (0.1,), (5.0,)], False
+    )
+    assert tables.good_clips(scores) == (1.0, 10.0)

@@ -10,16 +10,15 @@ from honestdp_papers.claims import FAILS, HOLDS, OURS, SENTENCE, UNTOLD, Outcome
 from honestdp_papers.galli2024 import (
     ablations,
     honest,
-    honest_cases,
     honest_training,
-    one_image,
+    known,
     updates,
     variants,
 )
 from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search
 from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM
 from honestdp_papers.galli2024.training import block_name
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Finished
 
 
 def made(kind: str, values: dict[tuple[str, float], float], *, seeds: int = 5) -> Finished:
@@ -212,7 +211,7 @@ def whole_pools(method_values: dict[str, float], seeds: dict[str, int]) -> Finis
 def test_the_sentence_on_one_hyperparameter_less_decides_nothing_by_a_single_seed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(honest_cases, "PLAYED", 5)
+    monkeypatch.setattr(honest, "PLAYED", 5)
     levels = {ONLINE: 92.0, WOSM: 91.0, THRESHOLD: 89.0, QUANTILE: 90.0}
     seeds = {ONLINE: 3, WOSM: 3, THRESHOLD: 2, QUANTILE: 1}
     found = honest.honest(whole_pools(levels, seeds), False)
@@ -230,17 +229,17 @@ def test_the_sentence_on_one_hyperparameter_less_decides_nothing_by_a_single_see
 
 def test_an_error_of_the_honest_table_has_the_chance_of_the_searches_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some searches draw so few runs that none of them has the one good candidate: 90 per cent or 10, whatever the seeds."""
-    monkeypatch.setattr(honest_cases, "PLAYED", 200)
+    monkeypatch.setattr(honest, "PLAYED", 200)
     right = np.full((4, 2, 7), 1000, np.uint16)
     right[:, :, 0] = 9000
     sizes = {"held": np.array(10000), "tests": np.array(10000), "finite": np.ones((4, 2, 7), bool)}
     search = Search(MNIST, ONLINE, "envelope", False)
-    cell = honest_cases.cell_of([{"test": right, "validation": right, **sizes}], 3, search)
+    cell = honest.cell_of([{"test": right, "validation": right, **sizes}], 3, search)
     assert cell.mean.error == 0  # over the seeds, which are alike
     few = 1 - (cell.mean.value - 10) / 80
     assert 0.02 < few < 0.3
     assert cell.draws == pytest.approx(80 * np.sqrt(few * (1 - few) / 199))
-    assert honest_cases.with_draws(cell).error == pytest.approx(cell.draws)
+    assert honest.with_draws(cell).error == pytest.approx(cell.draws)
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -253,7 +252,7 @@ def test_a_search_of_the_honest_table_is_within_its_budget(selection: str) -> No
 
 
 def test_the_clamp_is_judged_by_how_many_candidates_converge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_image, "constant_error", lambda task: 0.08)
+    monkeypatch.setattr(known, "constant_error", lambda task: 0.08)
     parts: Finished = {}
     for part in variants.clamped_parts(False):
         level = 0.05 if part.name.startswith("clamped") else 0.5
@@ -292,7 +291,7 @@ def test_which_rule_of_ours_dominates_is_computed_from_every_comparison() -> Non
 
 
 def test_trainings_of_ours_that_stay_at_a_grey_image_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_image, "grey_error", lambda task: 0.12)
+    monkeypatch.setattr(known, "grey_error", lambda task: 0.12)
     (block,) = variants.blocks_of("ours", FASHION, False)
     error = np.full((5, 4 * 10, 24), 0.02, np.float32)
     error[:2, 1] = 0.119  # AdamOSO at the second epsilon, of two seeds

@@ -30,7 +30,7 @@ from honestdp_papers import honest_search
 from honestdp_papers.claims import FAILS, HOLDS
 from honestdp_papers.honest_search import Kept, Pool, played, right_answers, trainings
 from honestdp_papers.mohapatra2022 import honest, honest_training, setting
-from honestdp_papers.mohapatra2022.honest_cases import Case, Cell, stray
+from honestdp_papers.mohapatra2022.honest import Case, Cell, stray
 from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Search
 from honestdp_papers.parts import Arrays
 

@@ -17,12 +17,11 @@ from honestdp.augment import CropAndFlip, variants
 from honestdp.boundary.data import PrivateData
 from honestdp.optimizers import ADADP as ADADPRule
 from honestdp.optimizers import SGD as SGDRule
-from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
-from honestdp_papers.koskela2020 import PAPER, cifar, figure2, networks, table1, table1_noise, training
-from honestdp_papers.koskela2020.setting import CIFAR, MNIST, dense, half_decades
-from honestdp_papers.measured import Measured
-from honestdp_papers.mohapatra2022.measures import trained_notes
-from honestdp_papers.registry import Finished
+from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD, Measured
+from honestdp_papers.koskela2020 import PAPER, cifar, networks, table1, training
+from honestdp_papers.koskela2020.training import CIFAR, MNIST, dense, half_decades
+from honestdp_papers.mohapatra2022.training import trained_notes
+from honestdp_papers.parts import Finished
 
 CPU = torch.device("cpu")
 
@@ -118,16 +117,18 @@ def made_up(parts: list[Any], accuracy: Any) -> Finished:
 
 
 def test_figure1_follows_the_numbers() -> None:
-    parts = networks.parts1a(False)
+    parts = PAPER.item("figure1a").parts(False)
 
     def level(name: str, candidate: int) -> float:
         return 96.0 if "noiseless" in name else 90.0 if "Adam" not in name else 90.2 - candidate
 
-    claims = networks.figure1a(made_up(parts, level), False).claims
+    claims = PAPER.item("figure1a").finish(made_up(parts, level), False).claims
     assert [claim.verdict for claim in claims] == [HOLDS] * 8
-    behind = networks.figure1a(
-        made_up(parts, lambda name, c: level(name, c) - 5 * name.endswith("/ADADP")), False
-    ).claims
+    behind = (
+        PAPER.item("figure1a")
+        .finish(made_up(parts, lambda name, c: level(name, c) - 5 * name.endswith("/ADADP")), False)
+        .claims
+    )
     # Each sentence is judged for the text's rule, and then for the published code's, which is not behind here.
     assert [claim.verdict for claim in behind[:4]] == [FAILS, HOLDS, FAILS, HOLDS]
 
@@ -135,8 +136,10 @@ def test_figure1_follows_the_numbers() -> None:
 @pytest.mark.parametrize(("reached", "verdict"), [(93.0, FAILS), (95.9, HOLDS), (98.2, FAILS)])
 def test_around_96_is_on_either_side_of_it(reached: float, verdict: str) -> None:
     """98.2 per cent were said to agree with around 96: whatever was above 95 did."""
-    found = made_up(networks.parts1a(False), lambda name, candidate: reached if "noiseless" in name else 90.0)
-    (claim,) = [one for one in networks.figure1a(found, False).claims if one.kind == "numbers"]
+    found = made_up(
+        PAPER.item("figure1a").parts(False), lambda name, candidate: reached if "noiseless" in name else 90.0
+    )
+    (claim,) = [one for one in PAPER.item("figure1a").finish(found, False).claims if one.kind == "numbers"]
     assert claim.verdict == verdict
 
 
@@ -144,7 +147,7 @@ def test_a_start_that_ends_far_above_the_others_is_no_insensitivity() -> None:
     def level(name: str, candidate: int) -> float:
         return 93.0 if name.endswith("starts") and candidate == 3 else 90.0
 
-    claims = networks.figure1a(made_up(networks.parts1a(False), level), False).claims
+    claims = PAPER.item("figure1a").finish(made_up(PAPER.item("figure1a").parts(False), level), False).claims
     (claim,) = [one for one in claims if one.claim.startswith("The results are insensitive")]
     assert claim.found.startswith("within 1 points of their mean in 3 of 4 starts")
     assert claim.verdict == IN_PART
@@ -188,7 +191,7 @@ def test_a_quick_version_says_that_it_trained_once_and_knows_no_errors() -> None
     """It spoke of 6 trainings and of standard errors, and printed 0.0 for them."""
     for quick, full in (
         (networks.notes_of(MNIST, True), networks.notes_of(MNIST, False)),
-        (table1.notes_of(table1_noise.noises(True), True), table1.notes_of(table1_noise.noises(False), False)),
+        (table1.notes_of(table1.noises(True), True), table1.notes_of(table1.noises(False), False)),
         (trained_notes(True), trained_notes(False)),
     ):
         said, whole = " ".join(quick), " ".join(full)
@@ -201,7 +204,10 @@ def test_a_quick_version_says_that_it_trained_once_and_knows_no_errors() -> None
 
 
 def test_figure2_and_4_draw(tmp_path: Path) -> None:
-    for parts, finish in ((table1.parts_of(True), figure2.figure2), (networks.parts4(True), networks.figure4)):
+    for parts, finish in (
+        (table1.parts_of(True), table1.figure2),
+        (PAPER.item("figure4").parts(True), networks.figure4),
+    ):
         outcome = finish(made_up(parts, lambda name, candidate: 50.0 - candidate), True)
         assert outcome.draw is not None
         outcome.draw(tmp_path / "figure.png")
@@ -210,21 +216,21 @@ def test_figure2_and_4_draw(tmp_path: Path) -> None:
 
 def test_the_noise_of_a_printed_accuracy_lies_between_those_that_were_trained() -> None:
     accuracies = {2.0: 66.0, 4.0: 64.0, 8.0: 60.0}
-    assert table1_noise.found_noise(accuracies, 64.0) == pytest.approx(4.0)
-    assert 4.0 < table1_noise.found_noise(accuracies, 63.0) < 5.0
-    assert table1_noise.found_noise(accuracies, 70.0) == pytest.approx(2.0)
+    assert table1.found_noise(accuracies, 64.0) == pytest.approx(4.0)
+    assert 4.0 < table1.found_noise(accuracies, 63.0) < 5.0
+    assert table1.found_noise(accuracies, 70.0) == pytest.approx(2.0)
 
 
 @pytest.mark.slow
 def test_every_selection_s_noise_meets_adadp_s_budget() -> None:
     """Of the numbers in the file: the least of them, by the accountants."""
-    found = table1_noise.noises(False)
-    assert half_decades(1, 10) == table1_noise.SIZES
+    found = table1.noises(False)
+    assert half_decades(1, 10) == table1.SIZES
     run = CIFAR.run(noise=found["noise"]["winner"])
-    selection = table1_noise.selections(False)["winner"]
+    selection = table1.selections(False)["winner"]
     assert selection.epsilon(run.event, delta=1e-6) <= found["epsilon"]["pld"]
     run = CIFAR.run(noise=found["noise"]["liu-talwar 2^-9"])
-    selection = table1_noise.selections(False)["liu-talwar 2^-9"]
+    selection = table1.selections(False)["liu-talwar 2^-9"]
     assert selection.epsilon(run.event, delta=1e-6) <= found["epsilon"]["moments"]
 
 

@@ -15,12 +15,14 @@ from honestdp.federated import AdaptiveClient
 from honestdp.gradients.layout import layout_of
 from honestdp.optimizers import ADADP, SGD, Adam, Rule
 from honestdp_papers.claims import FAILS, HOLDS, UNTOLD
-from honestdp_papers.koskela2020 import FEDERATED, federated, federated_figures, federation
+from honestdp_papers.koskela2020 import PAPER, federated, federation
 from honestdp_papers.koskela2020.federation import FULL, QUICK, THIRD, part_name
 from honestdp_papers.koskela2020.page import settings
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 120)).astype(np.int64)
 SMALL = replace(QUICK, records=200, lot=10, steps=4, rounds=2, every=1)
+
+FEDERATED = [item for item in PAPER.items if item.name.startswith("federated")]
 
 
 @pytest.mark.parametrize("level", [0, 33, 100])
@@ -144,7 +146,7 @@ AS_IN_THE_PAPER = {
 
 
 def verdicts(name: str, parts: dict[str, Any], quick: bool = False) -> list[str]:
-    return [claim.verdict for claim in getattr(federated, name)(parts, quick).claims]
+    return [claim.verdict for claim in PAPER.item(name).finish(parts, quick).claims]
 
 
 def test_what_the_paper_says_holds_of_numbers_that_are_as_it_says() -> None:
@@ -195,14 +197,14 @@ def test_the_full_size_is_cut_into_parts_that_every_figure_shares() -> None:
 @pytest.mark.slow
 def test_a_figure_is_drawn_of_each(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each says in every title that it is not private: a figure is shown without the page beside it."""
-    parts, name_axes = made_up(True, AS_IN_THE_PAPER), federated_figures.named
+    parts, name_axes = made_up(True, AS_IN_THE_PAPER), federated.named
     titles: list[str] = []
 
     def noted(axes: Any, title: str, *more: Any) -> None:
         titles.append(title)
         name_axes(axes, title, *more)
 
-    monkeypatch.setattr(federated_figures, "named", noted)
+    monkeypatch.setattr(federated, "named", noted)
     for item in FEDERATED:
         outcome = item.finish(parts, True)
         assert "NOT PRIVATE" in " ".join(outcome.notes)
@@ -217,11 +219,11 @@ def test_a_figure_is_drawn_of_each(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
 def test_step_sizes_are_said_to_run_away_where_they_do() -> None:
     """The quick version said of step sizes that stay that their median is 0.041 after round 10 and 0.041 after the last."""
     parts = made_up(True, AS_IN_THE_PAPER)
-    said = " ".join(federated.federated3a(parts, True).notes)
+    said = " ".join(PAPER.item("federated3a").finish(parts, True).notes)
     assert "nothing bounds the step size" not in said
     kept = parts[part_name(THIRD, "ADADP")]
     kept["eta"] = kept["eta"] * np.geomspace(0.1, 1e4, kept["eta"].shape[-1])
-    said = " ".join(federated.federated3a(parts, True).notes)
+    said = " ".join(PAPER.item("federated3a").finish(parts, True).notes)
     assert "nothing bounds the step size: its median is 0.1 after round" in said
     assert "and 1e+04 after the last" in said
 

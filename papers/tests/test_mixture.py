@@ -13,8 +13,8 @@ from torch import Tensor, distributions
 import honestdp
 from honestdp.optimizers import SGD
 from honestdp_papers.claims import FAILS, HOLDS, UNTOLD
-from honestdp_papers.koskela2020 import mixture, variational
-from honestdp_papers.koskela2020.mixture import (
+from honestdp_papers.koskela2020 import PAPER, variational
+from honestdp_papers.koskela2020.variational import (
     FIRSTS,
     KINDS,
     RATES,
@@ -124,8 +124,8 @@ def made_up(*, adadp_ends: float, spread: float = 0.001, apart: float = 1.0) -> 
         return found + spread * generator.normal(size=(6, len(ends), looks))
 
     parts = {}
-    for noise in mixture.STEPS:
-        looks = mixture.STEPS[noise] // mixture.EPOCH + 1
+    for noise in variational.STEPS:
+        looks = variational.STEPS[noise] // variational.EPOCH + 1
         likelihood = lines([-3.8, -3.65, -3.6, -3.64, -3.7, -3.8, -3.9, -4.0], looks)
         eta = 0.3 * apart ** np.arange(len(FIRSTS))[None, :, None] * np.exp(0.01 * generator.normal(size=(6, 4, looks)))
         eta[..., 0] = FIRSTS
@@ -139,7 +139,7 @@ def verdicts(outcome: Any) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("figure", [variational.figure5, variational.supplement_figure1])
+@pytest.mark.parametrize("figure", ["figure5", "supplement-figure1"])
 @pytest.mark.parametrize(
     ("ends", "spread", "expected"),
     [
@@ -149,9 +149,9 @@ def verdicts(outcome: Any) -> list[str]:
     ],
 )
 def test_competitive_is_within_a_tenth_of_what_dpvi_gains(
-    figure: Any, ends: float, spread: float, expected: list[str], tmp_path: Path
+    figure: str, ends: float, spread: float, expected: list[str], tmp_path: Path
 ) -> None:
-    outcome = figure(made_up(adadp_ends=ends, spread=spread), False)
+    outcome = PAPER.item(figure).finish(made_up(adadp_ends=ends, spread=spread), False)
     assert verdicts(outcome) == expected
     assert outcome.draw is not None
     outcome.draw(tmp_path / "figure.png")
@@ -169,13 +169,15 @@ def test_one_step_size_is_found_or_it_is_not(tmp_path: Path) -> None:
 
 def test_a_step_size_that_dpvi_does_badly_with_is_not_suitable() -> None:
     parts = made_up(adadp_ends=-3.61)
-    for noise in mixture.STEPS:
+    for noise in variational.STEPS:
         kept = parts[part_name(noise, "DPVI")]["likelihood"]
         kept[:, RATES.index(min(RATES, key=lambda rate: abs(np.log(rate / 0.3))))] -= 0.3
     assert verdicts(variational.figure6(parts, False))[1] == FAILS
 
 
 def test_the_parts_of_both_noises_are_shared_by_the_figures() -> None:
-    names = {part.name for part in (*variational.parts5(False), *variational.parts_supplement(False))}
+    names = {
+        part.name for part in (*PAPER.item("figure5").parts(False), *PAPER.item("supplement-figure1").parts(False))
+    }
     assert {part.name for part in variational.parts6(False)} == names
     assert all(part.weight < 540 for part in variational.parts6(False))

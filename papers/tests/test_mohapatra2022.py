@@ -16,28 +16,20 @@ from tests.shared_data import FOLDER, needs_files
 
 from honestdp.boundary.query import Constants, Release
 from honestdp.gradients.layout import layout_of
-from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD, Outcome, Table, judged
-from honestdp_papers.measured import jackknifed
+from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD, Outcome, Table, jackknifed, judged
 from honestdp_papers.mohapatra2022 import (
     PAPER,
+    adam,
     adaptive,
     catastrophes,
     comparison,
     costs,
-    coupling,
     defaults,
-    momentum,
-    pruning,
-    step_sizes,
-    table1,
+    regression,
     theorem1,
-    theorem2,
-    trends,
 )
-from honestdp_papers.mohapatra2022.measures import looks, mean_accuracy
-from honestdp_papers.mohapatra2022.published_adadp import PublishedADADP
-from honestdp_papers.mohapatra2022.setting import PUBLISHED, RELU, TASKS, beside, grid, model_of, pairs
-from honestdp_papers.mohapatra2022.training import part_name
+from honestdp_papers.mohapatra2022.setting import PUBLISHED, RELU, TASKS, PublishedADADP, beside, grid, model_of, pairs
+from honestdp_papers.mohapatra2022.training import looks, mean_accuracy, part_name
 from honestdp_papers.parts import Arrays, described
 from honestdp_papers.results import readable
 
@@ -86,8 +78,8 @@ def test_numbers_that_json_has_no_word_for_are_none() -> None:
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_all_numbers_of_table_1_are_met_to_two_hundredths(task: object) -> None:
-    ours = table1._printed_three(task)  # type: ignore[arg-type]
-    assert ours == pytest.approx(table1.TABLE_1[task.plain_title], abs=0.02)  # type: ignore[attr-defined]
+    ours = costs._printed_three(task)  # type: ignore[arg-type]
+    assert ours == pytest.approx(costs.TABLE_1[task.plain_title], abs=0.02)  # type: ignore[attr-defined]
 
 
 def test_figure_1_has_the_authors_numbers_and_finds_the_misprinted_size() -> None:
@@ -124,7 +116,7 @@ def test_figure_6_crosses_where_the_reference_says() -> None:
 
 @pytest.mark.slow
 def test_other_settings_have_the_same_trends_and_delta2_hardly_matters() -> None:
-    found = trends.trends({}, True)
+    found = costs.trends({}, True)
     assert [claim.verdict for claim in found.claims] == [HOLDS, HOLDS, IN_PART]
     assert found.claims[2].found.startswith("more than DPAdam's 4 and growing with n in 3 of 4 settings; from 4 to")
 
@@ -152,7 +144,7 @@ def test_the_winners_probabilities_are_those_of_a_simulation() -> None:
 
 
 def test_theorem_2_holds_in_the_clip_and_its_bound_fails() -> None:
-    found = theorem2.theorem2({}, True)
+    found = regression.theorem2({}, True)
     assert found.claims[0].verdict == HOLDS
     assert found.claims[-1].verdict == FAILS
     assert any("decides neither" in note for note in found.notes), "1/T or 1/sqrt(T) is a note and no verdict"
@@ -164,25 +156,25 @@ def test_theorem_2_is_judged_at_the_step_size_that_it_predicts(monkeypatch: pyte
         found[25] = 1e-9  # the best is elsewhere, and within every bound
         return found
 
-    monkeypatch.setattr(theorem2, "_average_risk", risk)
-    found = theorem2.theorem2({}, True)
+    monkeypatch.setattr(regression, "_average_risk", risk)
+    found = regression.theorem2({}, True)
     assert found.claims[-1].verdict == FAILS
     assert "in 0 of 16 settings" in found.claims[-1].found
     assert "within the bound in 16 of 16 settings" in found.notes[1]
 
 
 def test_figure_2_sees_a_diagonal_and_its_absence() -> None:
-    logs = np.log10(coupling.VALUES)
+    logs = np.log10(regression.VALUES)
     apart = np.abs(logs[:, None] + logs[None, :])
     loss = 1e-3 * 10 ** (8 * apart) + 1e3 * (np.abs(logs[None, :]) > 1.5)
-    diagonal = coupling.figure2({"figure2/grid": {"loss": loss[None]}}, False)
+    diagonal = regression.figure2({"figure2/grid": {"loss": loss[None]}}, False)
     ours = diagonal.claims[1::2]
     assert [claim.verdict for claim in ours] == [HOLDS, HOLDS, HOLDS, FAILS]
     assert ours[-1].found == "0.1 has one, 0.2 has one"
     assert diagonal.claims[6].found == "0.1 has none, 0.2 has one"
     assert diagonal.claims[-1].verdict == HOLDS
     flat = 1e-3 * 10 ** (8 * np.abs(logs[:, None]) + 0 * logs[None, :])
-    found = coupling.figure2({"figure2/grid": {"loss": flat[None]}}, False)
+    found = regression.figure2({"figure2/grid": {"loss": flat[None]}}, False)
     assert found.claims[1].verdict == found.claims[-1].verdict == FAILS
     assert [claim.verdict for claim in found.claims[:6:2]] == [HOLDS] * 3, "the authors' own losses are what they are"
 
@@ -192,7 +184,7 @@ def test_figure_2_of_few_good_pairs_is_judged_without_a_slope(best: int) -> None
     loss = np.full((1, 30, 30), 1e3)
     loss[0, :, 0] = np.nan
     loss[0, 3, 5 : 5 + best] = 0.5
-    found = coupling.figure2({"figure2/grid": {"loss": loss}}, False)
+    found = regression.figure2({"figure2/grid": {"loss": loss}}, False)
     few = found.numbers["readings"]["ours of 1 or less, our second, after the first had been seen to fail"]
     assert (few["pairs"], few["slope"]) == (best, None)
     assert found.tables[0].rows[3][3] == FAILS
@@ -206,7 +198,7 @@ def test_figure_2_tells_the_verdicts_of_every_reading() -> None:
     for i in range(5, 25):
         loss[0, i, 29 - i] = 0.5  # a diagonal of good pairs, and one that is far better
     loss[0, 10, 19] = 0.01
-    rows = coupling.figure2({"figure2/grid": {"loss": loss}}, False).tables[0].rows
+    rows = regression.figure2({"figure2/grid": {"loss": loss}}, False).tables[0].rows
     assert [list(row[3:]) for row in rows[2:]] == [[FAILS, HOLDS, FAILS], [HOLDS, HOLDS, HOLDS]]
 
 
@@ -237,7 +229,7 @@ def curves(
 @pytest.mark.slow
 @pytest.mark.parametrize(("adam", "verdicts"), [(90.0, [HOLDS] * 4), (50.0, [FAILS] * 4)])
 def test_figure_4_judges_what_it_is_given(adam: float, verdicts: list[str], tmp_path: Path) -> None:
-    found = comparison.figure4(
+    found = PAPER.item("figure4").finish(
         curves(4.0, comparison.OPTIMIZERS, {"DPSGD": 90, "DPMomentum": 90, "DPAdam": adam}, winner=5), False
     )
     assert [claim.verdict for claim in found.claims[:4]] == verdicts
@@ -248,16 +240,16 @@ def test_figure_4_judges_what_it_is_given(adam: float, verdicts: list[str], tmp_
 
 def test_figure_4_cannot_be_told_from_repeats_that_differ_more_than_the_optimizers() -> None:
     level = {"DPSGD": 90.0, "DPMomentum": 90.0, "DPAdam": 92.5}
-    sure = comparison.figure4(curves(4.0, comparison.OPTIMIZERS, level, winner=5), False)
-    unsure = comparison.figure4(curves(4.0, comparison.OPTIMIZERS, level, winner=5, noisy=3), False)
+    sure = PAPER.item("figure4").finish(curves(4.0, comparison.OPTIMIZERS, level, winner=5), False)
+    unsure = PAPER.item("figure4").finish(curves(4.0, comparison.OPTIMIZERS, level, winner=5, noisy=3), False)
     assert [claim.verdict for claim in sure.claims[:2]] == [FAILS, FAILS]
     assert [claim.verdict for claim in unsure.claims[:2]] == [UNTOLD, UNTOLD]
 
 
 def test_figure_8_does_without_momentum_and_tells_of_it_where_it_is() -> None:
     level = {"DPSGD": 90.0, "DPMomentum": 70.0, "DPAdam": 90.0}
-    without = comparison.figure8(curves(2.0, ("DPSGD", "DPAdam"), level, winner=5), False)
-    within = comparison.figure8(curves(2.0, comparison.OPTIMIZERS, level, winner=5), False)
+    without = PAPER.item("figure8").finish(curves(2.0, ("DPSGD", "DPAdam"), level, winner=5), False)
+    within = PAPER.item("figure8").finish(curves(2.0, comparison.OPTIMIZERS, level, winner=5), False)
     assert [claim.verdict for claim in without.claims[:2]] == [HOLDS, HOLDS]
     assert [claim.verdict for claim in within.claims[:2]] == [FAILS, FAILS]
 
@@ -266,23 +258,23 @@ def test_what_was_not_trained_is_left_out_and_named() -> None:
     level = {"DPSGD": 90.0, "DPMomentum": 90.0, "DPAdam": 90.0}
     parts = curves(4.0, comparison.OPTIMIZERS, level, winner=5)
     del parts["sigma4/mnist-signed-LR/DPMomentum"]
-    found = comparison.figure4(parts, False)
+    found = PAPER.item("figure4").finish(parts, False)
     assert "was not trained on MNIST, LR, which are judged" in " ".join(found.notes)
     assert [row[2] == "" for row in found.tables[0].rows] == [False] * 3 + [True] + [False] * 4
     assert "in 15 of 15 comparisons" in found.claims[2].found
-    assert len(momentum.momentum(parts, False).tables[0].rows) == 7
+    assert len(catastrophes.momentum(parts, False).tables[0].rows) == 7
     assert "in 15 of 15 comparisons" in catastrophes.catastrophes(parts, False).claims[0].found
 
 
 def test_our_form_is_shown_beside_the_authors_where_it_was_trained() -> None:
     parts = curves(4.0, comparison.OPTIMIZERS, {"DPSGD": 90, "DPMomentum": 90, "DPAdam": 90}, winner=5)
-    assert len(comparison.figure4(parts, False).tables) == 1
+    assert len(PAPER.item("figure4").finish(parts, False).tables) == 1
     for authors, own in beside(False):
         for name in ("DPSGD", "DPAdam"):
             parts[part_name(4.0, own, name)] = dict(parts[part_name(4.0, authors, name)])
     worse = parts["ours/sigma4/enron-LR/DPAdam"]
     worse["right"] = worse["right"] - 100
-    found = comparison.figure4(parts, False)
+    found = PAPER.item("figure4").finish(parts, False)
     assert len(found.tables[1].rows) == 2 * len(beside(False)) == 12
     assert "Our form changes" in found.notes[-1]
     assert found.notes[-1].count("in ours") == 2
@@ -294,7 +286,7 @@ def test_figure_4_is_judged_by_both_criteria() -> None:
     for name, kept in parts.items():
         if name.endswith("DPAdam"):
             kept["right"][:, :, :9] -= 300  # 30 points below until the last look
-    claims = comparison.figure4(parts, False).claims
+    claims = PAPER.item("figure4").finish(parts, False).claims
     assert [claim.verdict for claim in claims] == [HOLDS, FAILS, HOLDS, FAILS, HOLDS, FAILS]
     assert "in 0 of 8 cases; 27.0 ± 0.0 points apart" in claims[1].found
     assert "chosen first" in claims[0].claim
@@ -303,14 +295,14 @@ def test_figure_4_is_judged_by_both_criteria() -> None:
 
 def test_figure_4_tells_the_interval_of_what_is_drawn() -> None:
     level = {"DPSGD": 90, "DPMomentum": 90, "DPAdam": 90}
-    table = comparison.figure4(curves(4.0, comparison.OPTIMIZERS, level, winner=5), False).tables[0]
+    table = PAPER.item("figure4").finish(curves(4.0, comparison.OPTIMIZERS, level, winner=5), False).tables[0]
     assert table.header[4] == "DPSGD, best of 4, mean of 100 draws"
     assert "±" in str(table.rows[0][4])
 
 
 def test_figure_7_counts_every_look_once_and_prunes_what_never_wins() -> None:
     parts = curves(4.0, ("DPSGD",), {"DPSGD": 90})
-    found = pruning.figure7(parts, False)
+    found = comparison.figure7(parts, False)
     assert np.sum(found.numbers["wins"]) == 8 * 3 * 10
     assert found.numbers["wins"][0][0] == 240
     counts = comparison.wins(parts, 4.0, "DPSGD", False)
@@ -326,7 +318,7 @@ def test_a_default_momentum_is_one_that_is_near_the_best_everywhere() -> None:
             values = np.where(momenta == (0.9 if case == 0 else 0.5), 90.0, 90 - 4 * far)
             values[momenta == 0.9] = 90 if case == 0 else 90 - far
             kept["right"] = np.broadcast_to((10 * values)[None, :, None], (3, 280, 10)).astype(np.uint16)
-        found = momentum.momentum(made, False)
+        found = catastrophes.momentum(made, False)
         assert found.claims[0].verdict == verdict
         assert f"the best default is 0.9, {far:.1f} ± 0.0 points below at worst" in found.claims[0].found
 
@@ -370,7 +362,7 @@ def test_catastrophes_are_counted_over_the_candidates_of_a_grid() -> None:
 )
 def test_figure_5_judges_what_it_is_given(level: dict[str, float], verdicts: list[str]) -> None:
     level = {**level, PUBLISHED: level["ADADP"]}
-    found = adaptive.figure5(curves(4.0, (*adaptive.OPTIMIZERS, PUBLISHED), level), False)
+    found = PAPER.item("figure5").finish(curves(4.0, (*adaptive.OPTIMIZERS, PUBLISHED), level), False)
     assert [claim.verdict for claim in found.claims] == verdicts
 
 
@@ -379,7 +371,7 @@ def test_adadp_below_except_on_adult_is_judged_by_its_best_candidate() -> None:
     for name, kept in parts.items():
         if "adult" in name and name.endswith("ADADP"):
             kept["right"][:, 0] += 120  # the best alone: the median stays below
-    claim = adaptive.figure5(parts, False).claims[4]
+    claim = PAPER.item("figure5").finish(parts, False).claims[4]
     assert claim.verdict == HOLDS
     assert "+2.0 ± 0.0 (Adult (202), LR)" in claim.found
     assert "-10.0 ± 0.0 (MNIST, LR)" in claim.found
@@ -413,7 +405,7 @@ def test_figure_3_judges_what_it_is_given() -> None:
 
 
 def test_full_figure_4_is_the_papers_7776_runs_and_three_more_of_each_of_dpadam() -> None:
-    parts = [part for part in comparison.parts4(False) if not part.optional]
+    parts = [part for part in PAPER.item("figure4").parts(False) if not part.optional]
     assert sum(len(part.identity["candidates"]) * part.identity["repeats"] for part in parts) == 7776 + 8 * 4 * 3
     assert {part.identity["run"][2] for part in parts} == {5000, 10000}
 
@@ -421,7 +413,7 @@ def test_full_figure_4_is_the_papers_7776_runs_and_three_more_of_each_of_dpadam(
 @needs_files
 def test_stand_in_and_columns_are_labelled_wherever_they_are_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))
-    notes = pruning.figure7(curves(4.0, ("DPSGD",), {"DPSGD": 90}), False).notes
+    notes = comparison.figure7(curves(4.0, ("DPSGD",), {"DPSGD": 90}), False).notes
     assert any("not Gisette itself" in note for note in notes)
     assert any("covered by no budget" in note for note in notes)
     assert {task.title for task in TASKS} == {"Adult (202)", "ENRON", "Gisette (stand-in)", "MNIST"}
@@ -429,7 +421,7 @@ def test_stand_in_and_columns_are_labelled_wherever_they_are_trained_on(monkeypa
         "none: counts as they are",
         "bytes divided by 127.5, less 1",
     }
-    assert {task.plain_title for task in TASKS} == set(table1.TABLE_1)
+    assert {task.plain_title for task in TASKS} == set(costs.TABLE_1)
 
 
 def test_the_authors_network_has_no_activation_and_ours_has_one() -> None:
@@ -510,7 +502,7 @@ sys.exit(main(["mohapatra2022/figure3", "--out", sys.argv[1], "--device", "cpu",
 @needs_files
 def test_adam_effective_step_size_converges_as_theorem_3_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))
-    part = step_sizes.parts(True)[0]
+    part = adam.parts(True)[0]
     found = {part.name: part.work("cpu", lambda done: None)}
     assert found[part.name]["ratio"].shape == (4, 5, 3)
     assert found[part.name]["ratio"][:, -1, 1] == pytest.approx(np.ones(4), abs=0.05)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from honestdp_papers.document import fill, filled
 from honestdp_papers.galli2024 import PAPER
-from honestdp_papers.places import fill, filled
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -195,9 +195,9 @@ def document(
 
     What they conclude is written into pages of docs/ that have a place for it.
     """
+    from honestdp_papers.document import fill
     from honestdp_papers.document import page as written
     from honestdp_papers.parts import write_whole
-    from honestdp_papers.places import fill
 
     found = paper(name)
     file = page or Path("papers/docs") / f"{name}.md"

@@ -34,6 +34,8 @@ REPLAYS = "replay.json"
 _MODULES = {"run_device.py": "python -m honestdp_papers.run_device", "__main__.py": "python -m honestdp"}
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
+Finished = dict[str, Arrays]
+"""The arrays of every part by the part's name."""
 Tell = Callable[[float], None]
 """Called with the fraction of a part that is done."""
 

@@ -6,14 +6,13 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from honestdp.checks import HonestdpError
 from honestdp_papers.claims import Outcome
-from honestdp_papers.parts import Arrays, Part
+from honestdp_papers.parts import Finished, Part
 
 PAPERS = ("mohapatra2022", "koskela2020", "galli2024")
-Finished = dict[str, Arrays]
-"""The arrays of every part by the part's name."""
 
 
 @dataclass(frozen=True)
@@ -71,30 +70,31 @@ class Paper:
         raise HonestdpError(f"PAPER/NAME must be one of {known}; got {self.name}/{name}")
 
 
-def finish_in(module: str, function: str) -> Callable[[Finished, bool], Outcome]:
-    """An item's `finish`, imported when it is called: it may need more than a bare GPU machine has."""
+def item(
+    package: str, name: str, about: str, module: str, finish: str = "", *, parts: str = "", **settings: object
+) -> Item:
+    """An item whose functions are in a module of a paper's package, imported when they are called: `finish` may need more
+    than a bare GPU machine has.
 
-    def later(parts: Finished, quick: bool) -> Outcome:
-        found: Outcome = getattr(importlib.import_module(module), function)(parts, quick)
+    finish: the function that finishes it; if left out, that of the item's name. parts: the function that lists its parts, or
+    `module.function` where these are in another module; none if left out. settings: given to both of them.
+    """
+
+    def finished(kept: Finished, quick: bool) -> Outcome:
+        found: Outcome = _function(package, module, finish or name.replace("-", "_"))(kept, quick, **settings)
         return found
 
-    return later
-
-
-def parts_in(module: str, function: str) -> Callable[[bool], Sequence[Part]]:
-    """An item's `parts`, imported when they are asked for."""
-
-    def later(quick: bool) -> Sequence[Part]:
-        found: Sequence[Part] = getattr(importlib.import_module(module), function)(quick)
+    def listed(quick: bool) -> Sequence[Part]:
+        place, _, function = parts.rpartition(".")
+        found: Sequence[Part] = _function(package, place or module, function)(quick, **settings) if parts else ()
         return found
 
-    return later
+    return Item(name, about, finished, listed)
 
 
-def trained_in(package: str, name: str, about: str, module: str, parts: str) -> Item:
-    """An item whose parts and finish, which has the item's name, are in one module of the paper's package."""
-    own = f"{package}.{module}"
-    return Item(name, about, finish_in(own, name.replace("-", "_")), parts_in(own, parts))
+def _function(package: str, module: str, name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{module}"), name)
+    return function
 
 
 def head_in(package: str) -> Callable[[], Head]:

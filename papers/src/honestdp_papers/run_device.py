@@ -6,6 +6,8 @@ The files go to OUT/mohapatra2022/parts. On a machine with everything installed 
 --out OUT` finds them there and makes the figure. Run again to go on where it stopped; parts that cannot be made are one line for
 each reason and exit code 2, and the others are made. Exit code 1: the GPU was lost to the process, and the same
 again goes on; 3: time was up.
+
+`quietly`: without what honestdp says of data that were trained on before, which is the point of a benchmark.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import gc
+import logging
 import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -171,3 +176,17 @@ class Lines:
 
 if __name__ == "__main__":
     leave(main())
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Warnings about kernels are said nevertheless: what is measured without them is another thing."""
+    ours, kernels = logging.getLogger("honestdp"), logging.getLogger("honestdp.kernels")
+    before = ours.level, kernels.level
+    ours.setLevel(logging.ERROR)
+    kernels.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        ours.setLevel(before[0])
+        kernels.setLevel(before[1])

@@ -27,8 +27,7 @@ from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import ERRORS, OURS, SENTENCE, Claim, Outcome, Table, judged
 from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.galli2024.setting import FASHION, MNIST, Task, records_of, sized
-from honestdp_papers.parts import Array, Arrays, Part, Tell
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
 
 RULES: dict[str, Rule] = {
     "FixedThreshold": SGD(lr=0.1, clip=1.0),

@@ -22,13 +22,11 @@ from honestdp.boundary.intake import Intake
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO
-from honestdp_papers.claims import ERRORS, OURS, Outcome, Table, judged
+from honestdp_papers.claims import ERRORS, OURS, Measured, Outcome, Table, jackknifed, judged
 from honestdp_papers.curves import placed, population_of, seeded, taken_in
 from honestdp_papers.galli2024.setting import MNIST, Task, records_of, sized
 from honestdp_papers.look import named, panels, shared_legend
-from honestdp_papers.measured import Measured, jackknifed
-from honestdp_papers.parts import Array, Arrays, Part, Tell
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
 
 CLIPS = np.geomspace(1e-3, 1e2, 31)
 NOISES = (1.50, 0.80)

@@ -21,7 +21,7 @@ from honestdp.gradients.layout import stack
 from honestdp.search.space import Space, space_of
 from honestdp_papers import honest_search
 from honestdp_papers.curves import Exam, placed, seeded
-from honestdp_papers.galli2024.noise import QUICK_K
+from honestdp_papers.galli2024.known import QUICK_K
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
     DELTA,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from honestdp_papers.document import markdown_table
-from honestdp_papers.galli2024.noise import noise_of
+from honestdp_papers.galli2024.known import noise_of
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
     DELTA,

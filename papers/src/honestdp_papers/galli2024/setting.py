@@ -228,6 +228,10 @@ def text_task() -> Task:
     return STANDIN if find(news.TRAIN.path) is None else AG_NEWS
 
 
+def task_of(name: str) -> Task:
+    return {"mnist": MNIST, "fashion": FASHION}.get(name) or text_task()
+
+
 def tasks() -> tuple[Task, ...]:
     return (MNIST, FASHION, text_task())
 

@@ -24,7 +24,7 @@ from honestdp.optimizers import Rule
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
 from honestdp_papers.curves import Exam, Measure, looked_at, placed, population_of, seeded, state_of, taken_in
-from honestdp_papers.galli2024.noise import granularities, noise_of
+from honestdp_papers.galli2024.known import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     EVERY,
     METHODS,

@@ -7,15 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
-from honestdp_papers.galli2024.measures import BEST, LAST, Scores, decided, shown, spread
+from honestdp_papers.claims import OURS, Claim, Measured, Outcome, Table, counted, judged
+from honestdp_papers.galli2024.comparing import BEST, LAST, Scores, decided, shown, spread
 from honestdp_papers.galli2024.setting import MNIST, SEEDS, sized
-from honestdp_papers.galli2024.variants import paces, parts_updates, proportional, sign, variant_scores
-from honestdp_papers.measured import Measured, counted
-from honestdp_papers.parts import Array
-from honestdp_papers.registry import Finished
+from honestdp_papers.galli2024.variants import paces, proportional, sign, variant_scores
+from honestdp_papers.parts import Array, Finished
 
-__all__ = ["momentum", "parts_updates", "updates"]
 Found = dict[tuple[str, float], Scores]
 MOMENTA = (0.5, 0.9, 0.99)
 EXACT = 1e-6

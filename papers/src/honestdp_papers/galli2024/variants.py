@@ -12,8 +12,8 @@ from functools import partial
 
 from honestdp import optimizers
 from honestdp.optimizers.rule import Rule
-from honestdp_papers.galli2024.measures import Scores, gathered, scores_of
-from honestdp_papers.galli2024.noise import QUICK_K, noise_of
+from honestdp_papers.galli2024.comparing import Scores, gathered, scores_of
+from honestdp_papers.galli2024.known import QUICK_K, noise_of
 from honestdp_papers.galli2024.setting import (
     FASHION,
     MNIST,
@@ -33,8 +33,7 @@ from honestdp_papers.galli2024.setting import (
     tasks,
 )
 from honestdp_papers.galli2024.training import Grid, block_name, grid_part, method_parts, seed_blocks
-from honestdp_papers.parts import Part
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Finished, Part
 
 PACES = (2.5e-4, 2.5e-3, 2.5e-2, 2.5e-1)
 """rho_c: the paper's is the second."""

@@ -1,38 +1,93 @@
-"""Figures 2 to 4 of the supplement: federated averaging by ADADP, SGD and Adam, on clients whose data are alike or not."""
+"""What is read from kept federations: accuracies in per cent by method, share of random images and step size, and differences.
+
+Figures 2 to 4 of the supplement: federated averaging by ADADP, SGD and Adam, on clients whose data are alike or not.
+
+How the federated figures are drawn: accuracy by the share of random images, by the step size, and over the rounds.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from honestdp_papers.claims import OURS, Claim, Outcome, Table, judged
-from honestdp_papers.koskela2020.federated_figures import Curves, draw_levels, draw_rounds, draw_sizes
-from honestdp_papers.koskela2020.federated_measures import (
-    accuracy,
-    final,
-    kept_better,
-    lead,
-    levels_in,
-    loss_of,
-    rounds_of,
-    step_sizes_found,
-    tuned,
-    usual,
-)
+from honestdp_papers.claims import OURS, Claim, Measured, Outcome, Table, counted, jackknifed, judged
 from honestdp_papers.koskela2020.federation import (
     APART,
     TAU,
     THIRD,
+    levels,
+    part_name,
     repeats,
     step_sizes,
     world,
 )
-from honestdp_papers.measured import Measured, counted, jackknifed
-from honestdp_papers.parts import Array
-from honestdp_papers.registry import Finished
+from honestdp_papers.look import COLOURS, logarithmic, named, panels
+from honestdp_papers.parts import Array, Finished
+
+
+def accuracy(parts: Finished, method: str, level: int, quick: bool) -> Array:
+    """In per cent, `[repeats, step sizes, looks]`."""
+    kept = parts[part_name(level, method)]
+    found: Array = 100 * kept[f"right_{method}"].astype(float) / float(kept["tests"])
+    return found
+
+
+def levels_in(parts: Finished, quick: bool) -> tuple[int, ...]:
+    """The shares of random images that were trained; one of them a figure can do without."""
+    return tuple(level for level in levels(quick) if part_name(level, "ADADP") in parts)
+
+
+def final(parts: Finished, method: str, level: int, quick: bool) -> Array:
+    """After the last round, `[repeats, step sizes]`."""
+    last: Array = accuracy(parts, method, level, quick)[:, :, -1]
+    return last
+
+
+def rounds_of(parts: Finished, level: int) -> Array:
+    """The rounds after which was looked."""
+    kept = parts[part_name(level, "ADADP")]
+    seen: Array = (np.arange(kept["right_ADADP"].shape[-1]) + 1) * int(kept["every"])
+    return seen
+
+
+def step_sizes_found(parts: Finished, level: int) -> Array:
+    """Of ADADP from its usual first step size, `[repeats, clients, looks]`."""
+    found: Array = parts[part_name(level, "ADADP")]["eta"][:, -1]
+    return found
+
+
+def tuned(means: Array) -> float:
+    """Of SGD: that of its best step size, which is picked on the test images."""
+    return float(means.max())
+
+
+def usual(means: Array) -> float:
+    """Of ADADP: that of its usual first step size."""
+    return float(means[-1])
+
+
+def lead(parts: Finished, level: int, quick: bool) -> Measured:
+    """By how many points ADADP ends above SGD tuned for this level."""
+    found = [final(parts, method, level, quick) for method in ("ADADP", "SGD")]
+    return jackknifed(found, lambda means: usual(means[0]) - tuned(means[1]))
+
+
+def loss_of(parts: Finished, method: str, level: int, quick: bool) -> Measured:
+    """By how many points a method ends lower at a level than where all images are dealt out at random."""
+    of = usual if method == "ADADP" else tuned
+    found = [final(parts, method, at, quick) for at in (100, level)]
+    return jackknifed(found, lambda means: of(means[0]) - of(means[1]))
+
+
+def kept_better(parts: Finished, level: int, quick: bool) -> Measured:
+    """By how many points less ADADP loses than tuned SGD."""
+    found = [final(parts, method, at, quick) for method in ("SGD", "ADADP") for at in (100, level)]
+    return jackknifed(found, lambda m: (tuned(m[0]) - tuned(m[1])) - (usual(m[2]) - usual(m[3])))
+
 
 DRASTIC = 10.0
 """Points of accuracy that a method loses drastically by: the paper gives no number."""
@@ -145,17 +200,9 @@ def federated2b(parts: Finished, quick: bool) -> Outcome:
     return Outcome(claims, numbers, [table], notes_of(quick), partial(draw_sizes, parts=parts, quick=quick))
 
 
-def federated3a(parts: Finished, quick: bool) -> Outcome:
-    """A third of the images at random: accuracy over the rounds."""
-    return _over_rounds(parts, THIRD, quick, f"With {THIRD} % of the images at random")
-
-
-def federated3b(parts: Finished, quick: bool) -> Outcome:
-    """Every class at one client: accuracy over the rounds."""
-    return _over_rounds(parts, APART, quick, "With every class at one client")
-
-
-def _over_rounds(parts: Finished, level: int, quick: bool, where: str) -> Outcome:
+def over_rounds(parts: Finished, quick: bool, level: int) -> Outcome:
+    """One share of random images: accuracy over the rounds."""
+    where = "With every class at one client" if level == APART else f"With {level} % of the images at random"
     end = lead(parts, level, quick)
     found = [accuracy(parts, method, level, quick).mean(axis=2) for method in ("ADADP", "SGD")]
     whole = jackknifed(found, lambda means: usual(means[0]) - tuned(means[1]))
@@ -272,3 +319,70 @@ def _ends(curves: Curves) -> Table:
     ]
     header = ["method", "after the last round", "averaged over the rounds", "range of the runs"]
     return Table("Test accuracy, per cent", header, rows, digits=1)
+
+
+COLOUR = {"ADADP": COLOURS["ADADP"], "SGD": COLOURS["DPSGD"], "Adam": COLOURS["DPAdam"]}
+UNPROTECTED = "NOT PRIVATE"
+"""In every title: a figure is shown without the page beside it."""
+Curves = dict[str, tuple[str, Array]]
+"""Label -> method and accuracies `[repeats, looks]`."""
+
+
+def draw_levels(file: Path, *, parts: Finished, quick: bool) -> None:
+    with panels(file, 1, 1, size=(6.5, 4)) as axes:
+        for method in ("ADADP", "SGD"):
+            for place, size in enumerate(step_sizes(method, quick)):
+                ends = [final(parts, method, level, quick)[:, place].mean() for level in levels_in(parts, quick)]
+                style = "-" if method == "ADADP" else ":"
+                width = 1 + place / 2
+                axes[0][0].plot(
+                    levels_in(parts, quick),
+                    ends,
+                    style,
+                    marker="o",
+                    markersize=3,
+                    color=COLOUR[method],
+                    linewidth=width,
+                    label=f"{method} {size:.2g}",
+                )
+        named(
+            axes[0][0],
+            f"{world(quick).title}: after the last round; {UNPROTECTED}",
+            "% of the images dealt out at random",
+            "test accuracy, %",
+        )
+        axes[0][0].legend(fontsize=8, frameon=False)
+
+
+def draw_sizes(file: Path, *, parts: Finished, quick: bool) -> None:
+    with panels(file, 1, len(levels_in(parts, quick)), size=(3 * len(levels_in(parts, quick)), 3.4)) as axes:
+        for one, level in zip(axes[0], levels_in(parts, quick), strict=True):
+            for method in ("ADADP", "SGD"):
+                ends = final(parts, method, level, quick)
+                half = ends.std(axis=0, ddof=1) / len(ends) ** 0.5
+                one.errorbar(
+                    step_sizes(method, quick),
+                    ends.mean(axis=0),
+                    half,
+                    marker="o",
+                    markersize=3,
+                    color=COLOUR[method],
+                    label=method,
+                )
+            logarithmic(one.xaxis)
+            named(one, f"{level} % random; {UNPROTECTED}", "step size (ADADP: the first)", "test accuracy, %")
+        axes[0][0].legend(fontsize=8, frameon=False)
+
+
+def draw_rounds(file: Path, *, curves: Curves, seen: Array, title: str) -> None:
+    with panels(file, 1, 1, size=(6.5, 4)) as axes:
+        one = axes[0][0]
+        several = sum(method == "Adam" for method, _ in curves.values())
+        for place, (label, (method, values)) in enumerate(curves.items()):
+            shade = 0.4 + 0.6 * (place + 1) / several if method == "Adam" else 1.0
+            one.plot(seen, values.mean(axis=0), color=COLOUR[method], alpha=shade, linewidth=1.6, label=label)
+            one.fill_between(
+                seen, values.min(axis=0), values.max(axis=0), color=COLOUR[method], alpha=0.12, linewidth=0
+            )
+        named(one, f"{title}; band: the runs; {UNPROTECTED}", "rounds", "test accuracy, %")
+        one.legend(fontsize=8, frameon=False)

@@ -13,8 +13,7 @@ import numpy as np
 
 from honestdp_papers.claims import Outcome, Table, judged
 from honestdp_papers.look import logarithmic, named, panels
-from honestdp_papers.parts import Array
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Array, Finished
 
 Gradient = Callable[[Array], Array]
 SIZES = np.geomspace(1e-3, 1e-1, 9)

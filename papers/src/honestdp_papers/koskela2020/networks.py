@@ -3,30 +3,52 @@
 Figure 1. DP-Adam at the best and the second best of half-decade step sizes, chosen for each noise by the test accuracy in the
 end: what only somebody who looks at the test set for free can have. Figures 3 and 4. DP-SGD with the constant step size that is
 best at sigma 2, run at the others.
+
+How the figures on networks are drawn: a panel a noise, test accuracy over the epochs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from honestdp import optimizers
-from honestdp_papers.claims import OURS, SENTENCE, Claim, Outcome, Table, judged
-from honestdp_papers.koskela2020.networks_figure import draw
-from honestdp_papers.koskela2020.setting import CIFAR, DELTA, FIRST, MNIST, NOISES, TAU, TUNED_AT, Task
+from honestdp_papers.claims import (
+    OURS,
+    SENTENCE,
+    UNKNOWN,
+    Claim,
+    Measured,
+    Outcome,
+    Table,
+    accuracy,
+    counted,
+    jackknifed,
+    judged,
+)
 from honestdp_papers.koskela2020.training import (
     ADADP,
     ADADP_REPEATS,
     ADAM,
+    CIFAR,
+    DELTA,
+    FIRST,
+    MNIST,
+    NOISES,
     PUBLISHED,
     QUICK_EPOCHS,
     QUICK_RECORDS,
     QUICK_SIZES,
     REPEATS,
     SGD,
+    TAU,
+    TUNED_AT,
     Grid,
+    Task,
     epochs_of,
     grid_part,
     optimizer_part,
@@ -35,9 +57,8 @@ from honestdp_papers.koskela2020.training import (
     sized,
     switch_of,
 )
-from honestdp_papers.measured import UNKNOWN, Measured, accuracy, counted, jackknifed
-from honestdp_papers.parts import Array, Part
-from honestdp_papers.registry import Finished
+from honestdp_papers.look import COLOURS, named, panels, shared_legend
+from honestdp_papers.parts import Array, Finished, Part
 
 QUICK_NOISES = (2.0, 8.0)
 STARTS = (1e-3, 1e-2, 1e-1, 1.0)
@@ -45,6 +66,7 @@ COMPETITIVE = 1.0
 """Points of accuracy by which a competitive method may be behind; the paper gives no number."""
 ALIKE = 0.1
 """By which step sizes found from different starts may differ, as a part of them."""
+TASK = {"mnist": MNIST, "cifar10": CIFAR}
 NOISELESS, PRINTED_NOISELESS, NEAR = "noiseless", 96.0, 1.0
 
 
@@ -52,20 +74,15 @@ def noises(quick: bool) -> tuple[float, ...]:
     return QUICK_NOISES if quick else NOISES
 
 
-def parts1a(quick: bool) -> list[Part]:
-    return [*_parts(MNIST, (ADADP, ADAM), quick), _starts_part(MNIST, quick), _noiseless_part(quick)]
+def parts1(quick: bool, task: str) -> list[Part]:
+    """With ADADP from several first step sizes, and on MNIST without noise."""
+    own = TASK[task]
+    noiseless = [_noiseless_part(quick)] if own is MNIST else []
+    return [*_parts(own, (ADADP, ADAM), quick), _starts_part(own, quick), *noiseless]
 
 
-def parts1b(quick: bool) -> list[Part]:
-    return [*_parts(CIFAR, (ADADP, ADAM), quick), _starts_part(CIFAR, quick)]
-
-
-def parts3(quick: bool) -> list[Part]:
-    return _parts(MNIST, (ADADP, SGD), quick)
-
-
-def parts4(quick: bool) -> list[Part]:
-    return _parts(CIFAR, (ADADP, SGD), quick)
+def parts3(quick: bool, task: str) -> list[Part]:
+    return _parts(TASK[task], (ADADP, SGD), quick)
 
 
 def _parts(task: Task, names: Sequence[str], quick: bool) -> list[Part]:
@@ -100,27 +117,16 @@ class Compared:
         return jackknifed([self.lines[first], self.lines[second]], lambda means: float(means[0][-1] - means[1][-1]))
 
 
-def figure1a(parts: Finished, quick: bool) -> Outcome:
-    return _figure1(parts, MNIST, quick)
-
-
-def figure1b(parts: Finished, quick: bool) -> Outcome:
-    return _figure1(parts, CIFAR, quick)
-
-
-def _figure1(parts: Finished, task: Task, quick: bool) -> Outcome:
-    compared = [_with_adam(parts, task, noise, quick) for noise in _trained(parts, task, ADAM, quick)]
-    claims = _by_both(
-        compared, f"ADADP is competitive with DP-Adam at its best step size on {task.title}", "best", COMPETITIVE
-    )
-    if task is MNIST:
-        claims += _by_both(
-            compared, "ADADP is better than DP-Adam at its second best step size on MNIST", "second best", 0
-        )
-        claims += _noiseless(parts)
-    claims += _insensitive(parts, task, quick)
-    claims += _published(compared, f"{task.title}: ")
-    return _outcome(task, compared, claims, quick, f"{task.title}: ADADP and DP-Adam at its best step sizes")
+def beside_adam(parts: Finished, quick: bool, task: str) -> Outcome:
+    own = TASK[task]
+    compared = [_with_adam(parts, own, noise, quick) for noise in _trained(parts, own, ADAM, quick)]
+    best = f"ADADP is competitive with DP-Adam at its best step size on {own.title}"
+    claims = _by_both(compared, best, "best", COMPETITIVE)
+    if own is MNIST:
+        second = "ADADP is better than DP-Adam at its second best step size on MNIST"
+        claims += [*_by_both(compared, second, "second best", 0), *_noiseless(parts)]
+    claims += [*_insensitive(parts, own, quick), *_published(compared, f"{own.title}: ")]
+    return _outcome(own, compared, claims, quick, f"{own.title}: ADADP and DP-Adam at its best step sizes")
 
 
 def _by_both(
@@ -233,35 +239,28 @@ def _published(compared: Sequence[Compared], what: str) -> list[Claim]:
     ]
 
 
-def figure3(parts: Finished, quick: bool) -> Outcome:
-    return _against_sgd(parts, MNIST, quick)
-
-
-def figure4(parts: Finished, quick: bool) -> Outcome:
-    return _against_sgd(parts, CIFAR, quick)
-
-
-def _against_sgd(parts: Finished, task: Task, quick: bool) -> Outcome:
-    sizes = [rule.lr for rule in rules_of(SGD, task, quick)]  # type: ignore[attr-defined]
-    tuned = _ranked(accuracy(parts, part_name(task, SGD, TUNED_AT)))[0]
+def against_sgd(parts: Finished, quick: bool, task: str) -> Outcome:
+    own_task = TASK[task]
+    sizes = [rule.lr for rule in rules_of(SGD, own_task, quick)]  # type: ignore[attr-defined]
+    tuned = _ranked(accuracy(parts, part_name(own_task, SGD, TUNED_AT)))[0]
     compared = []
-    for noise in _trained(parts, task, SGD, quick):
-        kept = accuracy(parts, part_name(task, SGD, noise))
-        lines = _own(parts, task, noise)
+    for noise in _trained(parts, own_task, SGD, quick):
+        kept = accuracy(parts, part_name(own_task, SGD, noise))
+        lines = _own(parts, own_task, noise)
         lines[f"{SGD} {sizes[tuned]:.2g}, tuned at sigma {TUNED_AT:g}"] = kept[:, tuned]
         own = _ranked(kept)[0]
         lines[f"{SGD} {sizes[own]:.2g}, tuned at this sigma"] = kept[:, own]
         compared.append(Compared(noise, lines))
     others = [one for one in compared if one.noise != TUNED_AT]
-    better = (
-        f"ADADP is better than DP-SGD with the step size that is best at sigma 2, at the larger noises ({task.title})"
-    )
-    level = f"ADADP is competitive with DP-SGD whose step size is tuned at each noise ({task.title})"
+    better = f"ADADP is better than DP-SGD with the step size that is best at sigma 2, at the larger noises ({own_task.title})"
+    level = f"ADADP is competitive with DP-SGD whose step size is tuned at each noise ({own_task.title})"
     claims = [
         *_by_both(others, better, f"tuned at sigma {TUNED_AT:g}", 0),
         *_by_both(compared, level, "tuned at this sigma", COMPETITIVE, kind=OURS),
     ]
-    return _outcome(task, compared, claims, quick, f"{task.title}: ADADP and DP-SGD tuned at sigma {TUNED_AT:g}")
+    return _outcome(
+        own_task, compared, claims, quick, f"{own_task.title}: ADADP and DP-SGD tuned at sigma {TUNED_AT:g}"
+    )
 
 
 def spent(task: Task, noise: float, quick: bool) -> float:
@@ -311,10 +310,43 @@ def _outcome(task: Task, compared: Sequence[Compared], claims: list[Claim], quic
         {"accuracies": found, "epsilon": costs},
         [table],
         notes_of(task, quick),
-        lambda file: draw(file, compared, costs, heading),
+        lambda file: _draw(file, compared, costs, heading),
     )
 
 
 def _at(line: Array) -> list[int]:
     looks = line.shape[1]
     return [max(0, looks * part // 4 - 1) for part in (1, 2, 3, 4)]
+
+
+if TYPE_CHECKING:
+    from honestdp_papers.koskela2020.networks import Compared
+
+STYLES = {"best": "-", "second best": "--", f"tuned at sigma {TUNED_AT:g}": "-", "tuned at this sigma": "--"}
+
+
+def _draw(file: Path, compared: Sequence[Compared], costs: dict[str, float], heading: str) -> None:
+    rows = -(-len(compared) // 2)
+    with panels(file, rows, 2, size=(9, 3.0 * rows + 1)) as axes:
+        flat: list[Any] = [one for row in axes for one in row]
+        for one in flat[len(compared) :]:
+            one.set_axis_off()
+        for one, what in zip(flat, compared, strict=False):
+            for name, line in what.lines.items():
+                label, colour, style = _shown(name)
+                values, epochs = line.mean(axis=0), np.arange(1, line.shape[1] + 1)
+                one.plot(epochs, values, style, color=colour, linewidth=1.5, label=label)
+                one.fill_between(epochs, line.min(axis=0), line.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+            top = max(float(line.mean(axis=0).max()) for line in what.lines.values()) + 1
+            one.set_ylim(top - 25, top)
+            sizes = ", ".join(name.split(",")[0] for name in what.lines if "," in name)
+            title = f"sigma {what.noise:g}, epsilon {costs[f'{what.noise:g}']:.2f}: {sizes}"
+            named(one, title, "epochs", "test accuracy, %")
+        shared_legend(flat[0], f"{heading} (bands: least and largest)", columns=2)
+
+
+def _shown(name: str) -> tuple[str, str, str]:
+    """Label without the step size, which is another in each panel; colour and style."""
+    first, _, place = name.partition(", ")
+    kind = first.split()[0]
+    return (f"{kind}, {place}" if place else kind), COLOURS[kind], STYLES.get(place, "-")

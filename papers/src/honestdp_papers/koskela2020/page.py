@@ -6,8 +6,7 @@ from honestdp.optimizers.adadp import COPIES
 from honestdp_papers.document import markdown_table
 from honestdp_papers.koskela2020.federation import BESIDES, FULL, LEVELS, REPEATS, STEP_SIZES
 from honestdp_papers.koskela2020.federation import TAU as FEDERATED_TAU
-from honestdp_papers.koskela2020.setting import DELTA, EPOCHS, LOT, NOISES, TASKS
-from honestdp_papers.koskela2020.training import PUBLISHED_FIRST
+from honestdp_papers.koskela2020.training import DELTA, EPOCHS, LOT, NOISES, PUBLISHED_FIRST, TASKS
 from honestdp_papers.koskela2020.variational import SETTINGS as MIXTURE
 
 CHAPTERS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -16,8 +16,8 @@ from honestdp.boundary.query import Constants, Release
 from honestdp.gradients.layout import layout_of
 from honestdp.optimizers import ADADP
 from honestdp_papers.claims import Outcome, Table, judged
-from honestdp_papers.koskela2020.setting import TASKS
-from honestdp_papers.registry import Finished
+from honestdp_papers.koskela2020.training import TASKS
+from honestdp_papers.parts import Finished
 
 WEIGHTS, QUICK_WEIGHTS = 20000, 4000
 ITERATIONS = (100, 1000)

@@ -12,8 +12,7 @@ import math
 import numpy as np
 
 from honestdp_papers.claims import ERRORS, Outcome, Table, judged
-from honestdp_papers.parts import Array
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Array, Finished
 
 LOT, RECORDS = 200.0, 50000
 CASES = ((1000, 0.5), (1000, 2.0), (20000, 2.0), (20000, 8.0))

@@ -15,9 +15,8 @@ import numpy as np
 
 from honestdp.accounting import epsilon
 from honestdp_papers.claims import OURS, Outcome, Table, judged
-from honestdp_papers.koskela2020.setting import DELTA, EPOCHS, NOISES, TASKS
-from honestdp_papers.parts import Array
-from honestdp_papers.registry import Finished
+from honestdp_papers.koskela2020.training import DELTA, EPOCHS, NOISES, TASKS
+from honestdp_papers.parts import Array, Finished
 
 RATES, SIGMAS, ORDERS = (200 / 60000, 0.02, 0.2), (1.0, 2.0, 4.0), (1, 4, 16, 32)
 ADVERSARIES = {

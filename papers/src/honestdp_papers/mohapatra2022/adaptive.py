@@ -13,46 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from honestdp_papers.claims import Claim, Outcome, Table, judged
+from honestdp_papers.claims import Claim, Measured, Outcome, Table, accuracy, counted, jackknifed, judged
 from honestdp_papers.look import COLOURS
-from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
+from honestdp_papers.mohapatra2022.comparison import MAIN
 from honestdp_papers.mohapatra2022.drawing import Line, draw_curves
-from honestdp_papers.mohapatra2022.measures import looks, trained_notes
 from honestdp_papers.mohapatra2022.setting import PUBLISHED, Pair, beside, pair_title, pairs
-from honestdp_papers.mohapatra2022.training import part_name, parts_at
-from honestdp_papers.parts import Array, Part
-from honestdp_papers.registry import Finished
+from honestdp_papers.mohapatra2022.training import looks, part_name, parts_at, trained_notes
+from honestdp_papers.parts import Array, Finished, Part
 
 OPTIMIZERS = ("DPAdam", "ADADP", "DPAdamWOSM")
 ALONGSIDE = 1.0
 """Points of accuracy, averaged over training, within which two lines run alongside each other."""
 AS_GOOD = 0.5
-MAIN = 4.0
-"""The noise of the figure in the main text."""
 
 
-def parts5(quick: bool) -> list[Part]:
-    return parts_at((*OPTIMIZERS, PUBLISHED), 4.0, quick, ours=OPTIMIZERS)
-
-
-def parts10(quick: bool) -> list[Part]:
-    return parts_at(OPTIMIZERS, 2.0, quick, extra=(PUBLISHED,))
-
-
-def parts11(quick: bool) -> list[Part]:
-    return parts_at(OPTIMIZERS, 8.0, quick, extra=(PUBLISHED,))
-
-
-def figure5(parts: Finished, quick: bool) -> Outcome:
-    return _compared(parts, 4.0, quick)
-
-
-def figure10(parts: Finished, quick: bool) -> Outcome:
-    return _compared(parts, 2.0, quick)
-
-
-def figure11(parts: Finished, quick: bool) -> Outcome:
-    return _compared(parts, 8.0, quick)
+def parts(quick: bool, noise: float) -> list[Part]:
+    if noise == MAIN:
+        return parts_at((*OPTIMIZERS, PUBLISHED), noise, quick, ours=OPTIMIZERS)
+    return parts_at(OPTIMIZERS, noise, quick, extra=(PUBLISHED,))
 
 
 def _best(means: Array) -> Array:
@@ -114,7 +92,7 @@ def _read(parts: Finished, noise: float, pair: Pair, names: Sequence[str]) -> Cu
     return Curves(pair, looks(parts, part_name(noise, pair, "DPAdam")), kept)
 
 
-def _compared(parts: Finished, noise: float, quick: bool) -> Outcome:
+def compared(parts: Finished, quick: bool, noise: float) -> Outcome:
     everywhere = [
         name for name in (*OPTIMIZERS, PUBLISHED) if all(part_name(noise, pair, name) in parts for pair in pairs(quick))
     ]

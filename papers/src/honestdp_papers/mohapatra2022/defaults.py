@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from honestdp.optimizers import Adam
-from honestdp_papers.claims import Claim, Outcome, Table, judged
+from honestdp_papers.claims import Claim, Measured, Outcome, Table, accuracy, counted, jackknifed, judged
 from honestdp_papers.look import named, panels
-from honestdp_papers.measured import Measured, accuracy, counted, jackknifed
-from honestdp_papers.mohapatra2022.measures import trained_notes
 from honestdp_papers.mohapatra2022.setting import NOISES, Pair, beside, is_ours, pair_name, pair_title, pairs
-from honestdp_papers.mohapatra2022.training import training_part
-from honestdp_papers.parts import Array, Part
-from honestdp_papers.registry import Finished
+from honestdp_papers.mohapatra2022.training import trained_notes, training_part
+from honestdp_papers.parts import Array, Finished, Part
 
 STEP_SIZES = (0.001, 0.05, 0.01, 0.2, 0.5)
 DECAYS = (0.8, 0.85, 0.9, 0.95, 0.99, 0.999)

@@ -15,8 +15,7 @@ import math
 import numpy as np
 
 from honestdp_papers.claims import Outcome, Table, judged
-from honestdp_papers.parts import Array
-from honestdp_papers.registry import Finished
+from honestdp_papers.parts import Array, Finished
 
 EPSILONS, DELTAS = (0.1, 0.5, 1.0), (0.0, 1e-8, 1e-6)
 GAMMAS, DELTAS2 = (1.0, 0.5, 0.1, 0.01), (1e-3, 1e-9)

@@ -2,6 +2,8 @@
 
 A part is one optimizer's whole grid on one dataset and model at one noise, so figures share parts: DPAdam's are in figures 4
 and 5 alike.
+
+What is read from kept trainings: accuracies averaged over the repeats, when they were looked at, and notes on them.
 """
 
 from __future__ import annotations
@@ -16,15 +18,19 @@ from torch import Tensor, nn
 
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.seed import Seed
+from honestdp.data.datasets.gisette import STANDIN
 from honestdp.data.named import NamedDataset
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import Rule
 from honestdp.run import Run
 from honestdp.training.population import Population
+from honestdp_papers.claims import UNKNOWN, accuracy
 from honestdp_papers.curves import Exam, looked_at, placed, population_of, seeded, taken_in
 from honestdp_papers.mohapatra2022.setting import (
     EVERY,
+    MORE_REPEATS,
     RELU,
+    REPEATS,
     Pair,
     beside,
     grid,
@@ -34,7 +40,7 @@ from honestdp_papers.mohapatra2022.setting import (
     pairs,
     repeats_of,
 )
-from honestdp_papers.parts import Array, Arrays, Part, Tell, described
+from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell, described
 
 QUICK_STEPS = 2000
 """As few as show the shape: in 300 steps Adam, which moves a weight by at most 0.001 a step, gets nowhere."""
@@ -154,3 +160,34 @@ def step_cost(pair: Pair) -> float:
 
 def part_name(noise: float, pair: Pair, optimizer: str) -> str:
     return f"{'ours/' if is_ours(pair) else ''}sigma{noise:g}/{pair_name(pair)}/{optimizer}"
+
+
+def mean_accuracy(parts: Finished, name: str) -> Array:
+    """Accuracies in per cent, averaged over the repeats, `[candidates, looks]`."""
+    mean: Array = accuracy(parts, name).mean(axis=0)
+    return mean
+
+
+def trained_notes(quick: bool) -> list[str]:
+    """What is to be said of every figure made from trainings."""
+    notes = [
+        (
+            f"Test-set accuracies of {UNKNOWN}: evaluation on public data, covered by no budget."
+            if quick
+            else f"Test-set accuracies, averaged over {REPEATS} trainings of each candidate ({MORE_REPEATS} where a grid has 4): "
+            "evaluation on public data, covered by no budget. ± is one standard error."
+        ),
+    ]
+    notes += sorted({f"{task.title}: {STANDIN}." for task, _ in pairs(quick) if "stand-in" in task.title})
+    if quick:
+        left = ", ".join(
+            f"{task.title} with {model}" for task, model in pairs(False) if (task, model) not in pairs(True)
+        )
+        notes.append(f"Quick version: {QUICK_STEPS} steps and a few candidates; left out: {left}.")
+    return notes
+
+
+def looks(parts: Finished, name: str) -> Array:
+    """The steps at which a part was looked at, `[looks]`."""
+    kept = parts[name]
+    return (np.arange(kept["right"].shape[2]) + 1) * int(kept["every"])

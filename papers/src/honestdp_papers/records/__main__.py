@@ -56,7 +56,6 @@ import honestdp
 import honestdp_papers.outlook  # noqa: F401  (kept results name this rule)
 from honestdp.optimizers.rule import BY_NAME
 from honestdp.planner.shapes import STEPS, chosen_shape, share
-from honestdp_papers.quietly import quietly
 from honestdp_papers.records.centring import REACH, mean_run, released_mean, run_after
 from honestdp_papers.records.models import MODELS, products
 from honestdp_papers.records.page import (
@@ -73,7 +72,7 @@ from honestdp_papers.records.page import (
     table,
 )
 from honestdp_papers.records.scattering import Scattering, channels, mirror_image, mirrored, normalised, scaled
-from honestdp_papers.run_device import is_lost, leave
+from honestdp_papers.run_device import is_lost, leave, quietly
 
 DELTA = 1e-5
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}

@@ -307,7 +307,7 @@ PLACES: dict[str, Callable[[Sequence[Found]], Iterator[str]]] = {
 
 def filled(text: str, lines: Sequence[Found]) -> str:
     """A page's text with what the lines say in its places."""
-    from honestdp_papers.places import placed
+    from honestdp_papers.document import placed
 
     for name, tell in PLACES.items():
         text = placed(text, f"records/{name}", "".join(f"{line}\n" for line in tell(lines)))

@@ -35,8 +35,7 @@ import torch
 from honestdp.boundary.capture import free_captured
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp_papers.parts import DONE, is_done, make_all, state, write_whole
-from honestdp_papers.quietly import quietly
-from honestdp_papers.run_device import Lines, check_device, is_lost, leave, words_of
+from honestdp_papers.run_device import Lines, check_device, is_lost, leave, quietly, words_of
 from honestdp_papers.suite.data import prepare
 from honestdp_papers.suite.report import as_dict, beside, beside_table, found, tables
 from honestdp_papers.suite.settings import Setting, settings
