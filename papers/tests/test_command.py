@@ -246,27 +246,20 @@ def test_a_process_that_has_lost_its_gpu_says_run_again_and_ends_without_destruc
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One of them aborted with exit code 134, which a loop that goes on at 1 took for the end."""
-    ended: list[int] = []
-    kept: list[BaseException] = []
-    monkeypatch.setattr(run_device, "_LOST_BY", kept)
-    monkeypatch.setattr(run_device.gc, "disable", lambda: None)
-    monkeypatch.setattr(run_device.os, "_exit", ended.append)
+
+    def ended(code: int) -> None:
+        raise SystemExit(f"at once, with {code}")
 
     def lost(*parts: object, **how: object) -> bool:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore of it")
 
+    monkeypatch.setattr(run_device.os, "_exit", ended)
     monkeypatch.setattr(run_device, "make_all", lost)
     monkeypatch.setattr(run_device, "check_device", lambda device: None)
-    words = ["mohapatra2022/figure4", "--quick", "--out", str(tmp_path), "--device", "cpu"]
-    with pytest.raises(SystemExit) as usual:
-        run_device.leave(3)
-    assert usual.value.code == 3
-    assert run_device.main(words) == 1
+    with pytest.raises(SystemExit, match="at once, with 1"):
+        run_device.main(["mohapatra2022/figure4", "--quick", "--out", str(tmp_path), "--device", "cpu"])
     assert "illegal memory access" in (said := capsys.readouterr().err)
     assert "run the same again" in said
-    assert len(kept) == 1  # and what its frames hold
-    run_device.leave(1)
-    assert ended == [1]
 
 
 def test_an_error_that_loses_no_gpu_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

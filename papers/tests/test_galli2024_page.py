@@ -10,7 +10,7 @@ import pytest
 from test_galli2024 import SHEET
 from tests.shared_data import FOLDER, needs_files
 
-from honestdp_papers.galli2024 import PAPER, burden, known, page, setting
+from honestdp_papers.galli2024 import PAPER, burden, known, setting
 from honestdp_papers.galli2024.honest_training import SELECTIONS
 from honestdp_papers.galli2024.setting import FASHION, sized
 from honestdp_papers.parts import file_of, read
@@ -24,7 +24,7 @@ NAMING = {"method", "rule", "update", "Online"}
 
 def test_every_name_in_a_table_is_defined_once_among_the_words() -> None:
     """AdamOSO, OSO and what is automatic were used and nowhere defined, and OSO was not said to be Online."""
-    defined = Counter(re.findall(r"\*\*(.+?)\*\*", " ".join(page.WORDS)))
+    defined = Counter(re.findall(r"\*\*(.+?)\*\*", PAPER.head))
     assert set(defined.values()) == {1}
     names = {*burden.RULES, *SELECTIONS, "one run"}
     for result in filter(None, (kept_result(PAPER, item, out=RESULTS, quick=False) for item in PAPER.items)):
@@ -37,7 +37,11 @@ def test_every_name_in_a_table_is_defined_once_among_the_words() -> None:
 
 
 def test_the_noises_on_the_page_stand_under_their_methods() -> None:
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.settings() if line.startswith("|")]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in PAPER.head.splitlines()
+        if line.startswith("|")
+    ]
     header = next(cells for cells in lines if "epsilon of the grid" in cells)
     for task, methods in SHEET.items():
         for method, noises in {**methods, setting.WOSM: methods[setting.ONLINE]}.items():

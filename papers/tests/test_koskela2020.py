@@ -204,11 +204,8 @@ def test_a_quick_version_says_that_it_trained_once_and_knows_no_errors() -> None
 
 
 def test_figure2_and_4_draw(tmp_path: Path) -> None:
-    for parts, finish in (
-        (table1.parts_of(True), table1.figure2),
-        (PAPER.item("figure4").parts(True), networks.figure4),
-    ):
-        outcome = finish(made_up(parts, lambda name, candidate: 50.0 - candidate), True)
+    for item in (PAPER.item("figure2"), PAPER.item("figure4")):
+        outcome = item.finish(made_up(item.parts(True), lambda name, candidate: 50.0 - candidate), True)
         assert outcome.draw is not None
         outcome.draw(tmp_path / "figure.png")
         assert (tmp_path / "figure.png").stat().st_size > 10000

@@ -17,7 +17,6 @@ from honestdp.optimizers import ADADP, SGD, Adam, Rule
 from honestdp_papers.claims import FAILS, HOLDS, UNTOLD
 from honestdp_papers.koskela2020 import PAPER, federated, federation
 from honestdp_papers.koskela2020.federation import FULL, QUICK, THIRD, part_name
-from honestdp_papers.koskela2020.page import settings
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 120)).astype(np.int64)
 SMALL = replace(QUICK, records=200, lot=10, steps=4, rounds=2, every=1)
@@ -229,15 +228,16 @@ def test_step_sizes_are_said_to_run_away_where_they_do() -> None:
 
 
 def test_the_head_of_the_page_has_the_settings_of_the_federations() -> None:
-    (line,) = [line for line in settings() if line.startswith("- Federated averaging")]
+    (line,) = [line for line in PAPER.head.splitlines() if line.startswith("- Federated averaging")]
     assert "NOT PRIVATE" in line
+    needed = ", ".join(str(level) for level in federation.LEVELS if level != federation.BESIDES)
     for said in (
-        "5 clients of 10000 images",
-        "0, 33, 100 per cent of all images are dealt out at random (67 too where that part was trained)",
-        "200 rounds",
-        "1000 local steps",
-        "lots of 10",
-        "tau 1 ",
+        f"{FULL.clients} clients of {FULL.records} images",
+        f"{needed} per cent of all images are dealt out at random ({federation.BESIDES} too where that part was trained)",
+        f"{FULL.rounds} rounds",
+        f"{FULL.steps} local steps",
+        f"lots of {FULL.lot}",
+        f"tau {federation.TAU:g} ",
+        f"SGD at {', '.join(f'{size:.3g}' for size in federation.STEP_SIZES['SGD'])}",
     ):
         assert said in line
-    assert "SGD at 0.00316, 0.01, 0.0316, 0.1" in line

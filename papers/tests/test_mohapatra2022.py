@@ -517,3 +517,12 @@ def test_no_two_trainings_share_a_seed(quick: bool) -> None:
     seeds = [json.dumps(seed) for seed in told if seed is not None]
     assert len(seeds) > 10
     assert len(set(seeds)) == len(seeds)
+
+
+def test_the_head_of_the_page_has_the_tables_that_the_code_has() -> None:
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAPER.head.splitlines() if "|" in line]
+    rows = {row[0]: row for row in cells}
+    for task in TASKS:
+        assert rows[task.plain_title][5:8] == [str(task.records), str(task.steps), f"{task.delta:g}"]
+    for name in ("DPSGD", "DPMomentum", "DPAdam", "DPAdamWOSM", "ADADP", PUBLISHED):
+        assert rows[name][-1] == str(len(grid(name)))

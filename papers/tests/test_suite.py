@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 import hashlib
 import importlib
 import json
@@ -19,8 +18,9 @@ import pytest
 import torch
 
 import honestdp_papers
-from honestdp.checks import InvalidArgument
+from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp_papers import run_device
+from honestdp_papers.parts import DONE, state
 
 FOLDER = Path(honestdp_papers.__file__).parent / "suite"
 MODULES = ("settings", "models", "data", "work", "report", "__main__")
@@ -144,18 +144,6 @@ def test_rules_beside_each_other_need_no_oracle(
     assert set(told[0]["accuracies"]) == {"horizon", "echo"}
 
 
-def test_rules_together_are_one_population_and_each_keeps_its_own_answers(
-    suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path
-) -> None:
-    same = ["--settings", "1", "--out", str(tmp_path), "--device", "cpu", "--beside", "--rules", "horizon", "echo"]
-    assert suite["__main__"].main([*same, "--together"]) == 0
-    assert trained == [("A-000", 2)]
-    kept = [np.load(tmp_path / "parts" / "A-000" / f"{name}.npz")["right"] for name in ("horizon", "echo")]
-    assert [right[:2].tolist() for right in kept] == [[[0], [2]], [[1], [3]]]
-    assert suite["__main__"].main(same) == 0
-    assert len(trained) == 1  # they are the parts that each of them has by itself
-
-
 def test_a_setting_that_fails_does_not_stop_the_others(
     suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,35 +155,34 @@ def test_a_setting_that_fails_does_not_stop_the_others(
 
 
 @pytest.fixture
-def nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that is lost in a test is not lost to the tests after it."""
-    monkeypatch.setattr(run_device, "_LOST_BY", [])
-    monkeypatch.setattr(gc, "disable", lambda: None)
+def ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends where a GPU is lost: here by an exception."""
+
+    def end(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(run_device.os, "_exit", end)
 
 
-@pytest.mark.usefixtures("nothing_is_lost")
-def test_a_setting_that_takes_the_device_with_it_comes_last_the_next_time_and_gets_no_third_try(
+@pytest.mark.usefixtures("ended")
+def test_a_setting_that_takes_the_device_with_it_comes_last_the_next_time(
     suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = ["--seed", "allfails", "--settings", "2", "--out", str(tmp_path), "--device", "cpu"]
-    assert suite["__main__"].main(same) == 1
-    assert [name for name, _ in trained] == ["allfails-000"]
-    assert "tried once more after the others" in capsys.readouterr().err
-    assert suite["__main__"].main(same) == 1
-    assert [name for name, _ in trained[1:]] == ["allfails-001", "allfails-001", "allfails-000"]
-    assert suite["__main__"].main(same) == 1
-    assert len(trained) == 4
-    assert "left out: allfails-000" in capsys.readouterr().err
-    assert suite["__main__"].main([*same, "--again"]) == 1
-    assert [name for name, _ in trained[4:]] == ["allfails-000"]
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            suite["__main__"].main(same)
+    assert [name for name, _ in trained] == ["allfails-000", "allfails-001", "allfails-001", "allfails-000"]
+    assert "the device is lost, in allfails-000" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("nothing_is_lost")
+@pytest.mark.usefixtures("ended")
 def test_a_setting_that_a_second_try_finishes_is_no_longer_one_that_failed(
     suite: dict[str, ModuleType], trained: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same = ["--seed", "allfails", "--settings", "2", "--out", str(tmp_path), "--device", "cpu"]
-    assert suite["__main__"].main(same) == 1
+    with pytest.raises(SystemExit):
+        suite["__main__"].main(same)
     work = suite["work"]
     seldom = work.trained
     monkeypatch.setattr(
@@ -245,3 +232,11 @@ def test_the_suite_needs_torch_and_numpy_alone() -> None:
                 top = module.partition(".")[0]
                 ours = top in {"torch", "numpy", "honestdp", "honestdp_papers"}
                 assert ours or top in sys.stdlib_module_names, f"{name} imports {module}"
+
+
+def test_what_is_kept_of_a_retired_rule_is_read_and_it_is_not_trained_again(suite: dict[str, ModuleType]) -> None:
+    work, (setting, *_) = suite["work"], suite["settings"].settings("A", 1)
+    part = work.rule_part(setting, *work.rules_of(["outlook"]))
+    assert state(part, suite["__main__"].RESULTS / "parts") == DONE
+    with pytest.raises(HonestdpError, match="retired"):
+        part.work("cpu", lambda done: None)

@@ -1,10 +1,9 @@
 """The outcome of reproducing a figure or table: claims with computed verdicts, tables, notes. Verdicts are computed,
 never typed.
 
-Numbers of kept trainings with their standard errors.
-
-Errors are the jackknife's over the repeats: a number is computed again without each repeat of each optimizer, and what it
-moves by is its error. So a number such as the best of many candidates, which is no average, has one too.
+Standard errors of numbers of kept trainings are the jackknife's over the repeats: a number is computed again without
+each repeat of each optimizer, and what it moves by is its error. So a number such as the best of many candidates, which
+is no average, has one too.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The page of a paper, made from its results: what was found, settings, a summary, then every claim beside our numbers.
 
-Computed sentences in pages for practitioners: between two marks of a page stands what a full-size result concludes.
+Pages for practitioners have computed sentences: what a full-size result concludes stands between two marks.
 
     <!-- galli2024/honest -->
     ...
     <!-- /galli2024/honest -->
 
-`honestdp papers document galli2024` writes the page of the paper and fills these places, so that what a page advises follows the
-numbers.
+`honestdp papers document galli2024` writes the page of the paper and fills these places, so that what a page advises
+follows the numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
             f"no full-size result of {paper.name} is in {out}: honestdp papers run {paper.name}/NAME --anew makes them"
         )
     commands, replayed = _commands(found), replays(out / paper.name)
-    head = paper.head()
     lines = [
         f"# {paper.title}",
         "",
@@ -60,23 +59,16 @@ def page(paper: Paper, *, out: Path, beside: Path) -> str:
         "",
         *_in_short(found, replayed),
         "",
-        "## Settings",
-        "",
-        *head.settings,
-        "",
-        "## Words",
-        "",
-        *head.words,
-        "",
+        paper.head,
         "## What the paper got right, and what not",
         "",
         RULE,
         "",
-        *_shares(found, head.chapters),
+        *_shares(found, paper.chapters),
         "Sentences and printed numbers of the paper by their verdicts. One that is judged at several noises, by several criteria "
         "or by several readings counts once for each: a line with two links counts twice.",
         "",
-        *_summary(found, head.chapters),
+        *_summary(found, paper.chapters),
         *_contents(found),
     ]
     for item, result in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,6 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Head:
-    """What stands at the head of a paper's page, as lines of markdown, and its chapters: (title, names of items)."""
-
-    settings: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    chapters: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-@dataclass(frozen=True)
 class Replay:
     """A cheap part that `honestdp papers replay` makes again.
 
@@ -55,12 +46,20 @@ class Replay:
 
 @dataclass(frozen=True)
 class Paper:
+    """A paper. chapters: its contributions, and the names of the items that judge each."""
+
     name: str
     title: str
     citation: str
     items: tuple[Item, ...]
-    head: Callable[[], Head] = Head
+    chapters: tuple[tuple[str, tuple[str, ...]], ...] = ()
     replays: tuple[Replay, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """Settings and words, which stand at the head of the page: `head.md` of the paper's package."""
+        file = Path(__file__).parent / self.name / "head.md"
+        return file.read_text() if file.is_file() else ""
 
     def item(self, name: str) -> Item:
         for item in self.items:
@@ -95,16 +94,6 @@ def item(
 def _function(package: str, module: str, name: str) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{module}"), name)
     return function
-
-
-def head_in(package: str) -> Callable[[], Head]:
-    """The head that a package's `page` writes, imported when it is asked for."""
-
-    def later() -> Head:
-        page = importlib.import_module(f"{package}.page")
-        return Head(page.settings(), list(page.WORDS), page.CHAPTERS)
-
-    return later
 
 
 def paper(name: str) -> Paper:

@@ -6,15 +6,12 @@ The files go to OUT/mohapatra2022/parts. On a machine with everything installed 
 --out OUT` finds them there and makes the figure. Run again to go on where it stopped; parts that cannot be made are one line for
 each reason and exit code 2, and the others are made. Exit code 1: the GPU was lost to the process, and the same
 again goes on; 3: time was up.
-
-`quietly`: without what honestdp says of data that were trained on before, which is the point of a benchmark.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import gc
 import logging
 import os
 import sys
@@ -58,8 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     except RuntimeError as trouble:
         if not is_lost(trouble):
             raise
-        print(f"run_device: {words_of(trouble)}; what is done is kept: run the same again to go on", file=sys.stderr)
-        return 1
+        end_lost(f"run_device: {words_of(trouble)}; what is done is kept: run the same again to go on")
 
 
 def _made(chosen: argparse.Namespace) -> int:
@@ -125,20 +121,9 @@ def check_device(device: str) -> None:
         raise InvalidArgument("device", device, "cpu here: torch finds no GPU")
 
 
-_LOST_BY: list[BaseException] = []
-
-
 def is_lost(trouble: BaseException) -> bool:
-    """Whether a GPU is lost to this process, so that nothing more can be computed on it: an illegal access, say.
-
-    Such an error is kept, and with it the tensors of the frames that it came through: to free one of them would end the process
-    there and then, by an abort.
-    """
-    if "CUDA error" not in str(trouble):
-        return False
-    _LOST_BY.append(trouble)
-    gc.disable()
-    return True
+    """Whether a GPU is lost to this process, so that nothing more can be computed on it: an illegal access, say."""
+    return "CUDA error" in str(trouble)
 
 
 def words_of(trouble: BaseException) -> str:
@@ -146,13 +131,12 @@ def words_of(trouble: BaseException) -> str:
     return f"{type(trouble).__name__}: {' '.join(str(trouble).split())[:300]}"
 
 
-def leave(code: int) -> NoReturn:
-    """End the process with this code; after a GPU was lost without destructors, of which the first would abort, with code 134."""
-    if not _LOST_BY:
-        sys.exit(code)
+def end_lost(words: str) -> NoReturn:
+    """End the process that has lost its GPU, with exit code 1. No destructor is called: the first would abort."""
+    print(words, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code)
+    os._exit(1)
 
 
 class Lines:
@@ -174,10 +158,6 @@ class Lines:
         print(f"{100 * done / total:5.1f} %  {spent:5.0f} s  {left:>12}  {name}", file=self._file, flush=True)
 
 
-if __name__ == "__main__":
-    leave(main())
-
-
 @contextmanager
 def quietly() -> Iterator[None]:
     """Warnings about kernels are said nevertheless: what is measured without them is another thing."""
@@ -190,3 +170,7 @@ def quietly() -> Iterator[None]:
     finally:
         ours.setLevel(before[0])
         kernels.setLevel(before[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from honestdp_papers.registry import Paper, Replay, head_in, item
+from honestdp_papers.registry import Paper, Replay, item
 
 _item = partial(item, __name__)
 _figure = partial(_item, module="figures", finish="compared_task", parts="parts_of")
 _table = partial(_item, module="tables", finish="best_hyperparameters", parts="parts_of")
 
 PAPER = Paper(
-    head=head_in(__name__),
     name="galli2024",
     title="Online Sensitivity Optimization in Differentially Private Learning",
     citation="Galli, Palamidessi & Cucinotta, AAAI 2024",
@@ -48,6 +47,13 @@ PAPER = Paper(
         _item(
             "ours", "OSO's clip with AdamWOSM's step, and automatic clipping", "ablations", parts="variants.parts_ours"
         ),
+    ),
+    chapters=(
+        ("The method: the clip's optimum, its price, its noise", ("figure1", "figure2", "proposition1", "computation")),
+        ("The comparison at budgets of whole grids (Figures 3 to 5)", ("figure3", "figure4", "figure5")),
+        ("The best hyperparameters (Tables 2 to 4)", ("table2", "table3", "table4")),
+        ("What the text says of its update rule, and ablations", ("updates", "momentum", "ablations")),
+        ("One honest budget, and our own rules: mostly beyond the paper", ("honest", "ours")),
     ),
     replays=(
         Replay("figure5", "ag-news-standin/k5/seeds0-4/AdamWOSM", "a grid of a network of words"),

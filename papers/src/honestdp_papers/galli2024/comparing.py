@@ -1,10 +1,12 @@
-"""What is read from kept trainings: every method's grid at every epsilon, the best checkpoint and the last iterate.
+"""One task's methods side by side: their trainings by case, leads of one over another, and table, figure and notes of
+them.
 
-As in the paper the best of all looks at the test set stands for a training, and the candidate with the best mean over the seeds
-for a method. Beside it is the last iterate, which is what a budget covers. Whatever seeds are there are used, and their number is
-said; in full size nothing is decided by a single one, and the error of two is not taken from their difference alone.
+What is read from kept trainings: every method's grid at every epsilon, the best checkpoint and the last iterate.
 
-One task's methods side by side: their trainings by case, leads of one over another, and table, figure and notes of them.
+As in the paper the best of all looks at the test set stands for a training, and the candidate with the best mean over
+the seeds for a method. Beside it is the last iterate, which is what a budget covers. Whatever seeds are there are used,
+and their number is said; in full size nothing is decided by a single one, and the error of two is not taken from their
+difference alone.
 """
 
 from __future__ import annotations

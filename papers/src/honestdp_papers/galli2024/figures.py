@@ -1,6 +1,7 @@
-"""Claims about one task's methods side by side, each judged in every granularity and at every epsilon that is ready for it.
+"""Figures 3 to 5: the best configuration of every method at every budget of a whole grid, for three granularities.
 
-Figures 3 to 5: the best configuration of every method at every budget of a whole grid, for three granularities.
+Claims about one task's methods side by side, each judged in every granularity and at every epsilon that is ready for
+it.
 """
 
 from __future__ import annotations

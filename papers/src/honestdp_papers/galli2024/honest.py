@@ -1,14 +1,12 @@
-"""What is played for `honest`: searches from kept trainings, and the accuracy of their winners with its error.
+"""The experiment `honest`: the paper's comparison at one budget that covers the whole search, under better selections.
 
-A geometric number of runs is now and then a handful, none of them with a good candidate: what such a search loses belongs into
-the mean, so that many searches are played, and what is left of their chance belongs into the error.
+The paper charges every candidate of a grid, so that a method with one hyperparameter less has much less noise. Where
+only the winner leaves, or a random number of runs is made, a large grid costs little more than a small one: does
+needing one hyperparameter less still pay? A cell of the table is the winner's accuracy on the test records over
+searches that are played from the trainings.
 
-The experiment `honest`: the paper's comparison at one budget that covers the whole search, under better selections.
-
-The paper charges every candidate of a grid, so that a method with one hyperparameter less has much less noise. Where only the
-winner leaves, or a random number of runs is made, a large grid costs little more than a small one: does needing one
-hyperparameter less still pay? A cell of the table is the winner's accuracy on the test records over searches that are played
-from the trainings.
+A geometric number of runs is now and then a handful, none of them with a good candidate: what such a search loses
+belongs into the mean, so that many searches are played, and what is left of their chance belongs into the error.
 """
 
 from __future__ import annotations

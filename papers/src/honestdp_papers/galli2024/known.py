@@ -2,11 +2,11 @@
 
     python -m honestdp_papers.galli2024.known
 
-writes two files beside this one. `noise.json`: the least noise with which a whole grid meets its budget, by moments. A grid's
-runs are composed and all of them are charged, as in the paper; the repeats with other seeds are not, as in the paper. A key is
-task/epsilon/runs; a single run is that of a method with nothing left to search (ours). `one_image.json`: the errors of answers
-that are the same for every image, which an autoencoder that has learnt something is below. A key is task/training
-records/test records.
+writes two files beside this one. `noise.json`: the least noise with which a whole grid meets its budget, by moments. A
+grid's runs are composed and all of them are charged, as in the paper; the repeats with other seeds are not, as in the
+paper. A key is task/epsilon/runs; a single run is that of a method with nothing left to search (ours).
+`one_image.json`: the errors of answers that are the same for every image, which an autoencoder that has learnt
+something is below. A key is task/training records/test records.
 """
 
 from __future__ import annotations

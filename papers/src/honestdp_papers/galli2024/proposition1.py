@@ -1,19 +1,21 @@
-"""Figure 2: how one noise is shared between the gradient and the second answer, and the point that the paper takes.
+"""Proposition 1: two Gaussian answers about one lot, with nu_g = (nu^-2 - nu_q^-2)^-1/2, cost one Gaussian of
+multiplier nu.
 
-With nu_q on the second answer the gradient gets nu_g = (nu^-2 - nu_q^-2)^-1/2 (Proposition 1). The frontier is drawn as the
-engine makes it, which is asked for nu_g at each nu_q. The noises nu are those of Online's grid on MNIST.
+Three ways. Integrated: moments of the pair of answers to a sampled lot against those of one answer, in both directions.
+Measured: the engine's own releases of a record, whose shift and noise are read off 20000 draws. And in epsilon: what
+the pair costs as the algorithm is printed, whose line 13 has nu_g on both answers. Beside it, that the step size costs
+nothing more.
+
+Figure 2: how one noise is shared between the gradient and the second answer, and the point that the paper takes.
+
+With nu_q on the second answer the gradient gets nu_g = (nu^-2 - nu_q^-2)^-1/2 (Proposition 1). The frontier is drawn as
+the engine makes it, which is asked for nu_g at each nu_q. The noises nu are those of Online's grid on MNIST.
 
 The text below Proposition 1: updates of the step size cost no privacy, for they go by what has been released.
 
-A small training of the engine is watched: what each step asks, what it releases, and the step size after it. The step sizes are
-then computed again, by equation (21), from the released gradients alone. Data and model are made up, for the question is what the
-step size is a function of.
-
-Proposition 1: two Gaussian answers about one lot, with nu_g = (nu^-2 - nu_q^-2)^-1/2, cost one Gaussian of multiplier nu.
-
-Three ways. Integrated: moments of the pair of answers to a sampled lot against those of one answer, in both directions. Measured:
-the engine's own releases of a record, whose shift and noise are read off 20000 draws. And in epsilon: what the pair
-costs as the algorithm is printed, whose line 13 has nu_g on both answers. Beside it, that the step size costs nothing more.
+A small training of the engine is watched: what each step asks, what it releases, and the step size after it. The step
+sizes are then computed again, by equation (21), from the released gradients alone. Data and model are made up, for the
+question is what the step size is a function of.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
-"""What Tables 2 to 4 print, and which candidates of a grid a printed cell means.
+"""Tables 2 to 4: the best hyperparameters of every method at k = 7, each printed cell a claim.
+
+A printed candidate agrees where it is as good as our best one, within a tolerance: which of equally good candidates a
+grid search names is chance. FixedThreshold is judged by step size times clip, for a gradient that is always clipped
+moves the weights by that product alone: any candidate of the printed product counts.
+
+What Tables 2 to 4 print, and which candidates of a grid a printed cell means.
 
 What the text reads off Tables 2 and 3 about clips: AdamWOSM's are large on MNIST, and all are small on Fashion-MNIST.
 
-A grid search names one of several equally good candidates by chance. So a clip is told by all candidates that may be as good as
-the best one: those that are not told to be behind it by more than the tolerance of the cells. Of Online and FixedQuantile the
-tables have no clip.
+A grid search names one of several equally good candidates by chance. So a clip is told by all candidates that may be as
+good as the best one: those that are not told to be behind it by more than the tolerance of the cells. Of Online and
+FixedQuantile the tables have no clip.
 
-Are the printed step sizes those of another optimizer? Of all methods whose step is SGD's ours are larger, by one factor.
+Are the printed step sizes those of another optimizer? Of all methods whose step is SGD's ours are larger, by one
+factor.
 
-A heavy-ball momentum of 0.9 goes up to ten times as far as plain SGD at the same step size. If the paper's trainings had it, ten
-times a printed step size is best without it, and the printed one with it. AdamWOSM's step knows no such factor.
-
-Tables 2 to 4: the best hyperparameters of every method at k = 7, each printed cell a claim.
-
-A printed candidate agrees where it is as good as our best one, within a tolerance: which of equally good candidates a grid search
-names is chance. FixedThreshold is judged by step size times clip, for a gradient that is always clipped moves the weights by that
-product alone: any candidate of the printed product counts.
+A heavy-ball momentum of 0.9 goes up to ten times as far as plain SGD at the same step size. If the paper's trainings
+had it, ten times a printed step size is best without it, and the printed one with it. AdamWOSM's step knows no such
+factor.
 """
 
 from __future__ import annotations

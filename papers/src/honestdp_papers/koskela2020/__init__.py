@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from honestdp_papers.registry import Paper, Replay, head_in, item
+from honestdp_papers.registry import Paper, Replay, item
 
 _item = partial(item, __name__)
 _beside_adam = partial(_item, module="networks", finish="beside_adam", parts="parts1")
@@ -13,7 +13,6 @@ _mixture = partial(_item, module="variational", finish="compared", parts="parts_
 _over_rounds = partial(_item, module="federated", finish="over_rounds", parts="federation.parts_at")
 
 PAPER = Paper(
-    head=head_in(__name__),
     name="koskela2020",
     title="Learning Rate Adaptation for Differentially Private Learning",
     citation="Koskela & Honkela, AISTATS 2020, with the supplement",
@@ -60,6 +59,22 @@ PAPER = Paper(
         _over_rounds("federated3a", "Federated averaging: a third of the images at random", level=33),
         _over_rounds("federated3b", "Federated averaging: every class at one client", level=0),
         _item("federated4", "Federated averaging by Adam", "federated", parts="federation.parts_adam"),
+    ),
+    chapters=(
+        (
+            "The method: its error estimate, its privacy, its tolerance (Sections 2 and 4)",
+            ("lemma1", "theorem9", "theorem10", "section4_2"),
+        ),
+        (
+            "ADADP against tuned optimizers on networks (Sections 5.2 and 5.4)",
+            ("figure1a", "figure1b", "figure3", "figure4"),
+        ),
+        ("ADADP against private selection (Section 5.3 and the supplement)", ("table1", "figure2")),
+        ("Variational inference (Section 5.5 and the supplement)", ("figure5", "figure6", "supplement-figure1")),
+        (
+            "Federated averaging (the supplement)",
+            ("federated2a", "federated2b", "federated3a", "federated3b", "federated4"),
+        ),
     ),
     replays=(
         Replay("supplement-figure1", "mixture/sigma1.2/DPVI", "the mixture by DPVI"),

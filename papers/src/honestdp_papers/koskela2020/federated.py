@@ -1,9 +1,4 @@
-"""What is read from kept federations: accuracies in per cent by method, share of random images and step size, and differences.
-
-Figures 2 to 4 of the supplement: federated averaging by ADADP, SGD and Adam, on clients whose data are alike or not.
-
-How the federated figures are drawn: accuracy by the share of random images, by the step size, and over the rounds.
-"""
+"""Figures 2 to 4 of the supplement: federated averaging by ADADP, SGD and Adam, on clients whose data are alike or not."""
 
 from __future__ import annotations
 

@@ -1,21 +1,26 @@
-"""`LocalSteps`: the local steps of many clients side by side, on lots that are given, by the rules' own updates. NOT PRIVATE.
+"""The federated experiments of the supplement (section 3) as parts: test accuracies of the averaged model over the
+rounds.
 
-The federated experiments of the paper have no noise and clip nothing, so a step needs the mean gradient of a lot and none of a
-single record: that is all that is computed here, and why it is fast. It belongs to the papers alone. It takes arrays of public
-images and not private data, knows neither noise nor budget, and makes no statement; whoever trains on private records has
-`honestdp.federated`, which draws its own lots, and of which a test shows that it makes the same weights of the same lots.
+Five clients, each with the images of two classes; a part of all images is dealt out at random. In every round all
+clients begin with the average, make their local steps by ADADP (with rejection, tau 1), SGD or Adam, and are averaged.
+Nothing is private here: no noise, nothing is clipped. So the local steps are those of `LocalSteps`, which needs no
+gradient of a single image; that they are those of honestdp's own clients (`honestdp.federated`), from the same lots, is
+shown by a test.
 
-The federated experiments of the supplement (section 3) as parts: test accuracies of the averaged model over the rounds.
+What the text leaves open. One epoch of the client's data is a round: 1000 lots of 10, for every method; Algorithm 1
+read by the letter would give ADADP, which takes two lots an iteration, twice the data of the others. A client's images
+are shuffled in every round and cut into lots. Step sizes and moments are kept from round to round. Images are
+normalised by channel with public constants, and not augmented. Layers have biases and torch's initial weights, which
+the three runs do not share.
 
-Five clients, each with the images of two classes; a part of all images is dealt out at random. In every round all clients begin
-with the average, make their local steps by ADADP (with rejection, tau 1), SGD or Adam, and are averaged. Nothing is private
-here: no noise, nothing is clipped. So the local steps are those of `local_steps`, which needs no gradient of a single image; that
-they are those of honestdp's own clients (`honestdp.federated`), from the same lots, is shown by a test.
+`LocalSteps`: the local steps of many clients side by side, on lots that are given, by the rules' own updates. NOT
+PRIVATE.
 
-What the text leaves open. One epoch of the client's data is a round: 1000 lots of 10, for every method; Algorithm 1 read by the
-letter would give ADADP, which takes two lots an iteration, twice the data of the others. A client's images are shuffled in every
-round and cut into lots. Step sizes and moments are kept from round to round. Images are normalised by channel with public
-constants, and not augmented. Layers have biases and torch's initial weights, which the three runs do not share.
+The federated experiments of the paper have no noise and clip nothing, so a step needs the mean gradient of a lot and
+none of a single record: that is all that is computed here, and why it is fast. It belongs to the papers alone. It takes
+arrays of public images and not private data, knows neither noise nor budget, and makes no statement; whoever trains on
+private records has `honestdp.federated`, which draws its own lots, and of which a test shows that it makes the same
+weights of the same lots.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Figures 1, 3 and 4: ADADP on networks, against DP-Adam at its best step sizes and against DP-SGD tuned at another noise.
+"""Figures 1, 3 and 4: ADADP on networks, against DP-Adam at its best step sizes and against DP-SGD tuned at another
+noise.
 
-Figure 1. DP-Adam at the best and the second best of half-decade step sizes, chosen for each noise by the test accuracy in the
-end: what only somebody who looks at the test set for free can have. Figures 3 and 4. DP-SGD with the constant step size that is
-best at sigma 2, run at the others.
-
-How the figures on networks are drawn: a panel a noise, test accuracy over the epochs.
+Figure 1. DP-Adam at the best and the second best of half-decade step sizes, chosen for each noise by the test accuracy
+in the end: what only somebody who looks at the test set for free can have. Figures 3 and 4. DP-SGD with the constant
+step size that is best at sigma 2, run at the others.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,7 +55,7 @@ from honestdp_papers.koskela2020.training import (
     sized,
     switch_of,
 )
-from honestdp_papers.look import COLOURS, named, panels, shared_legend
+from honestdp_papers.look import COLOURS, Line, draw_curves
 from honestdp_papers.parts import Array, Finished, Part
 
 QUICK_NOISES = (2.0, 8.0)
@@ -319,30 +317,23 @@ def _at(line: Array) -> list[int]:
     return [max(0, looks * part // 4 - 1) for part in (1, 2, 3, 4)]
 
 
-if TYPE_CHECKING:
-    from honestdp_papers.koskela2020.networks import Compared
-
 STYLES = {"best": "-", "second best": "--", f"tuned at sigma {TUNED_AT:g}": "-", "tuned at this sigma": "--"}
 
 
 def _draw(file: Path, compared: Sequence[Compared], costs: dict[str, float], heading: str) -> None:
-    rows = -(-len(compared) // 2)
-    with panels(file, rows, 2, size=(9, 3.0 * rows + 1)) as axes:
-        flat: list[Any] = [one for row in axes for one in row]
-        for one in flat[len(compared) :]:
-            one.set_axis_off()
-        for one, what in zip(flat, compared, strict=False):
-            for name, line in what.lines.items():
-                label, colour, style = _shown(name)
-                values, epochs = line.mean(axis=0), np.arange(1, line.shape[1] + 1)
-                one.plot(epochs, values, style, color=colour, linewidth=1.5, label=label)
-                one.fill_between(epochs, line.min(axis=0), line.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-            top = max(float(line.mean(axis=0).max()) for line in what.lines.values()) + 1
-            one.set_ylim(top - 25, top)
-            sizes = ", ".join(name.split(",")[0] for name in what.lines if "," in name)
-            title = f"sigma {what.noise:g}, epsilon {costs[f'{what.noise:g}']:.2f}: {sizes}"
-            named(one, title, "epochs", "test accuracy, %")
-        shared_legend(flat[0], f"{heading} (bands: least and largest)", columns=2)
+    found: dict[str, tuple[Sequence[float], list[Line]]] = {}
+    for one in compared:
+        sizes = ", ".join(name.split(",")[0] for name in one.lines if "," in name)
+        title = f"sigma {one.noise:g}, epsilon {costs[f'{one.noise:g}']:.2f}: {sizes}"
+        looks = next(iter(one.lines.values())).shape[1]
+        found[title] = range(1, looks + 1), [_drawn(name, values) for name, values in one.lines.items()]
+    heading = f"{heading} (bands: least and largest)"
+    draw_curves(file, found, heading, axis="epochs", shown=25.0, columns=2)
+
+
+def _drawn(name: str, values: Array) -> Line:
+    label, colour, style = _shown(name)
+    return Line(label, values.mean(axis=0), colour, style, (values.min(axis=0), values.max(axis=0)))
 
 
 def _shown(name: str) -> tuple[str, str, str]:

@@ -1,27 +1,27 @@
-"""The noises of table 1: ADADP's, found by its printed accuracy, and for every selection the least that meets ADADP's budget.
+"""Table 1 (with the supplement's): one run of ADADP against private selection of DP-SGD's step size, at one budget.
 
-    python -m honestdp_papers.koskela2020.table1_noise --out papers/results
+The candidates are 10^(-i/2), i = 1..10, constant for half of the epochs and then decaying. Every selection has a noise
+of its own, with which its whole search meets ADADP's (epsilon, delta). Each candidate is trained a few times at that
+noise, and searches are drawn from these trainings: which candidates are run, how often, and the best by a score with
+Laplace noise on the test set, which the paper takes for validation. Then the same under today's selections: all
+candidates once (winner), and a random number of runs by a published bound (papernot-steinke) and by ours (envelope).
 
-reads ADADP's trainings on CIFAR-10 (parts `cifar10/sigma*/ADADP-published`, made by `run_device koskela2020/table1 --only
-'*ADADP-published'`), finds the sigma at which their mean accuracy is the printed one, and writes `table1_noise.json` beside this
-file. The trainings of the selections read the file, so that a bare GPU machine needs no accountants. Without such trainings a
-provisional sigma is taken, and the file says so.
+Figure 2 shows realisations of ADADP and of searches, from the same trainings.
 
-ADADP is that of the published code here, from which the printed numbers are: the text's rule, whose steps are some three times
-as long, does not reach the printed accuracy at any sigma of the paper.
+The noises are ADADP's, found by its printed accuracy, and for every selection the least that meets ADADP's budget.
 
-Liu & Talwar's searches are accounted as in the paper, by moments, at what ADADP's run costs by moments. Today's selections are
-given what one run costs by the tight accountant (PLD), which is less.
+    python -m honestdp_papers.koskela2020.table1 --out papers/results
 
-Table 1 (with the supplement's): one run of ADADP against private selection of DP-SGD's step size, at one budget.
+reads ADADP's trainings on CIFAR-10 (parts `cifar10/sigma*/ADADP-published`, made by `run_device koskela2020/table1
+--only '*ADADP-published'`), finds the sigma at which their mean accuracy is the printed one, and writes
+`table1_noise.json` beside this file. The trainings of the selections read the file, so that a bare GPU machine needs no
+accountants. Without such trainings a provisional sigma is taken, and the file says so.
 
-The candidates are 10^(-i/2), i = 1..10, constant for half of the epochs and then decaying. Every selection has a noise of its
-own, with which its whole search meets ADADP's (epsilon, delta) (`table1_noise`). Each candidate is trained a few times at that
-noise, and searches are drawn from these trainings: which candidates are run, how often, and the best by a score with Laplace
-noise on the test set, which the paper takes for validation. Then the same under today's selections: all candidates once
-(winner), and a random number of runs by a published bound (papernot-steinke) and by ours (envelope).
+ADADP is that of the published code here, from which the printed numbers are: the text's rule, whose steps are some
+three times as long, does not reach the printed accuracy at any sigma of the paper.
 
-Figure 2: realisations of ADADP and of searches by private selection, from the trainings of table 1.
+Liu & Talwar's searches are accounted as in the paper, by moments, at what ADADP's run costs by moments. Today's
+selections are given what one run costs by the tight accountant (PLD), which is less.
 """
 
 from __future__ import annotations
@@ -143,10 +143,6 @@ def main() -> None:
     FILE.write_text(json.dumps(written, indent=1) + "\n")
 
 
-if __name__ == "__main__":
-    main()
-
-
 SEARCHES, QUICK_SEARCHES = 2000, 400
 SUPPLEMENT = {
     -9: (63.86, 0.11, 601.04),
@@ -177,7 +173,7 @@ def selection_part(name: str, noise: float, quick: bool) -> Part:
 
 
 def parts_of(quick: bool) -> list[Part]:
-    """ADADP at several noises first, from which the noises of the selections follow; see `table1_noise`."""
+    """ADADP at several noises first, from which the noises of the selections follow."""
     found = noises(quick)
     own = {found["adadp"]} if quick else {*ADADP_NOISES, found["adadp"]}
     sought = [optimizer_part(CIFAR, PUBLISHED, noise, quick) for noise in sorted(own)]
@@ -458,3 +454,7 @@ def _draw(file: Path, own: Array, points: dict[str, tuple[Array, Array]]) -> Non
             title = "today's selections" if chosen else "Liu & Talwar, by gamma"
             named(one, title, "trainings in a search", "test accuracy, %")
             one.legend(fontsize=8, frameon=False, loc="lower right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,14 @@
-"""What the paper's experiments on networks share: datasets, networks, initial weights, sizes, step sizes.
+"""The paper's experiments on networks: datasets, networks, initial weights, sizes, step sizes, and their trainings as
+parts.
 
-The authors' form is that of their published code (github.com/DPBayes/ADADP) where the text is silent: clips of 10 and 3, inputs
-normalised by public constants, dense layers without biases, initial weights between -1/sqrt(out) and 1/sqrt(out). Lots are
-Poisson samples, as they are accounted; the authors shuffle, and drop the last incomplete lot.
+The authors' form is that of their published code (github.com/DPBayes/ADADP) where the text is silent: clips of 10 and
+3, inputs normalised by public constants, dense layers without biases, initial weights between -1/sqrt(out) and
+1/sqrt(out). Lots are Poisson samples, as they are accounted; the authors shuffle, and drop the last incomplete lot.
 
-The paper's trainings of networks as parts: right answers on the test records and step sizes, epoch by epoch.
-
-A part is one optimizer's grid on one dataset at one noise, so figures share parts: ADADP's are in figures 1, 3 and 4.
-On a GPU images of CIFAR-10 are cropped and flipped anew in every step (`cifar.Crops`). The quick version takes 10000 records, a
-few epochs, narrow layers, and CIFAR-10 as it is, without crops.
+A part keeps right answers on the test records and step sizes, epoch by epoch, of one optimizer's grid on one dataset at
+one noise, so figures share parts: ADADP's are in figures 1, 3 and 4. On a GPU images of CIFAR-10 are cropped and
+flipped anew in every step (`cifar.Crops`). The quick version takes 10000 records, a few epochs, narrow layers, and
+CIFAR-10 as it is, without crops.
 """
 
 from __future__ import annotations

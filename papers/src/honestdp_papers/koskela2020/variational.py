@@ -1,11 +1,11 @@
-"""The Gaussian mixture of Section 5.5: its records, its variational posterior, and its trainings as parts.
+"""Figures 5 and 6, and Figure 1 of the supplement: variational inference of a Gaussian mixture, ADADP against tuned
+DPVI.
 
-The model is that of Jaelkoe, Honkela & Dikmen 2017, to which the paper refers: theta = (pi, mu, tau) with pi ~ Dir(1), mu_k ~
-N(0, I), tau_k ~ Inv-Gamma(1, 1), p(x | theta) = sum_k pi_k N(x; mu_k, tau_k I), and q a normal distribution with independent
-coordinates of the unconstrained z = (sticks of pi, mu, ln tau): 2 (K - 1 + 2K + K) = 38 numbers for K = 5. A record's loss is
--(ln p(x_i | z) + (ln p(z) + H(q)) / N) at one draw z of q, so that the engine knows nothing of it but a loss.
-
-Figures 5 and 6, and Figure 1 of the supplement: variational inference of a Gaussian mixture, ADADP against tuned DPVI.
+The model of Section 5.5 is that of Jaelkoe, Honkela & Dikmen 2017, to which the paper refers: theta = (pi, mu, tau)
+with pi ~ Dir(1), mu_k ~ N(0, I), tau_k ~ Inv-Gamma(1, 1), p(x | theta) = sum_k pi_k N(x; mu_k, tau_k I), and q a normal
+distribution with independent coordinates of the unconstrained z = (sticks of pi, mu, ln tau): 2 (K - 1 + 2K + K) = 38
+numbers for K = 5. A record's loss is -(ln p(x_i | z) + (ln p(z) + H(q)) / N) at one draw z of q, so that the engine
+knows nothing of it but a loss.
 """
 
 from __future__ import annotations

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from honestdp_papers.registry import Paper, Replay, head_in, item
+from honestdp_papers.registry import Paper, Replay, item
 
 _item = partial(item, __name__)
 
 PAPER = Paper(
-    head=head_in(__name__),
     name="mohapatra2022",
     title="The Role of Adaptive Optimizers for Honest Private Hyperparameter Selection",
     citation="Mohapatra, Sasy, He, Kamath & Thakkar, AAAI 2022",
@@ -39,6 +38,22 @@ PAPER = Paper(
             "honest",
             parts="honest_training.parts",
         ),
+    ),
+    chapters=(
+        (
+            "Composition against selection by Liu & Talwar (Section 3)",
+            ("figure1", "theorem1", "trends", "figure6", "table1"),
+        ),
+        ("Step size and clip are coupled (Section 4.1)", ("figure2", "theorem2")),
+        (
+            "DPAdam with its defaults matches a tuned DPSGD (Sections 4.2 and 5)",
+            ("figure3", "figure4", "figure8", "figure9", "figure7", "momentum", "catastrophes"),
+        ),
+        (
+            "DPAdam's step size becomes static; DPAdamWOSM (Section 6)",
+            ("theorem3", "figure5", "figure10", "figure11", "computation"),
+        ),
+        ("Beyond the paper", ("honest",)),
     ),
     replays=(
         Replay("figure2", "figure2/grid", "900 settings of a regression"),

@@ -1,16 +1,12 @@
-"""The trainings behind Theorem 3: DPAdam's effective step size while it trains, over the predicted one.
+"""Section 6: the step size that DPAdam converges to, and the time and memory that DPAdamWOSM saves.
 
-Theorem 3. Where noise dominates, the second moment of the released gradient is (sigma C / L)^2, so Adam's effective step size
-a / (sqrt(v) + xi) converges to a / (sigma C / L + xi).
+Theorem 3. Where noise dominates, the second moment of the released gradient is (sigma C / L)^2, so Adam's effective
+step size a / (sqrt(v) + xi) converges to a / (sigma C / L + xi). Both are compared on every dataset and model of figure
+4, over its whole training.
 
-Theorem 3: the step size that DPAdam converges to, on every dataset and model of figure 4 and over its whole training.
-
-The trainings behind "DPAdamWOSM needs less computation": time and memory of a step, by optimizer.
-
-A step is timed whole (lot, gradients, noise, update) and the update alone, for one run and for a population, which is how a
-search trains. Memory is what the optimizer keeps between steps, and on a GPU the most that a step held at once.
-
-What DPAdamWOSM saves: time and memory of a step, against DPAdam's.
+Computation. A step is timed whole (lot, gradients, noise, update) and the update alone, for one run and for a
+population, which is how a search trains. Memory is what the optimizer keeps between steps, and on a GPU the most that a
+step held at once.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from honestdp.optimizers.adam import XI
 from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import ERRORS, OURS, Claim, Outcome, Table, judged
 from honestdp_papers.curves import placed, population_of, seeded, taken_in
-from honestdp_papers.look import named, panels, shared_legend
+from honestdp_papers.look import named, pages, shared_legend
 from honestdp_papers.mohapatra2022.setting import CLIPS, EVERY, LOT, Pair, grid, model_of, pair_name, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import step_cost
 from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
@@ -134,19 +130,15 @@ def theorem3(parts: Finished, quick: bool) -> Outcome:
 
 
 def _draw_ratios(file: Path, ratio: dict[Pair, Array], every: int) -> None:
-    rows = -(-len(ratio) // 2)
-    with panels(file, rows, 2, size=(9, 2.5 * rows + 1)) as axes:
-        flat = [one for row in axes for one in row]
-        for one in flat[len(ratio) :]:
-            one.set_axis_off()
-        for one, (pair, found) in zip(flat, ratio.items(), strict=False):
+    with pages(file, len(ratio), height=2.5) as axes:
+        for one, (pair, found) in zip(axes, ratio.items(), strict=True):
             steps = (np.arange(found.shape[1]) + 1) * every
             for i, clip in enumerate(CLIPS):
                 one.plot(steps, found[i, :, 1], label=f"clip {clip:g}", linewidth=1.4)
                 one.fill_between(steps, found[i, :, 0], found[i, :, 2], alpha=0.15)
             one.axhline(1, color="black", linestyle=":", label="predicted")
             named(one, pair_title(pair), "steps", "step size / predicted")
-        shared_legend(flat[0], "DPAdam's step size over the predicted one: median, and 90 % of the weights", columns=5)
+        shared_legend(axes[0], "DPAdam's step size over the predicted one: median, and 90 % of the weights", columns=5)
 
 
 OPTIMIZERS = ("DPAdam", "DPAdamWOSM", "DPSGD")

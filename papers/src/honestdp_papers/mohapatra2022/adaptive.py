@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from honestdp_papers.claims import Claim, Measured, Outcome, Table, accuracy, counted, jackknifed, judged
-from honestdp_papers.look import COLOURS
+from honestdp_papers.look import COLOURS, Line, draw_curves
 from honestdp_papers.mohapatra2022.comparison import MAIN
-from honestdp_papers.mohapatra2022.drawing import Line, draw_curves
 from honestdp_papers.mohapatra2022.setting import PUBLISHED, Pair, beside, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import looks, part_name, parts_at, trained_notes
 from honestdp_papers.parts import Array, Finished, Part

@@ -1,13 +1,13 @@
-"""How bad may a candidate be? Catastrophes and variance over the grids, read from the trainings of figure 4.
+"""Questions that the trainings of figure 4 answer: how bad may a candidate be, and is there a good default for
+momentum?
 
-A practitioner who tries few candidates at random gets about what a candidate gives on average. The paper says of DPAdam that it
-is "much more likely to produce non-catastrophic results", and has "a smaller variance" than DPSGD; it gives no number for either.
+Catastrophes. A practitioner who tries few candidates at random gets about what a candidate gives on average. The paper
+says of DPAdam that it is "much more likely to produce non-catastrophic results", and has "a smaller variance" than
+DPSGD; it gives no number for either.
 
-Is there a good default for momentum? Read from DPMomentum's grid of figure 4.
-
-The paper looked for one as it did for DPAdam's numbers in figure 3, found none, and defers the details to a supplement that is
-not at hand. Two readings: a momentum is a good default if, with step size and clip tuned for it, it is close to the best
-everywhere; or, as figure 3 shows it, if most candidates that have it are.
+Momentum. The paper looked for a default as it did for DPAdam's numbers in figure 3, found none, and defers the details
+to a supplement that is not at hand. Two readings: a momentum is a good default if, with step size and clip tuned for
+it, it is close to the best everywhere; or, as figure 3 shows it, if most candidates that have it are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from honestdp_papers.claims import OURS, Claim, Measured, Outcome, Table, accuracy, counted, jackknifed, judged
-from honestdp_papers.look import COLOURS, named, panels, shared_legend
+from honestdp_papers.look import COLOURS, named, pages, shared_legend
 from honestdp_papers.mohapatra2022.comparison import DRAWN, OPTIMIZERS, pruned, trained_on, wins
 from honestdp_papers.mohapatra2022.setting import MOMENTA, Pair, grid, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import part_name, parts_at, trained_notes
@@ -171,12 +171,8 @@ def _steadier(kept: dict[Pair, dict[str, Array]], words: str, kind: str) -> Clai
 
 
 def _draw(file: Path, kept: dict[Pair, dict[str, Array]]) -> None:
-    rows = -(-len(kept) // 2)
-    with panels(file, rows, 2, size=(9, 2.7 * rows + 1)) as axes:
-        flat = [one for row in axes for one in row]
-        for one in flat[len(kept) :]:
-            one.set_axis_off()
-        for one, (pair, each) in zip(flat, kept.items(), strict=False):
+    with pages(file, len(kept), height=2.7) as axes:
+        for one, (pair, each) in zip(axes, kept.items(), strict=True):
             top = _top(each)
             for name, found in each.items():
                 share = [100 * float(np.mean(found.mean(axis=0) >= top - x)) for x in DRAWN_X]
@@ -186,7 +182,7 @@ def _draw(file: Path, kept: dict[Pair, dict[str, Array]]) -> None:
             one.set_ylim(-3, 103)
             named(one, pair_title(pair), "points below the best of all", "candidates, %")
         shared_legend(
-            flat[0], "sigma 4, last step: share of the candidates that are at most so far below the best of all"
+            axes[0], "sigma 4, last step: share of the candidates that are at most so far below the best of all"
         )
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,7 @@ from honestdp_papers.claims import (
     jackknifed,
     judged,
 )
-from honestdp_papers.look import COLOURS, named, panels
-from honestdp_papers.mohapatra2022.drawing import Line, draw_curves
+from honestdp_papers.look import COLOURS, Line, draw_curves, named, panels
 from honestdp_papers.mohapatra2022.setting import (
     EVERY,
     MODELS,
@@ -312,15 +310,11 @@ def _draw(file: Path, found: dict[str, Any], noise: float) -> None:
 
 
 def _lines(found: dict[str, Any]) -> list[Line]:
-    halves = found["half of the 95 % interval"]
-    line = partial(Line, half=None)
-    return [
-        *(line(f"{name}, best", values, COLOURS[name]) for name, values in found["best"].items()),
-        *(
-            Line(f"{name}, {BEST_OF_4}", values, COLOURS[name], ":", halves[name])
-            for name, values in found[BEST_OF_4].items()
-        ),
-    ]
+    lines = [Line(f"{name}, best", values, COLOURS[name]) for name, values in found["best"].items()]
+    for name, values in found[BEST_OF_4].items():
+        middle, half = np.asarray(values), np.asarray(found["half of the 95 % interval"][name])
+        lines.append(Line(f"{name}, {BEST_OF_4}", values, COLOURS[name], ":", (middle - half, middle + half)))
+    return lines
 
 
 def parts7(quick: bool) -> list[Part]:

@@ -1,15 +1,15 @@
-"""Figures 1 and 6: what a search costs by selection (LT) and by composition (MA).
+"""Section 3: what a search costs by selection (LT) and by composition (MA). Figures 1 and 6, table 1 and the trends.
 
-The paper's moments accountant is the Renyi curve of the Poisson-sampled Gaussian at real orders up to 512 with the classic
-conversion (`accountant="moments"`). With it, the sizes in `setting.TASKS` give every number of Table 1.
+The paper's moments accountant is the Renyi curve of the Poisson-sampled Gaussian at real orders up to 512 with the
+classic conversion (`accountant="moments"`). With it, the sizes in `setting.TASKS` give every number of Table 1.
 
-The notebook that made figure 1 (in the authors' repository) takes Upsilon with a logarithm of base 2, a delta that depends on the
-number of records, and sizes from 5000 to 985000; so does this module. Table 1 follows from the natural logarithm.
+The notebook that made figure 1 (in the authors' repository) takes Upsilon with a logarithm of base 2, a delta that
+depends on the number of records, and sizes from 5000 to 985000; so does this module. Table 1 follows from the natural
+logarithm.
 
-What the paper says of LT and MA without a figure: delta2 hardly matters, and other noises, lots and steps show the same
-trends as figure 1.
-
-Table 1: the costs of the three searches, as printed, by the paper's accountant, and by everything known today.
+The paper says two things of LT and MA without a figure: delta2 hardly matters, and other noises, lots and steps show
+the same trends as figure 1. Table 1 has the costs of the three searches, as printed, by the paper's accountant, and by
+everything known today.
 """
 
 from __future__ import annotations

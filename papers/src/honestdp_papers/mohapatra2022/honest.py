@@ -1,10 +1,9 @@
 """The experiment `honest`: grids of every optimizer, and Horizon, at one budget that covers the whole search.
 
-The paper compares grids at one noise and prices the searches beside it. Here the price is fixed and all else follows from it:
-the budget covers all runs, all scores and the choice among them; a selection leaves the runs what noise it must; noisy scores of
-validation records find the winner. A cell of the table is the winner's accuracy on the test records over 20 searches.
-
-The cells of `honest`: searches of one dataset and model at one epsilon, played from what was trained.
+The paper compares grids at one noise and prices the searches beside it. Here the price is fixed and all else follows
+from it: the budget covers all runs, all scores and the choice among them; a selection leaves the runs what noise it
+must; noisy scores of validation records find the winner. A cell of the table is the winner's accuracy on the test
+records over 20 searches.
 """
 
 from __future__ import annotations

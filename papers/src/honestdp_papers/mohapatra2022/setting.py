@@ -1,20 +1,15 @@
-"""What the paper's experiments share: datasets and sizes (Table 2), grids (Table 3), models, in the authors' form and in ours.
+"""What the paper's experiments share: datasets and sizes (Table 2), grids (Table 3), models, in the authors' form and
+in ours.
 
-The authors' form is that of their published code (github.com/mshubhankar/The-Role-of-Adaptive-Optimizers-for-Honest-Private-
-Hyperparameter-Selection): ENRON as raw counts (the text says [0, 1]), MNIST's pixels in [-1, 1] with the publisher's split, and a
-"two-layer network" without an activation. It is what is reproduced. Our form has inputs scaled by public constants and a ReLU
-between the layers; it is shown beside.
+The authors' form is that of their published code
+(github.com/mshubhankar/The-Role-of-Adaptive-Optimizers-for-Honest-Private- Hyperparameter-Selection): ENRON as raw
+counts (the text says [0, 1]), MNIST's pixels in [-1, 1] with the publisher's split, and a "two-layer network" without
+an activation. It is what is reproduced. Our form has inputs scaled by public constants and a ReLU between the layers;
+it is shown beside.
 
-Sizes. The paper prints 80 % of each dataset as training records and one delta for all, but its own costs (Table 1) follow from
-other sizes: 60000 training records of MNIST, and 5000 steps at delta 1e-5 for ENRON and Gisette (see table1). Those are used
-here, for costs and for training alike.
-
-ADADP as in the code that Mohapatra et al. ran for it (github.com/mshubhankar/ADADP, `MNIST_tests/adadp.py`).
-
-It differs from Koskela & Honkela 2020 in four ways: the step size moves with sqrt(tau / err) and not tau / err; a step whose
-err is above tau is taken back; err sums over the 10 copies of the weights that their way of computing gradients keeps, so that
-it is sqrt(10) times the error of the weights (`ADADP(published=True)` has these three); and the tolerance is a constant, 0.1 for
-logistic regression and 1 for the network, with a first step size of 0.001. Only these facts are theirs, the code is ours.
+Sizes. The paper prints 80 % of each dataset as training records and one delta for all, but its own costs (Table 1)
+follow from other sizes: 60000 training records of MNIST, and 5000 steps at delta 1e-5 for ENRON and Gisette (see
+table1). Those are used here, for costs and for training alike.
 """
 
 from __future__ import annotations
@@ -151,7 +146,14 @@ def repeats_of(candidates: int, quick: bool) -> int:
 
 @dataclass(frozen=True)
 class PublishedADADP(ADADP):
-    """ADADP with the published code's way and numbers for defaults."""
+    """ADADP as in the code that Mohapatra et al. ran for it (github.com/mshubhankar/ADADP, `MNIST_tests/adadp.py`).
+
+    It differs from Koskela & Honkela 2020 in four ways: the step size moves with sqrt(tau / err) and not tau / err; a
+    step whose err is above tau is taken back; err sums over the 10 copies of the weights that their way of computing
+    gradients keeps, so that it is sqrt(10) times the error of the weights (`ADADP(published=True)` has these three);
+    and the tolerance is a constant, 0.1 for logistic regression and 1 for the network, with a first step size of
+    0.001. Only these facts are theirs, the code is ours.
+    """
 
     lr: Number = 1e-3
     tau: Number | None = 1.0

@@ -1,9 +1,7 @@
 """The paper's trainings as parts: right answers on the test records every 100 steps, for every candidate and repeat.
 
-A part is one optimizer's whole grid on one dataset and model at one noise, so figures share parts: DPAdam's are in figures 4
-and 5 alike.
-
-What is read from kept trainings: accuracies averaged over the repeats, when they were looked at, and notes on them.
+A part is one optimizer's whole grid on one dataset and model at one noise, so figures share parts: DPAdam's are in
+figures 4 and 5 alike.
 """
 
 from __future__ import annotations

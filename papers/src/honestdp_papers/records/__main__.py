@@ -2,22 +2,22 @@
 
     python -m honestdp_papers.records --quick                      # digits, on a CPU, a minute
     python -m honestdp_papers.records --prepare                    # the noises: needs the accountant
-    HONESTDP_DATA=folder python -m honestdp_papers.records --list  # what is still to be made, and about how long each takes
+    HONESTDP_DATA=folder python -m honestdp_papers.records --list  # what is still to be made
     HONESTDP_DATA=folder python -m honestdp_papers.records --device cuda --seconds 500 [--data mnist] [--epsilon 3] [--ways ...]
     python -m honestdp_papers.records --document                   # the tables of docs/records.md, and what other pages quote
 
 Features are `scattering.py`'s, 81 channels a colour, group-normalised image by image: no statistic of any data is in them. On
 them the models of `records_models.py`: a linear one and the CNNs as Tramer & Boneh published them, and by `--models` two CNNs of
-ours. Three ways, and more by words behind them, as in `--ways "untuned outlook, long" "search echo"`; if left out, those of
+ours. Three ways, and more by words behind them, as in `--ways "untuned echo, long" "search echo"`; if left out, those of
 the headline (`records_page.py`):
 
 - `untuned`: one training with Horizon, all records, lot and steps by the public rule of `honestdp.planner.shapes`. Where the
-  noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `untuned outlook` names another rule with
+  noises were prepared it needs torch, numpy and honestdp's source, and nothing else. `untuned echo` names another rule with
   nothing to tune.
 - `search echo`: `honestdp.tune` over two rules that have nothing to tune, Horizon and today's default, Echo, the same lot and
-  steps, a twentieth of the records to validate, all runs, scores and the choice inside the same epsilon. `search` alone is what
-  was searched before there was Echo: Horizon and Outlook. It needs accountants, OpenDP and cryptography besides
-  (papers/docs/notes/records.md says how to carry them); where they are not installed it is left out, and that is said.
+  steps, a twentieth of the records to validate, all runs, scores and the choice inside the same epsilon. It needs
+  accountants, OpenDP and cryptography besides (papers/docs/notes/records.md says how to carry them); where they are not
+  installed it is left out, and that is said. Kept lines have `search` alone too, between Horizon and Outlook, which is retired.
 - `pilot echo`: the same two rules by a search on a tenth of the budget, and one training on all records with what is left, by the
   rule that was chosen. Both searches are those of `records_search.py`, which has their privacy argument.
 - `, long`: more and larger lots. `, centred`: features less their mean, which is released out of the same epsilon
@@ -28,8 +28,8 @@ the headline (`records_page.py`):
 Test accuracy is of the public test set, after the model has left. Every cell (data, model, way, epsilon, seed) is a line of
 `--out`, by default papers/results/records.jsonl; cells that are there are not made again, so the same command goes on where it
 was stopped. Cells of one data set and model whose lots and steps agree are one population: all seeds of an epsilon, and
-several epsilons. `--seconds`: nothing is begun that would not be over by then, by an estimate that learns from the lines that
-are there. At the end means over seeds, beside Tramer & Boneh 2021 where they have a number: theirs do not count their searches.
+several epsilons. At the end means over seeds, beside Tramer & Boneh 2021 where they have a number: theirs do not count their
+searches.
 
 Of photographs a line also has `both`, unless the model sees both anyway: the accuracy of the same model where its logits are
 averaged over an image and its mirror image. That is done to what has left, and costs nothing.
@@ -53,11 +53,10 @@ import torch
 from torch import Tensor, nn
 
 import honestdp
-import honestdp_papers.outlook  # noqa: F401  (kept results name this rule)
 from honestdp.optimizers.rule import BY_NAME
 from honestdp.planner.shapes import STEPS, chosen_shape, share
 from honestdp_papers.records.centring import REACH, mean_run, released_mean, run_after
-from honestdp_papers.records.models import MODELS, products
+from honestdp_papers.records.models import MODELS
 from honestdp_papers.records.page import (
     CANDIDATES,
     EPSILONS,
@@ -71,14 +70,12 @@ from honestdp_papers.records.page import (
     ruled,
     table,
 )
-from honestdp_papers.records.scattering import Scattering, channels, mirror_image, mirrored, normalised, scaled
-from honestdp_papers.run_device import is_lost, leave, quietly
+from honestdp_papers.records.scattering import Scattering, mirror_image, mirrored, normalised, scaled
+from honestdp_papers.run_device import end_lost, is_lost, quietly
 
 DELTA = 1e-5
 DATA = {"mnist": (60_000, 28, 1), "fashion-mnist": (60_000, 28, 1), "cifar10": (50_000, 32, 3), "digits": (1437, 8, 1)}
 VALIDATION, RUNS = 0.05, 2.0  # a part of the records, and runs on average
-SEARCH_BEGUN = 15.0  # seconds, about, until a search is calibrated, rehearsed and compiled, and of steps that are small
-PILOT_SEEN = 0.4  # records that a pilot's runs see, about, of those that the training after it does
 KEPT = Path(__file__).resolve().parents[3] / "results"
 NOISES, RESULTS = KEPT / "records_noises.json", KEPT / "records.jsonl"
 LONG, CENTRED, MIRRORED, SCALED = KINDS = ", long", ", centred", ", mirrored", ", scaled"  # in this order
@@ -177,16 +174,6 @@ class Batch:
         seeds = " ".join(str(seed) for seed in dict.fromkeys(cell[4] for cell in self.cells))
         return f"{self.name} {self.model} {self.way}, epsilon {epsilons}, seeds {seeds}"
 
-    def work(self) -> float:
-        """Operations of all runs: of the products with the weights, forward and twice back, and their norms."""
-        _, pixels, colours = DATA[self.name]
-        side, depth = pixels // 4, channels() * colours
-        once = products(self.model, depth, side) // (2 if MIRRORED in self.way else 1)
-        seen = self.steps * self.lot * (RUNS if self.searches else 1)
-        if is_pilot(self.way):
-            seen *= 1 + PILOT_SEEN
-        return 8.0 * len(self.cells) * seen * once
-
 
 def batches(cells: Sequence[Cell]) -> list[Batch]:
     """The order of the cells is kept, but for those that join an earlier one's population."""
@@ -197,27 +184,6 @@ def batches(cells: Sequence[Cell]) -> list[Batch]:
         alone = (number,) if is_search(way) else (epsilon,) if CENTRED in way or is_pilot(way) else ()
         joined.setdefault((lot, steps, name, model, way, *alone), []).append(cell)
     return [Batch(tuple(found), lot=key[0], steps=key[1]) for key, found in joined.items()]
-
-
-def pace(device: str, known: Sequence[Found]) -> Callable[[Batch], float]:
-    """About how many seconds a batch takes: by the operations, at the pace of the lines of the same model and way if there are
-    any, else, as always for a search, of one training on the same features, else of a guess: 2 10^13 a second on a GPU, 2 10^10
-    on a core."""
-    totals: dict[tuple[str, str], tuple[float, float]] = {}
-    for line in known:
-        if line.get("device") == device and line.get("work") and "seconds" in line:
-            spent, work = totals.get(kind := (line["cell"][1], line["cell"][2]), (0.0, 0.0))
-            totals[kind] = spent + line["seconds"], work + line["work"]
-    measured = {kind: spent / work for kind, (spent, work) in totals.items()}
-
-    def seconds(batch: Batch) -> float:
-        guess = 1 / (2e13 if device.startswith("cuda") else 2e10)
-        alone = "untuned" + batch.way.removeprefix(kind_of(batch.way))
-        guess = measured.get((batch.model, alone), guess)
-        begun = SEARCH_BEGUN * len(batch.cells) if batch.searches or is_pilot(batch.way) else 2.0
-        return begun + batch.work() * measured.get((batch.model, batch.way), guess)
-
-    return seconds
 
 
 def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -279,9 +245,10 @@ def way_of(text: str) -> str:
     """A way as it stands in the table."""
     kind, *others = text.split(",")
     asked = [f",{other}" for other in others]
-    known = kind in CANDIDATES or (kind.startswith("untuned") and optimizer_of(kind) in BY_NAME)
+    rules = CANDIDATES.get(kind, (optimizer_of(kind),) if kind.startswith("untuned") else ())
+    known = bool(rules) and all(rule in BY_NAME for rule in rules)
     if not known or asked != [each for each in KINDS if each in asked]:
-        kinds = ", ".join((*CANDIDATES, *(f"untuned {name}" for name in ("horizon", "echo", "outlook"))))
+        kinds = "search echo, pilot echo, untuned horizon, untuned echo"
         words = f"{text!r} is no way: it is one of {kinds}, and behind it, in this order, any of{''.join(KINDS)[1:]}"
         raise argparse.ArgumentTypeError(words)
     return text
@@ -339,7 +306,6 @@ def carry_out(batch: Batch, sides: Sides, device: str) -> list[Found]:
             "device": device,
             **({} if batch.searches else {"seconds": round(seconds, 1)}),
             "together": len(results),
-            "work": batch.work(),
         }
         for cell, scores, result in zip(batch.cells, found, results, strict=True)
     ]
@@ -358,10 +324,9 @@ def loaded(name: str, device: str, way: str = "untuned") -> Sides:
 def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -> None:
     held: dict[tuple[str, ...], Sides] = {}  # a GPU holds all of them: 20 GB
     for batch in todo:
-        wanted = pace(asked.device, known_lines(asked))(batch)
-        if time.perf_counter() + wanted > until:
-            print(f"not begun, for it would take about {wanted:.0f} s: {batch}", flush=True)
-            continue
+        if time.perf_counter() > until:
+            print("stopped in time; run the same again to go on", flush=True)
+            return
         try:
             kind = batch.name, *(each for each in (MIRRORED, SCALED) if each in batch.way)
             held[kind] = held[kind] if kind in held else loaded(batch.name, asked.device, batch.way)
@@ -372,13 +337,12 @@ def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -
         except RuntimeError as trouble:  # a GPU's memory, say: the others are still wanted
             print(f"failed: {batch}\n{traceback.format_exc()}", flush=True)
             if is_lost(trouble):
-                print("the device is lost to this process: run the same again to go on", flush=True)
-                leave(1)
+                end_lost("the device is lost to this process: run the same again to go on")
             continue
         with asked.out.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in found)
         several = ", ".join(f"{line['accuracy']:.2f}" for line in found)
-        took = "" if batch.searches else f" in {found[0]['seconds']} s, about {wanted:.0f} expected"
+        took = "" if batch.searches else f" in {found[0]['seconds']} s"
         print(f"{batch}: {several} %{took}", flush=True)
 
 
@@ -395,10 +359,6 @@ def lines(path: Path) -> list[Found]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def known_lines(asked: argparse.Namespace) -> list[Found]:
-    return lines(asked.out) + (lines(asked.also) if asked.also else [])
-
-
 def show(path: Path) -> None:
     print("", *table(lines(path)), sep="\n")
 
@@ -407,7 +367,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="digits at epsilon 3, one seed")
     parser.add_argument("--prepare", action="store_true", help="write the noises and stop")
-    parser.add_argument("--list", action="store_true", help="what is to be made, with about how many seconds, and stop")
+    parser.add_argument("--list", action="store_true", help="what is to be made, and stop")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     parser.add_argument("--document", action="store_true", help="fill the places of pages by what is there and stop")
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion-mnist", "cifar10"], choices=list(DATA))
@@ -419,10 +379,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", type=way_of, help="see above; those of the headline if left out")
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS), help="in this order")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing that would end later")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so long")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="default: papers/results/records.jsonl, or records_quick.jsonl")
-    parser.add_argument("--also", type=Path, help="lines that are there besides: their cells are not made again")
     return parser.parse_args()
 
 
@@ -444,8 +403,9 @@ def main() -> None:
         return
     if asked.quick and not asked.list:
         asked.out.unlink(missing_ok=True)  # drawn anew each time
-    known = known_lines(asked)
-    done = {tuple(each["cell"]) for each in known if "form" not in each}  # what a rule as it was has made is made again
+    done = {
+        tuple(each["cell"]) for each in lines(asked.out) if "form" not in each
+    }  # what a rule as it was has made is made again
     orders = itertools.product(asked.epsilon, asked.data, asked.models)
     cells = [
         (name, model, way, epsilon, seed)
@@ -459,10 +419,9 @@ def main() -> None:
     cells = [cell for cell in cells if cell[1] != "mirror-cnn" or cell[0] in PHOTOGRAPHS]
     todo = batches([cell for cell in cells if cell not in done])
     if asked.list:
-        expected = pace(asked.device, known)
         for batch in todo:
-            print(f"{expected(batch):6.0f} s  {batch}, {batch.steps} steps of lots of {batch.lot:g}")
-        print(f"{sum(map(expected, todo)):6.0f} s  {len(todo)} populations and searches, on {asked.device}")
+            print(f"{batch}, {batch.steps} steps of lots of {batch.lot:g}")
+        print(f"{len(todo)} populations and searches, on {asked.device}")
         return
     with remembering():
         make_cells(asked, todo, until + asked.seconds)

@@ -87,14 +87,3 @@ MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {
     "cnn": cnn,
     "mirror-cnn": mirror_cnn,
 }
-
-
-def products(model: str, channels: int, side: int) -> int:
-    """Of one example's way forward, the small layers left out: for estimates of time."""
-    if model == "linear":
-        return 10 * channels * side**2
-    if model == "cnn":
-        return 9 * 64 * channels * side**2
-    if channels == channels_of_a_colour():
-        return 9 * 16 * (channels + 32) * ((side + 1) // 2) ** 2
-    return 9 * 64 * (channels * side**2 + 64 * (side // 2) ** 2) * (2 if model == "mirror-cnn" else 1)

@@ -15,8 +15,7 @@ there. Then the gaps between a rule and the best candidate, by family (`suite_re
 
 `--define FILE` takes rules of one's own from a file of Python. It needs torch, numpy and honestdp's source. A setting whose data
 are not here, or that fails, is said and left out; exit code 1 then, and 3 where `--seconds` were over. A GPU that is lost ends
-the process, also with exit code 1: the same again goes on with the others, and then tries once more the setting in which
-it was lost; one in which it is lost twice is left out until `--again`.
+the process, also with exit code 1: the same again goes on with the others, and tries last the setting in which it was lost.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ import torch
 from honestdp.boundary.capture import free_captured
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp_papers.parts import DONE, is_done, make_all, state, write_whole
-from honestdp_papers.run_device import Lines, check_device, is_lost, leave, quietly, words_of
+from honestdp_papers.run_device import Lines, check_device, end_lost, is_lost, quietly, words_of
 from honestdp_papers.suite.data import prepare
 from honestdp_papers.suite.report import as_dict, beside, beside_table, found, tables
 from honestdp_papers.suite.settings import Setting, settings
@@ -43,8 +42,6 @@ from honestdp_papers.suite.work import Named, check_distinct, parts_of, rules_of
 
 RESULTS = Path(__file__).resolve().parents[3] / "results" / "suite"
 SETTINGS, QUICK = 48, 5
-TRIES, LOST = 2, "the device was lost"
-"""Of a setting in which a GPU is lost; and a line of its file for each of them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,10 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="where what was measured is kept; papers/results/suite if left out"
     )
-    parser.add_argument(
-        "--together", action="store_true", help="a setting's rules as one population: quicker where they are many"
-    )
-    parser.add_argument("--again", action="store_true", help="try settings too in which a GPU was lost twice")
     parser.add_argument("--quick", action="store_true", help="tiny settings of digits, for a CPU")
     parser.add_argument("--list", action="store_true", help="show the settings, and train nothing")
     parser.add_argument("--report", action="store_true", help="show what was found, and train nothing")
@@ -151,31 +144,20 @@ def _listed(wanted: Sequence[Setting], rules: Sequence[Named], folder: Path, *, 
 def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequence[Named], folder: Path) -> int:
     """Train what is not there yet, setting by setting. 0, 1 where something failed, or 3 where time was over.
 
-    What failed before comes last, so that a setting that takes the device with it holds up no other. It gets a second try, for
-    an error of a GPU may be of what was computed before; and no third.
+    What failed before comes last, so that a setting that takes the device with it holds up no other.
     """
     check_device(asked.device)
     warnings.simplefilter("ignore")
     order = sorted(wanted, key=lambda setting: _failed(setting, folder).exists())
     todo = [
-        [
-            part
-            for part in parts_of(setting, rules, oracle=not asked.beside, together=asked.together)
-            if not is_done(part, folder)
-        ]
+        [part for part in parts_of(setting, rules, oracle=not asked.beside) if not is_done(part, folder)]
         for setting in order
     ]
     weights = [sum(part.weight for part in parts) for parts in todo]
     began, progress = time.monotonic(), Lines(sys.stderr)
-    hopeless = {each.name for each in order if not asked.again and _lost(each, folder) >= TRIES}
-    troubles = [each.name for each, parts in zip(order, todo, strict=True) if parts and each.name in hopeless]
+    troubles = []
     _say(f"{sum(map(len, todo))} parts to make, {sum(weights):.0f} s on one H200, roughly")
     for number, (setting, parts) in enumerate(zip(order, todo, strict=True)):
-        if setting.name in troubles:
-            _say(
-                f"left out: {setting.name} ({setting}): a GPU was lost in it {TRIES} times; --again tries it once more"
-            )
-            continue
         left = None if asked.seconds is None else asked.seconds - (time.monotonic() - began)
 
         def tell(name: str, done: float, total: float, before: float = sum(weights[:number])) -> None:
@@ -187,19 +169,15 @@ def _trained(asked: argparse.Namespace, wanted: Sequence[Setting], rules: Sequen
                 return 3
             _failed(setting, folder).unlink(missing_ok=True)
         except Exception as trouble:  # of one setting: the others go on
-            said, gone = words_of(trouble), is_lost(trouble)
-        else:
-            continue
-        troubles.append(setting.name)
-        before = _lost(setting, folder) if gone else 0
-        write_whole(_failed(setting, folder), "\n".join([*[LOST] * (before + gone), said]).encode())
-        if gone:
-            then = "it is tried once more after the others" if before + 1 < TRIES else "it is left out from now on"
-            _say(f"the device is lost to this process, in {setting.name} ({setting}): {said}")
-            _say(f"run the same again to go on; {then}")
-            return 1
-        _say(f"left out: {setting.name} ({setting}): {said}")
-        free_captured()
+            said = words_of(trouble)
+            troubles.append(setting.name)
+            write_whole(_failed(setting, folder), said.encode())
+            if is_lost(trouble):
+                end_lost(
+                    f"suite: the device is lost, in {setting.name} ({setting}): {said}; run the same again to go on"
+                )
+            _say(f"left out: {setting.name} ({setting}): {said}")
+            free_captured()
     if troubles:
         _say(f"{len(troubles)} settings are not whole: {', '.join(troubles)}")
     return 1 if troubles else 0
@@ -209,15 +187,9 @@ def _failed(setting: Setting, folder: Path) -> Path:
     return folder / setting.name / "failed.txt"
 
 
-def _lost(setting: Setting, folder: Path) -> int:
-    """How many times a GPU was lost in a setting, one after the other."""
-    file = _failed(setting, folder)
-    return file.read_text().splitlines().count(LOST) if file.exists() else 0
-
-
 def _say(words: str) -> None:
     print(f"suite: {words}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    leave(main())
+    sys.exit(main())

@@ -18,8 +18,7 @@ import ast
 import runpy
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 import honestdp
-import honestdp_papers.outlook  # noqa: F401  (kept results name this rule)
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.records import prepared
 from honestdp.checks import HonestdpError, InvalidArgument
@@ -42,16 +40,21 @@ from honestdp_papers.suite.models import maker
 from honestdp_papers.suite.settings import CANDIDATES, Setting, seconds
 
 ORACLE = [SGD(lr=lr, clip=clip) for lr, clip in CANDIDATES]
+RETIRED = {"outlook": "Outlook()"}
+"""Rules that kept parts are of and that honestdp no longer has: they are shown, and not trained. Commit af7d9954 has Outlook."""
 AGAIN = 2
 """So many times as often as a candidate a rule is repeated, and at least four times: there is one of it, and 48 of those."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A rule by what it was called. source: the digest of the file that defines it, where that is none of honestdp's."""
+    """A rule by what it was called, and in words. rule: none where it is retired. source: the digest of the file that defines
+    it, where that is none of honestdp's.
+    """
 
     called: str
-    rule: Rule
+    rule: Rule | None
+    words: str
     source: str = ""
 
     @property
@@ -66,9 +69,14 @@ def rules_of(called: Sequence[str], defined: Path | None = None) -> list[Named]:
         own = runpy.run_path(str(defined), run_name=defined.stem)
     digest = sha256(defined.read_bytes()).hexdigest()[:12] if defined is not None else ""
     mine = {value for value in own.values() if isinstance(value, type)}
-    return [
-        Named(each, rule := rule_by_name(each), digest if type(rule) in mine else "") for each in dict.fromkeys(called)
-    ]
+
+    def named(name: str) -> Named:
+        if name in RETIRED:
+            return Named(name, None, RETIRED[name])
+        rule = rule_by_name(name)
+        return Named(name, rule, described(rule), digest if type(rule) in mine else "")
+
+    return [named(each) for each in dict.fromkeys(called)]
 
 
 def rule_by_name(called: str) -> Rule:
@@ -98,24 +106,9 @@ def oracle_part(setting: Setting) -> Part:
 def rule_part(setting: Setting, named: Named) -> Part:
     """The same with `right` `[repeats, 1]`."""
     repeats = repeats_of(setting)
-    identity = setting.identity | {"rule": described(named.rule), "repeated": repeats, "source": named.source}
+    identity = setting.identity | {"rule": named.words, "repeated": repeats, "source": named.source}
     name = f"{setting.name}/{named.file}"
-    return _part(setting, name, [named.rule], repeats, identity)
-
-
-def parts_together(setting: Setting, rules: Sequence[Named]) -> list[Part]:
-    """The parts of several rules, made by one population of all their repeats: the first that is asked for trains them all."""
-    seed = zlib.crc32(f"{setting.name}/together".encode())
-
-    @cache
-    def population(device: str) -> Arrays:
-        return trained(setting, [named.rule for named in rules], repeats_of(setting), seed=seed, device=device)
-
-    def work(device: str, tell: Tell, *, number: int) -> Arrays:
-        found = population(device)
-        return found | {"right": found["right"][:, number : number + 1]}
-
-    return [replace(rule_part(setting, named), work=partial(work, number=number)) for number, named in enumerate(rules)]
+    return _part(setting, name, [] if named.rule is None else [named.rule], repeats, identity)
 
 
 def repeats_of(setting: Setting) -> int:
@@ -124,6 +117,8 @@ def repeats_of(setting: Setting) -> int:
 
 def _part(setting: Setting, name: str, rules: Sequence[Rule], repeats: int, identity: dict[str, Any]) -> Part:
     def work(device: str, tell: Tell) -> Arrays:
+        if not rules:
+            raise HonestdpError(f"{name}: the rule is retired; what is kept of it is shown by --report")
         return trained(setting, rules, repeats, seed=zlib.crc32(name.encode()), device=device)
 
     return Part(name, identity, seconds(setting, len(rules) * repeats, compiled=rules is not ORACLE), work)
@@ -161,9 +156,8 @@ def answered(model: nn.Module, tested: Tensor, answers: Tensor) -> int:
     return int(right)
 
 
-def parts_of(setting: Setting, rules: Sequence[Named], *, oracle: bool = True, together: bool = False) -> list[Part]:
-    of_rules = parts_together(setting, rules) if together else [rule_part(setting, named) for named in rules]
-    return [*([oracle_part(setting)] if oracle else []), *of_rules]
+def parts_of(setting: Setting, rules: Sequence[Named], *, oracle: bool = True) -> list[Part]:
+    return [*([oracle_part(setting)] if oracle else []), *(rule_part(setting, named) for named in rules)]
 
 
 def check_distinct(rules: Sequence[Named]) -> None:
