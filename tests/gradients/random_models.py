@@ -275,11 +275,11 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.stand_in:
         from honestdp import kernels
-        from honestdp.kernels.tried import Tried
+        from honestdp.kernels.checked import CheckedConvolutions
 
         from ..kernels import plain_convolution, plain_normalisation
 
-        tried = Tried(plain_convolution)
+        tried = CheckedConvolutions(plain_convolution)
         kernels.convolutions = lambda device: tried
         kernels.normalisations = lambda device: plain_normalisation
     logging.getLogger("honestdp").setLevel(logging.ERROR)

@@ -11,7 +11,7 @@ from honestdp import kernels
 from honestdp.gradients import bookkeeping, materialised, per_example
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, is_counted
-from honestdp.kernels.passes import Plain
+from honestdp.kernels.tensors import Passes
 
 from .plain_autograd import drawn, one_at_a_time
 
@@ -273,7 +273,7 @@ def test_book_keeping_itself_goes_by_nothing_that_is_known_of_an_input_that_was_
     assert torch.equal(told.norms, own.norms)
 
 
-class Standing(Plain):
+class Standing(Passes):
     """Tensor operations that stand in for the kernels of wide sums, and which were asked for."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from honestdp import kernels
 from honestdp.gradients.forms import Dense, Outer, Product, is_counted
-from honestdp.kernels.passes import PLAIN
+from honestdp.kernels.tensors import PLAIN
 
 
 @pytest.mark.parametrize("shift", [False, True])

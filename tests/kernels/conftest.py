@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from honestdp.kernels import trials
+from honestdp.kernels import checked
 
 
 @pytest.fixture(autouse=True)
 def _in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a slow machine adds a line to those that a test reads: that kernels are being compiled."""
-    monkeypatch.setattr(trials, "_spent", -math.inf)
+    monkeypatch.setattr(checked, "_spent", -math.inf)

@@ -135,7 +135,7 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
 
     share: of the cases, in each precision one, every `of`-th.
     """
-    off = [] if share else _as_the_engine_tries_them(device)
+    off = [] if share else _as_the_engine_checks_them(device)
     # The interpreter has one precision.
     precisions = (("highest", 1e-5), ("high", 5e-3))[: 1 if device.type == "cpu" else 2]
     for name, (precision, tolerance) in list(itertools.product([*CASES, *TRANSPOSED], precisions))[share::of]:
@@ -158,14 +158,25 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
     )
 
 
-def _as_the_engine_tries_them(device: torch.device) -> list[str]:
-    """A small convolution, and all of GroupNorm."""
-    from honestdp.kernels import convolution, normalisation
-    from honestdp.kernels.agreement import disagreements
-    from honestdp.kernels.tried import Tried
+def _as_the_engine_checks_them(device: torch.device) -> list[str]:
+    """A small convolution and a norm of groups, forward and back."""
+    from honestdp.kernels import Shape, convolution, normalisation
+    from honestdp.kernels.checked import CheckedConvolutions, CheckedNorms
 
-    found = [] if Tried(convolution).works(device) else ["a small convolution"]
-    return [f"as the engine tries them: {each}" for each in found + disagreements(normalisation, device)]
+    x = torch.zeros(6, 16, 6, 6, device=device).contiguous(memory_format=torch.channels_last)
+    gain, means = torch.zeros(2, 16, device=device), torch.zeros(6, 16, device=device)
+    weight, shape = (
+        torch.zeros(2, 16, 16, 3, 3, device=device),
+        Shape(16, 6, 6, 16, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1)),
+    )
+    counts = torch.zeros(2, dtype=torch.int32, device=device)
+    settings = {"relu": True, "first": True, "counts": counts}
+    agrees = {
+        "a small convolution": CheckedConvolutions(convolution)._agrees("forward", (x, weight, gain, shape), settings),
+        "a norm": CheckedNorms(normalisation)._agrees("forward", (x, gain, gain, 4, 1e-5), {}),
+        "its way back": CheckedNorms(normalisation)._agrees("back", (x, x, gain, means, means, 4), {}),
+    }
+    return [f"as the engine checks them: {name}" for name, right in agrees.items() if not right]
 
 
 def _compare(

@@ -19,11 +19,10 @@ from honestdp import kernels
 from honestdp.gradients import Prepared
 from honestdp.gradients.layers import implicit
 from honestdp.gradients.precision import products
-from honestdp.kernels import trials
-from honestdp.kernels.agreement import disagreements
-from honestdp.kernels.tensors import STAND_IN
+from honestdp.kernels import checked
+from honestdp.kernels.checked import CheckedConvolutions, CheckedNorms
+from honestdp.kernels.tensors import EXACT_NORMS, NORMS, STAND_IN
 from honestdp.kernels.tiles import MEASURED, gradient_tiles, product_tiles
-from honestdp.kernels.tried import Tried
 
 from ..gradients.plain_autograd import assert_agrees, drawn
 from . import plain_convolution, plain_normalisation
@@ -59,46 +58,72 @@ def _off(right: Callable[..., Any], which: int) -> Callable[..., Any]:
     return off
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["the first", "the second", "the third"])
+def _normed(way: Any, groups: int) -> list[torch.Tensor]:
+    """All that a step asks of a norm of groups, of two runs."""
+    draws = torch.Generator().manual_seed(1)
+    x, slopes = (
+        torch.randn(4, 4, 3, 5, generator=draws).contiguous(memory_format=torch.channels_last) for _ in range(2)
+    )
+    gain, shift = torch.randn(2, 4, generator=draws), torch.randn(2, 4, generator=draws)
+    assert way.takes(x, groups)
+    out, means, scales = way.forward(x, gain, shift, groups, 1e-5)
+    bare = way.forward(x, None, None, groups, 1e-5)
+    return [out, means, scales, *bare, *way.back(x, slopes, gain, means, scales, groups)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_the_norm_of_groups_by_tensor_operations_is_torchs(groups: int) -> None:
+    """Its outputs, and the gradients of input, gain and shift, which autograd gives."""
+    draws = torch.Generator().manual_seed(1)
+    x = (3 * torch.randn(4, 4, 3, 5, generator=draws) + 1).requires_grad_()
+    gain, shift = torch.randn(2, 4, generator=draws), torch.randn(2, 4, generator=draws)
+    each = [value.repeat_interleave(2, 0).requires_grad_() for value in (gain, shift)]
+    wanted = F.group_norm(x, groups, eps=1e-5) * each[0][..., None, None] + each[1][..., None, None]
+    slopes = torch.randn(wanted.shape, generator=draws)
+    right = torch.autograd.grad(wanted, [x, *each], slopes)
+    for way in (NORMS, EXACT_NORMS):
+        out, means, scales = way.forward(x.detach(), gain, shift, groups, 1e-5)
+        found = way.back(x.detach(), slopes, gain, means, scales, groups)
+        for one, other in zip((out, *found), (wanted.detach(), *right), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("which", [None, 0, 1, 2], ids=["right", "the first", "the second", "the third"])
+@pytest.mark.parametrize("name", ["forward", "back"])
 def test_kernels_of_norms_are_used_only_where_they_give_what_torch_gives(
-    which: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, which: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where what a kernel gives beside is wrong: the statistics, the gradients of gain and shift."""
-    right = {name: getattr(plain_normalisation, name) for name in ("takes", "forward", "back")}
-    device = torch.device("cpu")
-    assert disagreements(SimpleNamespace(**right), device) == []
-    monkeypatch.setattr(kernels, "on", lambda device: plain_convolution)
-    for name in ("forward", "back"):
-        wrong = SimpleNamespace(**right | {name: _off(right[name], which)})
-        assert disagreements(wrong, device)
-        monkeypatch.setitem(sys.modules, "honestdp.kernels.normalisation", wrong)
-        caplog.clear()
-        with caplog.at_level("WARNING", logger="honestdp.kernels"):
-            assert kernels.normalisations.__wrapped__(device) is None
-        assert "NOT used on cpu" in caplog.text
+    right = {each: getattr(plain_normalisation, each) for each in ("takes", "forward", "back")}
+    wrong = right | ({} if which is None else {name: _off(right[name], which)})
+    with caplog.at_level("WARNING", logger="honestdp.kernels"):
+        found = _normed(CheckedNorms(SimpleNamespace(**wrong)), 2)
+    assert {message.split(" of ")[0] for message in caplog.messages} == (set() if which is None else {name})
+    for one, other in zip(found, _normed(plain_normalisation, 2), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4, check_stride=False)
 
 
-def test_kernels_that_do_not_work_at_all_are_not_used_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*args: object, **how: object) -> object:
-        raise RuntimeError("no such instruction")
+def test_a_norm_is_checked_anew_where_its_kernel_is_another(caplog: pytest.LogCaptureFixture) -> None:
+    """Of more positions, other groups, or without a gain."""
+    asked: list[tuple[Any, ...]] = []
 
-    monkeypatch.setattr(kernels, "on", lambda device: plain_convolution)
-    for forward, part in (
-        (plain_convolution.forward, ""),
-        (broken, "does not run"),
-        (_off(plain_convolution.forward, 0), "off from"),
+    def forward(x: torch.Tensor, gain: Any, shift: Any, groups: int, eps: float) -> Any:
+        asked.append((x.shape[1:], gain is None, groups))
+        return plain_normalisation.forward(x, gain, shift, groups, eps)
+
+    way = CheckedNorms(SimpleNamespace(forward=forward))
+    x, gain = torch.randn(4, 4, 3, 5), torch.randn(2, 4)
+    for call in (
+        (x, gain, None, 2, 1e-5),
+        (x[..., 1:], gain, None, 2, 1e-5),
+        (x, None, gain, 2, 1e-5),
+        (x, gain, None, 1, 1e-5),
     ):
-        monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", _one_of_all(forward=forward))
-        caplog.clear()
-        with caplog.at_level("WARNING", logger="honestdp.kernels"):
-            found = kernels.convolutions.__wrapped__(torch.device("cpu"))
-        assert (found is None) == bool(part) == bool(caplog.messages)
-        if part:
-            assert part in caplog.messages[0]
-            assert "NOT used on cpu" in caplog.messages[1]
-    assert torch.get_float32_matmul_precision() == "highest"
+        before = len(asked)
+        way.forward(*call)
+        assert asked[before:] == 3 * [asked[-1]]  # of synthetic numbers twice
+        way.forward(*call)
+        assert len(asked) == before + 4
 
 
 @pytest.fixture
@@ -116,7 +141,7 @@ def test_kernels_are_tried_with_the_digits_that_steps_have(caplog: pytest.LogCap
     def back(*args: Any, **how: Any) -> torch.Tensor:
         return (1 if torch.get_float32_matmul_precision() == "highest" else 0.9) * plain_convolution.back(*args, **how)
 
-    way = Tried(_one_of_all(back=back))
+    way = CheckedConvolutions(_one_of_all(back=back))
     torch.set_float32_matmul_precision("highest")
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
         right = _asked(way, POOLED)
@@ -175,7 +200,7 @@ def test_a_kernel_that_is_off_at_a_shape_is_not_used_there(
 
         setattr(made, name, wrong)
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
-        found = _asked(Tried(made), shape)
+        found = _asked(CheckedConvolutions(made), shape)
     asked = name is not None and (name != "unpool" or shape is POOLED)
     assert bool(caplog.messages) == asked
     assert all(
@@ -231,7 +256,7 @@ def test_no_record_is_summed_with_more_than_its_norm_where_one_of_the_two_is_not
         x = torch.tensor([seen[which], [torch.inf, 1, 1, 1]]).view(2, 1, 2, 2)
         grad = torch.tensor([slopes, [0.0] * 4]).expand(2, 2, 4).reshape(2, 2, 2, 2)
         with products("high", torch.device("cpu")):
-            how = implicit.Implicit(Tried(coarse), SMALL)
+            how = implicit.Implicit(CheckedConvolutions(coarse), SMALL)
             form = implicit.Convolved(how, x, grad, None, 1, (2, 1, 1, 1), shift=True)
             squares = form.square_norms()
             weights = torch.where(squares.isfinite(), 1 / squares.sqrt().clamp(min=1), 0)
@@ -254,7 +279,9 @@ def test_a_kernel_whose_norms_fall_short_of_what_it_keeps_is_not_used(caplog: py
     x, grad = torch.ones(2, 3, 7, 7), torch.ones(2, 4, 4, 4)
     with products("high", torch.device("cpu")), caplog.at_level("WARNING", logger="honestdp.kernels"):
         how = {"runs": 1, "bias": True, "keep": True}
-        squares, kept = Tried(_one_of_all(square_norms=square_norms)).square_norms(x, grad, None, DILATED, **how)
+        squares, kept = CheckedConvolutions(_one_of_all(square_norms=square_norms)).square_norms(
+            x, grad, None, DILATED, **how
+        )
     assert ["square_norms" in said for said in caplog.messages] == [True]
     torch.testing.assert_close(squares, kept.square().sum(2))
 
@@ -266,7 +293,7 @@ def test_a_kernel_that_does_not_compile_at_a_shape_is_stood_in_for(caplog: pytes
         raise RuntimeError("out of resource: shared memory")
 
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
-        found = _asked(Tried(_one_of_all(back=back)), POOLED)
+        found = _asked(CheckedConvolutions(_one_of_all(back=back)), POOLED)
     assert [("does not run" in said, "back of" in said, "resource" in said) for said in caplog.messages] == [
         (True, True, False)
     ] * 2
@@ -284,13 +311,15 @@ def test_a_kernel_that_could_not_be_tried_is_not_used_and_is_tried_when_it_can_b
         used.append(True)
         return plain_convolution.back(*args, **how)
 
-    way, x, weight = Tried(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
-    monkeypatch.setattr("honestdp.kernels.trials.waits", lambda device: False)
+    way, x, weight = CheckedConvolutions(_one_of_all(back=back)), torch.ones(2, 4, 4, 4), torch.ones(1, 4, 3, 3, 3)
+    monkeypatch.setattr("honestdp.kernels.checked._can_wait", lambda device: False)
     for _ in range(2):
         way.back(x, None, weight, DILATED)
     assert not used
-    assert ["back of" in said and "not tried before a graph was captured" in said for said in caplog.messages] == [True]
-    monkeypatch.setattr("honestdp.kernels.trials.waits", lambda device: True)
+    assert ["back of" in said and "not checked before a graph was captured" in said for said in caplog.messages] == [
+        True
+    ]
+    monkeypatch.setattr("honestdp.kernels.checked._can_wait", lambda device: True)
     way.back(x, None, weight, DILATED)
     assert len(used) == 3  # of made-up numbers twice
 
@@ -303,7 +332,7 @@ def test_a_kernel_is_tried_anew_where_numbers_begin_beside_a_line_of_memory() ->
         starts.append(grad.data_ptr() % 16)
         return plain_convolution.channels_last(grad, after, **how)
 
-    way, room = Tried(_one_of_all(channels_last=channels_last)), torch.ones(41)
+    way, room = CheckedConvolutions(_one_of_all(channels_last=channels_last)), torch.ones(41)
     for first in (0, 1, 0):
         way.channels_last(room[first : first + 40].view(2, 5, 2, 2), None)
     assert starts == [0, 0, 0, 4, 4, 4, 0]  # of made-up numbers twice
@@ -324,7 +353,7 @@ def test_a_kernel_that_miscounts_its_members_is_not_used(caplog: pytest.LogCaptu
             return out, chosen
 
         with caplog.at_level("WARNING", logger="honestdp.kernels"):
-            _asked(Tried(_one_of_all(forward=forward)), DILATED)
+            _asked(CheckedConvolutions(_one_of_all(forward=forward)), DILATED)
         assert len(caplog.messages) == number
     assert all(said.startswith("forward of ") for said in caplog.messages)
 
@@ -346,7 +375,7 @@ def test_what_lies_otherwise_is_tried_anew(caplog: pytest.LogCaptureFixture) -> 
             out, chosen = plain_convolution.forward(x, *args, **how)
             return (1.1 if (x.data_ptr() % 16, x.stride()) == where[wrong] else 1) * out, chosen
 
-        way = Tried(_one_of_all(forward=forward))
+        way = CheckedConvolutions(_one_of_all(forward=forward))
         for name, x in lying.items():
             caplog.clear()
             with caplog.at_level("WARNING", logger="honestdp.kernels"):
@@ -368,7 +397,7 @@ def test_a_trial_compiles_no_kernel_and_a_kernel_that_is_off_changes_no_gradient
 
         return kernel
 
-    way = Tried(_one_of_all(**{name: spied(name) for name in NAMES}))
+    way = CheckedConvolutions(_one_of_all(**{name: spied(name) for name in NAMES}))
     monkeypatch.setattr(kernels, "convolutions", lambda device: way)
     torch.manual_seed(1)
     model = nn.Sequential(
@@ -386,7 +415,6 @@ def test_a_trial_compiles_no_kernel_and_a_kernel_that_is_off_changes_no_gradient
     assert_agrees(result, model, _loss, params, x, y)
     assert set(asked) == {"forward", "back", "square_norms", "sum_rows"}
     assert {message.split(" of ")[0] for message in caplog.messages} == set(asked)
-    assert set(way._trials._known.values()) == {False}
 
 
 def _loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -397,11 +425,11 @@ def test_that_kernels_are_compiled_is_said_once_and_only_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter((0.0, 1.0, 5.0, 6.5, 7.0, 8.0, 9.0, 69.0))  # first calls of 1, 1.5, 1 and 60 seconds
-    monkeypatch.setattr(trials, "_spent", 0.0)
-    monkeypatch.setattr(trials, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(checked, "_spent", 0.0)
+    monkeypatch.setattr(checked, "monotonic", lambda: next(clock))
     with caplog.at_level("WARNING", logger="honestdp.kernels"):
         for call in range(4):
-            with trials.compiled():
+            with checked._compiled():
                 pass
             assert bool(caplog.messages) == (call >= 2)
     (said,) = caplog.messages
@@ -420,7 +448,7 @@ def test_what_has_agreed_is_believed_of_the_same_kernel_alone(other: str) -> Non
         wrong = (here | {"settings": shape != DILATED}).get(other, grad.stride(1) == 1)
         return plain_convolution.back(grad, chosen, weight, shape, **how) + 5 * wrong
 
-    tried = Tried(_one_of_all(back=back))
+    tried = CheckedConvolutions(_one_of_all(back=back))
     tried.back(torch.ones(4, 4, 4, 4), None, torch.ones(1, 4, 3, 3, 3), DILATED)
     with products("high" if other == "digits" else "highest", torch.device("cpu")):
         found = tried.back(x, None, weight, padded)
@@ -436,7 +464,7 @@ def test_nor_is_it_believed_of_tensors_of_other_sizes_or_digits(other: str) -> N
         wrong = (given.shape[1], given.dtype) == (grad.shape[1], grad.dtype)
         return plain_convolution.channels_last(given, after, **how) + 5 * wrong
 
-    tried = Tried(_one_of_all(channels_last=channels_last))
+    tried = CheckedConvolutions(_one_of_all(channels_last=channels_last))
     assert torch.equal(tried.channels_last(usual, None), usual)
     assert torch.equal(tried.channels_last(grad, None), grad)
 
@@ -450,7 +478,7 @@ def test_a_kernel_that_is_wrong_about_which_position_of_a_pool_was_the_largest_i
 
     x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
     weight = torch.randn(1, 4, 3, 3, 3, generator=torch.Generator().manual_seed(2))
-    found = Tried(_one_of_all(forward=forward)).forward(x, weight, None, POOLED)[1]
+    found = CheckedConvolutions(_one_of_all(forward=forward)).forward(x, weight, None, POOLED)[1]
     assert torch.equal(found, plain_convolution.forward(x, weight, None, POOLED)[1])
 
 
@@ -475,18 +503,24 @@ def test_a_kernel_that_gives_what_is_no_number_is_not_used() -> None:
         return torch.full_like(plain_convolution.back(*args, **how), torch.nan)
 
     assert (
-        Tried(_one_of_all(back=back))
+        CheckedConvolutions(_one_of_all(back=back))
         .back(torch.ones(2, 4, 4, 4), None, torch.ones(1, 4, 3, 3, 3), DILATED)
         .isfinite()
         .all()
     )
 
 
-def test_the_kernels_of_convolutions_are_handed_out_as_tried_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("module", "family", "gate"),
+    [("convolution", "convolutions", CheckedConvolutions), ("normalisation", "normalisations", CheckedNorms)],
+)
+def test_the_kernels_of_layers_are_handed_out_as_checked_ones_alone(
+    module: str, family: str, gate: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = _one_of_all()
     monkeypatch.setattr(kernels, "on", lambda device: made)
-    monkeypatch.setitem(sys.modules, "honestdp.kernels.convolution", made)
-    assert isinstance(kernels.convolutions.__wrapped__(torch.device("cpu")), Tried)
+    monkeypatch.setitem(sys.modules, f"honestdp.kernels.{module}", made)
+    assert type(getattr(kernels, family).__wrapped__(torch.device("cpu"))) is gate
 
 
 def test_kernels_that_cannot_be_loaded_are_done_without(

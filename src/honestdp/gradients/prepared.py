@@ -30,7 +30,7 @@ from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, flat
 from honestdp.gradients.strict import try_mapped, try_mapped_loss, unmapped
 from honestdp.gradients.vetting import refuse_by_name
-from honestdp.kernels.tried import by_tensor_operations
+from honestdp.kernels.checked import by_tensor_operations
 from honestdp.losses import Loss
 
 MEMORY = 2**30

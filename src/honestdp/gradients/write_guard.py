@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from honestdp import kernels
 from honestdp.checks import HonestdpError
 from honestdp.identity.values import identity
-from honestdp.kernels.passes import PLAIN
+from honestdp.kernels.tensors import PLAIN
 
 WAY_OUT = (
     "a forward pass must read the model and write nothing to it: give Embedding and EmbeddingBag max_norm=None and normalise the "

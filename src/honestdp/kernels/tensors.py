@@ -1,20 +1,129 @@
-"""What the kernels of convolutions compute, in tensor operations of a given precision: float64 is what they are compared with,
-float32 stands in for one that gives other numbers on a device. Shapes and layouts are said in honestdp.kernels.convolution.
+"""What the GPU kernels compute, in tensor operations: what they are compared with, and what does their work where they differ.
 
-All runs go in one product with what is seen through each hole of the kernel, copied side by side: slices of all examples at
-once, since torch's own unfold starts a kernel for every example on a GPU, and its convolutions one for every run.
+The class of each family is also its interface: its methods are what honestdp.kernels.fused, normalisation and convolution offer,
+where shapes and layouts are said. Those of layers come in two precisions: a kernel is compared with float64, float32 stands in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from honestdp.kernels import Shape
+
+class Shape(NamedTuple):
+    """A convolution of two dimensions: channels and sizes of its input and of its output, its settings, and the pool after it.
+
+    pool: its output is divided into squares of this side, and the largest number of each is kept; 1 for none.
+    """
+
+    channels: int
+    height: int
+    width: int
+    rows: int
+    """Channels of the output."""
+    out_height: int
+    out_width: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    pool: int = 1
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        return self.out_height // self.pool, self.out_width // self.pool
+
+    @property
+    def columns(self) -> int:
+        return self.channels * self.kernel[0] * self.kernel[1]
+
+
+def powers(deviation: Tensor) -> Tensor:
+    """`[runs, 1]`: the power of two at or below each deviation, 0 for 0."""
+    wide = deviation.double()[:, None]
+    mantissa, _ = torch.frexp(wide)
+    return torch.where(wide > 0, wide / mantissa / 2, 0)
+
+
+class Passes:
+    """What the kernels of honestdp.kernels.fused do."""
+
+    def gather(self, rows: Tensor, labels: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+        x = rows.index_select(0, index).float() * scale
+        return x, labels.index_select(0, index), torch.linalg.vector_norm(x, dim=1)
+
+    def weigh(self, rows: Tensor, weights: Tensor) -> Tensor:
+        return torch.where((weights == 0)[..., None], 0, rows * weights[..., None])
+
+    def widened(self, rows: Tensor, weights: Tensor) -> Tensor:
+        return torch.where((weights != 0)[..., None], rows, 0).double()
+
+    def differs(self, one: Tensor, other: Tensor, flag: Tensor) -> None:
+        flag.logical_or_((one != other).any())
+
+    def noisy(self, drawn: Tensor, total: Tensor, deviation: Tensor, *, shift: float) -> Tensor:
+        whole = powers(deviation) * shift
+        return (drawn * deviation.double()[:, None] + total + whole).sub_(whole).float()
+
+    def outer_square_norms(self, left: Tensor, right: Tensor, *, right_is_norms: bool, shift: bool) -> Tensor:
+        widest = max(left.shape[2], 1 if right_is_norms else right.shape[2])
+        least = (widest * torch.finfo(torch.float32).tiny) ** 0.5
+        one = torch.linalg.vector_norm(left, dim=2).clamp_(min=least)
+        other = right if right_is_norms else torch.linalg.vector_norm(right, dim=2)
+        both = one * (other if shift else other.clamp(min=least))
+        return torch.addcmul(one.square(), both, both) if shift else both.square()
+
+
+PLAIN = Passes()
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The norm of groups of channels; outputs are float32, as the kernels' are."""
+
+    dtype: torch.dtype
+
+    def takes(self, x: Tensor, groups: int) -> bool:
+        return True
+
+    def forward(
+        self, x: Tensor, gain: Tensor | None, shift: Tensor | None, groups: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        wide = x.to(self.dtype).reshape(len(x), groups, -1)
+        mean = wide.mean(2, keepdim=True)
+        scale = ((wide - mean).square().mean(2, keepdim=True) + eps).rsqrt()
+        out = ((wide - mean) * scale).view(x.shape) * self._each(gain, x, 1)
+        stats = [each.expand(-1, -1, x.shape[1] // groups).flatten(1).float() for each in (mean, scale)]
+        whole = out if shift is None else out + self._each(shift, x, 0)
+        return whole.float().contiguous(memory_format=torch.channels_last), stats[0], stats[1]
+
+    def back(
+        self, x: Tensor, grad: Tensor, gain: Tensor | None, means: Tensor, scales: Tensor, groups: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        slopes, mean, scale = grad.to(self.dtype), *(each.to(self.dtype)[..., None, None] for each in (means, scales))
+        normal = (x.to(self.dtype) - mean) * scale
+        gains, shifts = (slopes * normal).sum((2, 3)), slopes.sum((2, 3))
+        slopes = slopes * self._each(gain, x, 1)
+        level, along = (
+            each.reshape(len(x), groups, -1).mean(2).repeat_interleave(x.shape[1] // groups, 1)[..., None, None]
+            for each in (slopes, slopes * normal)
+        )
+        found = ((slopes - level - normal * along) * scale).float()
+        return found.contiguous(memory_format=torch.channels_last), gains.float(), shifts.float()
+
+    def _each(self, value: Tensor | None, x: Tensor, missing: float) -> Tensor:
+        """A parameter `[runs, channels]` for every example."""
+        if value is None:
+            return torch.full((), missing, dtype=self.dtype, device=x.device)
+        return value.to(self.dtype).repeat_interleave(len(x) // len(value), 0)[..., None, None]
+
+
+EXACT_NORMS, NORMS = Norms(torch.float64), Norms(torch.float32)
 
 
 def _lots(values: Tensor, runs: int) -> Tensor:
@@ -44,8 +153,12 @@ def put_on(out: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """All that the kernels do, in this precision; outputs are float32, as theirs are."""
+class Convolutions:
+    """All that the kernels of convolutions do, in this precision; outputs are float32, as theirs are.
+
+    All runs go in one product with what is seen through each hole of the kernel, copied side by side: slices of all examples at
+    once, since torch's own unfold starts a kernel for every example on a GPU, and its convolutions one for every run.
+    """
 
     dtype: torch.dtype
 
@@ -135,5 +248,4 @@ class Tensors:
         return self.sum_rows(made, weights, shape, bias=bias, dtype=dtype)
 
 
-EXACT = Tensors(torch.float64)
-STAND_IN = Tensors(torch.float32)
+EXACT, STAND_IN = Convolutions(torch.float64), Convolutions(torch.float32)

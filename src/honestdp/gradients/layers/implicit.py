@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.kernels import Convolutions, Shape
+from honestdp.kernels.tensors import Convolutions, Shape
 
 
 @dataclass(frozen=True)

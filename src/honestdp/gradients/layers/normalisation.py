@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from honestdp import kernels
 from honestdp.gradients.forms import Form, Params
 from honestdp.gradients.rules import Composite, Gradients, Rule, Unruled, Use, Wanted, rule
-from honestdp.kernels import Normalisations
+from honestdp.kernels.tensors import Norms
 
 
 class Affine(Rule):
@@ -81,7 +81,7 @@ class RMSNorm(LastDimensions):
 class _Once:
     """One use of a norm of groups by kernels: what its way back leaves for the gradients of gain and shift."""
 
-    def __init__(self, found: Normalisations, groups: int, eps: float) -> None:
+    def __init__(self, found: Norms, groups: int, eps: float) -> None:
         self._kernels, self._groups, self._eps = found, groups, eps
         self._read: tuple[Tensor, Tensor | None, Tensor, Tensor] | None = None
         self._made: tuple[Tensor, Tensor, Tensor] | None = None
@@ -141,7 +141,7 @@ class GroupNorm(Channels, Composite):
         return use.note(out, lambda grad: once.gradients(grad, use.wanted), x)
 
 
-def _kernels(layer: nn.GroupNorm, use: Use, x: Tensor) -> Normalisations | None:
+def _kernels(layer: nn.GroupNorm, use: Use, x: Tensor) -> Norms | None:
     if x.dim() != 4 or any(value.dtype != torch.float32 for value in (x, *use.params.values())):
         return None
     found = kernels.normalisations(x.device)

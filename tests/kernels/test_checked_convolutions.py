@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from honestdp.kernels import Shape
+from honestdp.kernels.checked import CheckedConvolutions
 from honestdp.kernels.tensors import EXACT, STAND_IN, put_on
-from honestdp.kernels.tried import Tried
 
 NAMES = ("forward", "back", "square_norms", "sum_rows", "weighted_sum", "unpool", "channels_last")
 STRIDED = ((3, 3), (2, 2), (1, 1), (1, 1))
@@ -75,7 +75,7 @@ def is_used(name: str, shape: Shape, kernel: Callable[..., Any], caplog: pytest.
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="honestdp.kernels"):
         asked = (*values,) if name == "channels_last" else (*values, shape)
-        getattr(Tried(SimpleNamespace(**{name: noted})), name)(*asked, **how | more)
+        getattr(CheckedConvolutions(SimpleNamespace(**{name: noted})), name)(*asked, **how | more)
     assert bool(caplog.messages) != called[-1]
     return called[-1]
 
