@@ -60,11 +60,11 @@ def charge(ledger: Ledger, noise: float) -> float:
 
 def show(ledger: Ledger) -> float:
     """As `honestdp ledger show` does, to nowhere."""
-    from honestdp.report import account
+    from honestdp.report import console
 
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         balance = ledger.balance("a")
-        print(account.account_text(balance, ledger.charges("a")))
+        print(console.account_text(balance, ledger.charges("a")))
     return balance.spent
 
 

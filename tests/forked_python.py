@@ -27,7 +27,7 @@ import atexit, gc, json, os, signal, socket, sys, threading, warnings
 with warnings.catch_warnings(action="ignore"):
     import numpy, torch, torch._dynamo, torch._inductor.config, sklearn.datasets, opendp.measurements
     import honestdp.cli.main, honestdp.search.tune, honestdp.training.train, honestdp.identity.values
-    import honestdp.report.html, honestdp.report.search, honestdp.data.named, honestdp.planner.comparison
+    import honestdp.report.html, honestdp.report.costs, honestdp.data.named, honestdp.planner.comparison
 
 gc.freeze()
 

@@ -8,7 +8,7 @@ import pytest
 from honestdp import Run
 from honestdp.budget import in_short, large_delta
 from honestdp.plain_words import chance, in_words, rounded_down, shown_delta
-from honestdp.report import choices, numbers
+from honestdp.report import chart, numbers
 from honestdp.selection import Compose
 from honestdp.selection.cost import statement
 
@@ -81,4 +81,4 @@ def test_every_line_that_tells_a_delta_rounds_it_up() -> None:
 
 
 def test_a_chart_tells_no_smaller_epsilon_than_is_spent() -> None:
-    assert choices.own_label(noise=1.0, epsilon=1.004) == "this plan: noise 1, epsilon 1.01"
+    assert chart.own_label(noise=1.0, epsilon=1.004) == "this plan: noise 1, epsilon 1.01"

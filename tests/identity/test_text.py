@@ -52,7 +52,7 @@ def test_every_file_of_the_packages_that_decide_a_search_is_in_its_digest(copied
     "name",
     [
         "report/html.py",
-        "report/search.py",
+        "report/view.py",
         "report/costs.py",
         "cli/tune.py",
         "cli/main.py",

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from honestdp.budget import PROTECTS
 from honestdp.plain_words import in_words, rounded_down, rounded_up, surest_guess
-from honestdp.report import numbers, scale
-from honestdp.report.html import SearchView, render
-from honestdp.report.meaning import scale_of
+from honestdp.report import numbers
+from honestdp.report.html import SearchView, render, scale_of
 from tests.report.example_views import ALONE, COSTS, FAR_APART, NOT_PRIVATE, SEARCH, STATEMENT
 from tests.report.parsed_page import Page
 
@@ -335,17 +334,17 @@ def test_the_surest_guess_is_what_the_definition_allows() -> None:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=9))
 def test_bars_keep_their_order_and_stay_in_the_chart(values: list[float]) -> None:
-    axis = scale.for_bars(values)
+    axis = numbers.for_bars(values)
     places = [axis.at(value) for value in sorted(values)]
     assert places == sorted(places)
     assert places[0] > 0
     assert places[-1] <= 100
     assert 2 <= len(axis.ticks) <= 11
-    assert axis.logarithmic == (max(values) / min(values) > scale.LOGARITHMIC_FROM)
+    assert axis.logarithmic == (max(values) / min(values) > numbers.LOGARITHMIC_FROM)
 
 
 def test_a_linear_bar_is_as_long_as_its_value() -> None:
-    axis = scale.for_bars([1.0, 2.0, 14.1])
+    axis = numbers.for_bars([1.0, 2.0, 14.1])
     assert axis.low == 0
     assert axis.at(2.0) == pytest.approx(2 * axis.at(1.0))
 

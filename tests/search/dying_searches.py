@@ -31,8 +31,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.ledger import Ledger, store
 from honestdp.ledger.paying import Books
 from honestdp.ledger.spending import total_epsilon
-from honestdp.report import html
-from honestdp.report import search as report
+from honestdp.report import costs, html
 from honestdp.search import planning, secret
 from honestdp.search.design import Design
 from honestdp.search.lifecycle import Search, SearchStopped
@@ -88,8 +87,8 @@ def ready(selection: str) -> Search:
     total_epsilon([made.design.spending], delta=BUDGET.delta)
     plan = made.design.plan()
     design = made.design
-    costs = report.compare(plan, event=design.base, delta=design.budget.delta, selection=design.selection)
-    _COMPUTED[selection] = plan, costs
+    compared = costs.compare(plan, event=design.base, delta=design.budget.delta, selection=design.selection)
+    _COMPUTED[selection] = plan, compared
     _DRAWN[selection] = _draw(made.design)
     for template in ("report.html.j2", "charts.html.j2", "style.css"):
         html._templates().get_template(template)
@@ -123,9 +122,9 @@ def _constant(selection: str) -> None:
     planning.free_memory = lambda device: 1 << 30  # type: ignore[assignment]
     uuid.uuid4 = lambda: uuid.UUID(KEY)
     store.datetime = _Clock  # type: ignore[misc]
-    plan, costs = _COMPUTED[selection]
+    plan, compared = _COMPUTED[selection]
     Design.plan = lambda self: plan  # type: ignore[method-assign]
-    report.compare = lambda *_, **__: costs
+    costs.compare = lambda *_, **__: compared
 
 
 def child(folder: Path, selection: str, *, die_at: int | None = None) -> int:

@@ -24,7 +24,7 @@ import torch
 
 import honestdp
 from honestdp.ledger import Ledger
-from honestdp.report import search as report_search
+from honestdp.report import costs
 from honestdp.search import secret
 from honestdp.search import tune as tuning
 from honestdp.search.design import Design
@@ -103,7 +103,7 @@ def remember_public_numbers(patch: pytest.MonkeyPatch) -> None:
 
         return wrapped
 
-    for module, name in ((tuning, "design"), (tuning, "guarantee"), (report_search, "compare"), (Design, "plan")):
+    for module, name in ((tuning, "design"), (tuning, "guarantee"), (costs, "compare"), (Design, "plan")):
         patch.setattr(module, name, once(getattr(module, name)))
 
 

@@ -123,7 +123,7 @@ def test_a_report_that_cannot_be_made_is_told_before_the_charge(world: World, mo
     def page(_: Any) -> str:
         raise ValueError("no paper")
 
-    monkeypatch.setattr("honestdp.report.search.page", page)
+    monkeypatch.setattr("honestdp.report.html.render", page)
     world.refuses(
         "files of this search cannot be written .ValueError: no paper.: nothing was charged", error=HonestdpError
     )

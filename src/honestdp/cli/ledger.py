@@ -58,10 +58,10 @@ def set_budget(
     `honestdp ledger set-budget --dataset hospital-2026 --epsilon 3 --delta 1e-6`
     """
     from honestdp.ledger import Ledger
-    from honestdp.report import account
+    from honestdp.report import console
 
     balance = Ledger(ledger).set_budget(dataset, honestdp.Budget(epsilon, delta))
-    emit(balance.as_dict, as_json=as_json, text=lambda: account.balance_text(balance))
+    emit(balance.as_dict, as_json=as_json, text=lambda: console.balance_text(balance))
 
 
 @app.command(cls=Command)
@@ -75,16 +75,16 @@ def show(
     `honestdp ledger show --dataset hospital-2026`
     """
     from honestdp.ledger import Ledger
-    from honestdp.report import account
+    from honestdp.report import console
 
     book = Ledger(ledger)
     names = book.datasets() if dataset is None else [dataset]
     shown = [(book.balance(name), book.charges(name)) for name in names]
     none = f"{'ledger':<11}{book.path}: no dataset has a budget yet; `honestdp ledger set-budget` gives it one"
     emit(
-        lambda: [account.as_dict(balance, charges) for balance, charges in shown],
+        lambda: [console.account_as_dict(balance, charges) for balance, charges in shown],
         as_json=as_json,
-        text=lambda: "\n".join(account.account_text(balance, charges) for balance, charges in shown) or none,
+        text=lambda: "\n".join(console.account_text(balance, charges) for balance, charges in shown) or none,
     )
 
 
@@ -120,7 +120,7 @@ def spend(
     """
     from honestdp.ledger import Ledger
     from honestdp.ledger.spending import Spending
-    from honestdp.report import account
+    from honestdp.report import console
     from honestdp.selection import named
 
     if sensitivity is not None and score is None:
@@ -133,7 +133,7 @@ def spend(
     if not balance.charged:
         balance = book.balance(dataset)  # as it is now, and not as it was then
     before = f"{'note':<11}the key {key} was charged before, for the same spending: nothing is charged again\n"
-    text = ("" if balance.charged else before) + account.balance_text(balance)
+    text = ("" if balance.charged else before) + console.balance_text(balance)
     emit(balance.as_dict, as_json=as_json, text=lambda: text)
 
 

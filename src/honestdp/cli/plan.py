@@ -123,9 +123,7 @@ def plan(
                 run, delta=delta, candidates=candidates, coverage=coverage, file=plot, force=force, progress=tick
             )
         if chart is not None:
-            from honestdp.report import choices
-
-            choices.draw(made, file=chart, force=force, progress=tick)
+            charts.draw_choices(made, file=chart, force=force, progress=tick)
     command = _command(made, context, spent)
     drawn = {name: None if file is None else str(file) for name, file in (("plot", plot), ("chart", chart))}
     more = {"command": command, "epsilon_of_bounds": spent} | drawn

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from honestdp.plain_words import rounded_down, rounded_up
-from honestdp.report import meaning, numbers, scale
+from honestdp.budget import Statement
+from honestdp.plain_words import likelihood, per_cent, rounded_down, rounded_up, surest_guess
+from honestdp.report import numbers
 from honestdp.report.costs import Cost
 from honestdp.report.view import LedgerView, ScoreView, SearchView
 from honestdp.run import PERSON
@@ -22,6 +23,25 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 __all__ = ["Cost", "LedgerView", "ScoreView", "SearchView", "render"]
+
+EXAMPLES = (0.1, 1.0, 3.0, 8.0)
+SUSPICION = 0.01
+GLOSSARY = (
+    (
+        "Poisson samples, or lots",
+        "for each step every record is put into the lot or not by a coin of its own, so that lots differ in size and may be "
+        "empty. That nobody knows who was in a lot is part of the protection.",
+    ),
+    (
+        "negative binomial",
+        "the law that the number of runs was drawn from, as a number of throws of a die until some of them succeed. It is drawn "
+        "before the first run and kept secret: not to know how many runs there were is what makes a search cheap.",
+    ),
+    (
+        "sensitivity",
+        "by how much one record can change a number at most. Noise is measured in it, for noise must hide just that change.",
+    ),
+)
 
 
 class Tick(NamedTuple):
@@ -83,8 +103,8 @@ def render(view: SearchView) -> str:
         score=None if view.score is None else _score(view.score),
         balance=None if view.ledger is None else _balance(view.ledger, view.what),
         reason=_reason(view),
-        meanings=meaning.scale_of(view.statement),
-        glossary=meaning.glossary(view),
+        meanings=scale_of(view.statement),
+        glossary=glossary(view),
         unreachable=[cost.method for cost in view.costs if cost.noise is None] if needed else [],
     )  # fmt: skip
 
@@ -138,7 +158,7 @@ def _needed(view: SearchView) -> Bars | None:
 def _bars(
     costs: Sequence[Cost], values: Sequence[float], *, budget: float | None = None, missing: str = "infinite"
 ) -> Bars:
-    axis = scale.for_bars([*values] if budget is None else [*values, budget])
+    axis = numbers.for_bars([*values] if budget is None else [*values, budget])
     bars = []
     for cost, value, text in zip(costs, values, numbers.aligned(values), strict=True):
         finite = math.isfinite(value)
@@ -151,7 +171,7 @@ def _bars(
     return Bars(tuple(bars), _ticks(axis), mark, axis.logarithmic)
 
 
-def _ticks(axis: scale.Axis) -> tuple[Tick, ...]:
+def _ticks(axis: numbers.Axis) -> tuple[Tick, ...]:
     """A long number at an end is written inwards, so that it does not leave the page."""
     ticks = []
     for value in axis.ticks:
@@ -165,7 +185,7 @@ def _ticks(axis: scale.Axis) -> tuple[Tick, ...]:
 def _interval(score: ScoreView) -> Interval:
     low, high = min(score.low, score.value), max(score.high, score.value)
     limits = score.limits or (low - (high - low) / 2, high + (high - low) / 2)
-    axis = scale.linear(min(low, limits[0]), max(high, limits[1]))
+    axis = numbers.linear(min(low, limits[0]), max(high, limits[1]))
     return Interval(axis.at(score.low), axis.at(score.high), axis.at(score.value), _ticks(axis))
 
 
@@ -202,3 +222,38 @@ def _reason(view: SearchView) -> str:
     if (best.name, best.accountant, best.shape) == (used.selection, used.accountant, used.shape):
         return f"The planner chose {best.name}: {reason}."
     return f"The search was asked to use {used.method}; the planner would have chosen {best.name}: {reason}."
+
+
+class Meaning(NamedTuple):
+    """A row of the scale. here: it is this statement's own epsilon."""
+
+    epsilon: str
+    times: str
+    guess: str
+    suspicion: str
+    here: bool
+
+
+def scale_of(statement: Statement) -> tuple[Meaning, ...]:
+    """Examples of epsilon and the statement's own among them, from the strongest on; none where nothing is guaranteed."""
+    own = statement.epsilon
+    if not statement.words:
+        return ()
+    known = sorted({*(example for example in EXAMPLES if example != own), own})
+    return tuple(
+        Meaning(
+            rounded_up(epsilon) if epsilon == own else f"{epsilon:g}",
+            likelihood(epsilon),
+            surest_guess(epsilon, statement.delta),
+            per_cent(1 / (1 + (1 / SUSPICION - 1) * math.exp(-epsilon))),
+            epsilon == own,
+        )
+        for epsilon in known
+    )
+
+
+def glossary(view: SearchView) -> list[tuple[str, str]]:
+    """The words of the field that this report uses, explained: by what it shows, for a name may hold any word."""
+    drawn = any(cost.used and isinstance(cost.shape, float) for cost in view.costs)
+    used = (bool(view.statement.assumptions), drawn, bool(view.statement.scores))
+    return [entry for entry, is_used in zip(GLOSSARY, used, strict=True) if is_used]

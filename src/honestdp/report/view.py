@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from honestdp.report.costs import Cost
 
 
+_SAID = {
+    "declared": "records declared, not counted",
+    "secure": "cryptographic generator of noise",
+    "strict": "each record by itself (strict)",
+    "max_runs": "most runs on average",
+    "noise_seed": "fixed seed (not private)",
+    "space_seed": "seed of the drawn candidates",
+    "published": "published bounds alone",
+}
+"""Settings whose names alone would tell a reader nothing, or something wrong."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoreView:
     """The winner's noisy score.
@@ -100,3 +112,8 @@ def ledger_view(balance: Balance | None, key: str) -> LedgerView | None:
         key=key,
         head=balance.head,
     )
+
+
+def said(configuration: Mapping[str, object]) -> dict[str, object]:
+    """The settings of a search by the names that a report gives them."""
+    return {_SAID.get(name, name): value for name, value in configuration.items() if name not in ("code", "reproduce")}

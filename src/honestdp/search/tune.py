@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -254,8 +255,10 @@ def planned(what: Requested) -> tuple[Search, Rehearsed]:
 
 def _report(made: Design, public: Configuration, result: TuneResult, key: str) -> str:
     """The page of a search that is over. key: of its charge."""
-    from honestdp.report.search import FinishedSearch, page
-    from honestdp.report.view import ScoreView
+    from honestdp import __version__
+    from honestdp.report.costs import compare
+    from honestdp.report.html import render
+    from honestdp.report.view import ScoreView, SearchView, ledger_view, said
 
     score = None
     if result.score is not None:
@@ -263,18 +266,20 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
         numbers = {name: getattr(result.score, name) for name in ("name", "value", "low", "high", "noise")}
         how: dict[str, Any] = {"fraction": made.fraction, "records": round(made.validation_records), "limits": limits}
         score = ScoreView(**numbers, **how, caution=result.score.caution)
-    return page(
-        FinishedSearch(
+    plan, settings = made.plan(), public.as_dict()
+    name = settings["dataset"] or "the given records"
+    return render(
+        SearchView(
+            title=f"honestdp tune: {name}",
+            dataset=name,
             statement=result.statement,
             hyperparameters=result.hyperparameters,
-            run=result.run,
             score=score,
-            balance=result.balance,
-            key=key,
-            budget=made.budget,
-            plan=made.plan(),
-            base=made.base,
-            selection=made.selection,
-            configuration=public.as_dict(),
+            plan=replace(plan, budget=made.budget),
+            costs=compare(plan, event=made.base, delta=made.budget.delta, selection=made.selection),
+            ledger=ledger_view(result.balance, key),
+            configuration=said(settings) | {"run": vars(result.run)},
+            reproduce=settings["reproduce"] or "honestdp.tune(...) with the configuration above",
+            version=__version__,
         )
     )
