@@ -85,18 +85,12 @@ def _batches(saved: SavedModel, file: Path, keep: list[str]) -> Iterator[dict[st
     """The columns that are needed, some rows at a time, at first none. A column that is missing is found at once."""
     import pyarrow as pa
 
-    from honestdp.data.tables.reading import TableFile, other_delimiter
+    from honestdp.data.tables.reading import TableFile
+    from honestdp.data.tables.table import check_present
 
-    table = saved.columns
-    source = TableFile(file, table.dialect)
-    names, header = list(dict.fromkeys([*table.inputs, *keep])), source.header
-    for name in names:
-        if name not in header:
-            if other := other_delimiter(header):
-                wanted = f"one with {table.delimiter!r} between values, as the model's schema says; here it seems to be {other!r}"
-                raise checks.InvalidArgument("file", str(file), wanted)
-            what = "a column to keep" if name in keep else "a column that the model was trained on"
-            raise checks.InvalidArgument("file", str(file), f"a file with the column {name!r}, {what}")
+    source = TableFile(file, saved.columns.dialect)
+    names = list(dict.fromkeys([*saved.columns.inputs, *keep]))
+    check_present(source.header, names)
     source.count()  # a file that cannot be read, or not row by row, is found before a line is written
     none = {name: pa.array([], pa.string()) for name in names}
     return itertools.chain([none], source.batches(names))
@@ -182,8 +176,6 @@ def evaluate(
     if epsilon is None:
         wanted = "given: what the score may cost, such as --epsilon 0.1. An exact score of private rows is not for publishing"
         raise checks.InvalidArgument("epsilon", None, wanted)
-    if dataset is not None and ledger is None:
-        raise checks.InvalidArgument("dataset", dataset, "left out without --ledger: it is the name in that file")
     saved = load(folder, digest=digest)
     done = saved.evaluate(
         file,
@@ -192,7 +184,7 @@ def evaluate(
         prevalence=by_class("prevalence", prevalence, saved.columns.classes or ()),  # type: ignore[arg-type]
         records=records,
         ledger=ledger,
-        dataset=None if ledger is None else dataset or label_of(file),
+        dataset=dataset or (None if ledger is None else label_of(file)),
         note=note,
     )
     rest = f"{done.statement}\n\n{balance_line(done.balance)}\n{'note':<12}{NOT_FOR_PUBLISHING}"

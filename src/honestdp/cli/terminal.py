@@ -25,7 +25,7 @@ _click = sys.modules[typer.BadParameter.__module__]
 UsageError, NoArgsIsHelpError = _click.UsageError, _click.NoArgsIsHelpError
 
 
-_FILES = {"data": ("file", "name")}
+_FILES = dict.fromkeys(("data", "rows"), ("file", "name"))
 
 
 class Command(typer.core.TyperCommand):

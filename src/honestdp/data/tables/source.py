@@ -121,13 +121,11 @@ def source_of(table: Table, source: Any) -> Named | TableFile:
 
 def check_header(table: Table, header: Mapping[str, Any], *, extra: bool = False) -> None:
     """Every declared column is there, and no other: which a model sees is declared for each. extra: others are passed over."""
+    names = (*table.inputs, table.target)
     unknown = [str(name) for name in header if name not in table.columns and name != table.person]
-    absent = [name for name in (*table.inputs, table.target) if name not in header]
-    if unknown and (other := other_delimiter(map(str, header))):
-        wanted = (
-            f"what is between the values of a row: between the names it seems to be {other!r}; declare it in the schema"
-        )
-        raise InvalidArgument("delimiter", repr(table.delimiter), wanted)
+    absent = [name for name in names if name not in header]
+    if other_delimiter(map(str, header)):
+        check_present(header, names)
     if unknown and not extra:
         wanted = 'declared: as Ignore() (kind = "ignore" in a schema file) where no model is to see it'
         if absent:
@@ -136,8 +134,8 @@ def check_header(table: Table, header: Mapping[str, Any], *, extra: bool = False
     if table.person is not None and table.person not in header:
         wanted = f"a column of the data, which tells whose row it is; there are {', '.join(sorted(map(str, header)))}"
         raise InvalidArgument("person", table.person, wanted)
-    check_present(header, (*table.inputs, table.target))
-    for name in (*table.inputs, table.target):
+    check_present(header, names)
+    for name in names:
         column, kind = table.columns[name], _type_of(header[name])
         if isinstance(column, Categories) and column.only_texts and _is_number(kind, floats=name == table.target):
             wanted = (

@@ -20,7 +20,7 @@ from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.cells import Array, Cells
 from honestdp.data.tables.columns import Categories, Column, Flag, Ignore, Number, Quantity, Range, plain
-from honestdp.data.tables.reading import DIALECT, QUOTE, Dialect, named
+from honestdp.data.tables.reading import DIALECT, QUOTE, Dialect, named, other_delimiter
 
 if TYPE_CHECKING:
     from honestdp.data.tables.source import TableRows
@@ -273,6 +273,9 @@ class Table:
 def check_present(header: Mapping[str, Any], wanted: Iterable[str]) -> None:
     """InvalidArgument where one of these columns is absent."""
     absent = [name for name in wanted if name not in header]
+    if absent and (other := other_delimiter(map(str, header))):
+        got = f"a header of one name, which has {other!r} in it"
+        raise InvalidArgument("delimiter", got, "declared in the schema: the sign between the values of a row")
     if absent:
         have = f"there are {', '.join(sorted(map(str, header))) or 'none'}"
         raise InvalidArgument("rows", f"no column {absent[0]!r}", f"with every declared column; {have}")
