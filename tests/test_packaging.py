@@ -19,7 +19,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FILES = [path for path in SRC.rglob("*") if path.is_file() and not {"__pycache__"} & set(path.parts)]
 FILES = [path for path in FILES if not any(part.endswith(".egg-info") for part in path.parts)]
 OTHER_NAMES = {
-    "PIL": "pillow",
     "sklearn": "scikit-learn",
     "absl": "absl-py",
 }  # modules that are not called as what is installed

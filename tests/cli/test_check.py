@@ -72,6 +72,13 @@ def test_a_target_of_which_nothing_matches_is_cried_out(folder: Path) -> None:
     assert "NOT ONE: compare its kind and its values with the file" in called(folder, *CHECK)[1]
 
 
+def test_a_column_whose_bounds_are_to_be_learnt_has_none_to_be_outside_of(folder: Path) -> None:
+    (folder / "rows.toml").write_text(SCHEMA.replace("low = 17\nhigh = 90", 'kind = "range"\nbounds = "private"'))
+    code, said, err = called(folder, *CHECK, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(said)["columns"]["age"] == {"read": 3, "outside": 0, "missing": 1, "unreadable": 1}
+
+
 def test_it_writes_nothing_and_needs_no_ledger(folder: Path) -> None:
     before = sorted(path.name for path in folder.iterdir())
     assert called(folder, *CHECK)[0] == 0

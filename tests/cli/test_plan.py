@@ -36,7 +36,8 @@ def test_it_recommends_first_and_says_how_to_do_it(tmp_path: Path) -> None:
         assert words in said
     [command] = [line for line in said.splitlines() if line.startswith("do it")]
     chosen = chosen_shape(Budget(2.0, 1e-5), records=1600, candidates=3)
-    assert f"--epsilon 2 --delta 1e-05 --lot {chosen.lot:g} --steps {chosen.steps}" in command
+    assert "honestdp tune DATASET --epsilon 2 --delta 1e-05" in command
+    assert f"--lot {chosen.lot:g} --steps {chosen.steps}" in command
     assert "a space of 3 candidates" in command
     assert "equal coverage" not in said
     assert "add or remove one record" in said

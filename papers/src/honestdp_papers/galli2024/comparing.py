@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from honestdp.data.datasets import news
 from honestdp_papers.claims import Claim, Measured, Outcome, Table, jackknifed
+from honestdp_papers.forms import AG_NEWS_STANDIN
 from honestdp_papers.galli2024.known import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     DELTA,
@@ -310,7 +310,7 @@ def notes_of(here: Compared, ks: Sequence[int] = ()) -> list[str]:
         )
     if here.task.name.endswith("standin"):
         notes.append(
-            f"AG News's training texts were not to be had: this is {news.STANDIN}. It keeps AG News's rate and steps, so that "
+            f"AG News's training texts were not to be had: this is {AG_NEWS_STANDIN}. It keeps AG News's rate and steps, so that "
             f"the noises are AG News's, with lots of {task.lot:.0f} in the place of 512. All of this is of the stand-in."
         )
     if here.quick:

@@ -21,6 +21,7 @@ from honestdp.data.named import Array, load_dataset
 from honestdp.data.sources import find
 from honestdp.losses import Loss, cross_entropy, prediction
 from honestdp.run import Run
+from honestdp_papers.forms import STANDIN_RECORDS, STANDIN_TESTS
 
 LOT, EPOCHS, DELTA, EVERY, SEEDS = 512, 10, 1e-5, 50, 5
 """Of all tasks; delta is not printed. Every so many steps the whole test set is looked at."""
@@ -213,9 +214,9 @@ STANDIN = replace(
     name="ag-news-standin",
     title="AG News (stand-in)",
     dataset="ag-news-standin",
-    records=news.STANDIN_RECORDS,
-    tests=news.STANDIN_TESTS,
-    lot=news.STANDIN_RECORDS * LOT / news.RECORDS,
+    records=STANDIN_RECORDS,
+    tests=STANDIN_TESTS,
+    lot=STANDIN_RECORDS * LOT / news.RECORDS,
     price=4.5e-6,
     look=5e-5,
     accounted=(news.RECORDS, LOT),

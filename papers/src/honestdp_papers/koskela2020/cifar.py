@@ -25,9 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp.augment import Augmentation
-from honestdp.data.datasets.cifar import LABELS, PIECES, TRAIN
+from honestdp.data.datasets.cifar import TRAIN
 from honestdp.data.named import load_dataset
 from honestdp.data.sources import DatasetUnavailable, find
+from honestdp_papers.forms import LABELS, PIECES
 from honestdp_papers.parts import Array
 
 LAYERS = "cifar10/koskela2020_conv_layers.npz"

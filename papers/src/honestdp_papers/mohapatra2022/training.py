@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.seed import Seed
-from honestdp.data.datasets.gisette import STANDIN
 from honestdp.data.named import NamedDataset
 from honestdp.gradients.layout import stack
 from honestdp.optimizers import Rule
@@ -24,6 +23,7 @@ from honestdp.run import Run
 from honestdp.training.population import Population
 from honestdp_papers.claims import UNKNOWN, accuracy
 from honestdp_papers.curves import Exam, looked_at, placed, population_of, seeded, taken_in
+from honestdp_papers.forms import GISETTE_STANDIN
 from honestdp_papers.mohapatra2022.setting import (
     EVERY,
     MORE_REPEATS,
@@ -176,7 +176,7 @@ def trained_notes(quick: bool) -> list[str]:
             "evaluation on public data, covered by no budget. ± is one standard error."
         ),
     ]
-    notes += sorted({f"{task.title}: {STANDIN}." for task, _ in pairs(quick) if "stand-in" in task.title})
+    notes += sorted({f"{task.title}: {GISETTE_STANDIN}." for task, _ in pairs(quick) if "stand-in" in task.title})
     if quick:
         left = ", ".join(
             f"{task.title} with {model}" for task, model in pairs(False) if (task, model) not in pairs(True)

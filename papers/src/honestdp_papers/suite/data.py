@@ -31,6 +31,7 @@ from honestdp.boundary.records import prepared
 from honestdp.data.datasets import adult, enron, images, news
 from honestdp.data.named import Array, load_dataset, shuffled, split_rows
 from honestdp.data.sources import DatasetUnavailable, find
+from honestdp_papers.forms import newsgroups
 from honestdp_papers.records.scattering import Scattering, normalised
 from honestdp_papers.suite.settings import SOURCES, WORDS
 
@@ -127,7 +128,7 @@ def _texts(name: str) -> Sides:
         kept = [(int(line["label"] == "spam"), str(line["text"])) for line in lines]
         train, test = ([kept[row] for row in rows] for rows in split_rows(len(kept)))
     else:
-        train, test = news.newsgroups(text)  # without the heads, which name the group
+        train, test = newsgroups(text)  # without the heads, which name the group
     return _numbered(train, test, WORDS[name], SOURCES[name].features)
 
 

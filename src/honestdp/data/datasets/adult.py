@@ -4,13 +4,9 @@ Numbers are scaled by declared ranges and clipped to them: the code book of the 
 youngest that was extracted, to 90), education (1 to 16) and weekly hours (1 to 99) and the largest gain (99999); for the
 sampling weight and the loss round numbers above any plausible one are declared. The categories are those of the data's own
 description; "Never-worked" is left out, because it never comes with an occupation.
-
-The paper's 202 dimensions are the 6 numbers and the one-hot columns twice (Mohapatra et al. 2022, Table 2; 6 + 2 * 98).
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -80,7 +76,7 @@ def _columns(rows: list[list[str]]) -> tuple[Array, Array, Array]:
     return numbers, hot, np.array([row[14] == ">50K" for row in rows], np.uint8)
 
 
-def plain() -> NamedDataset:
+def adult() -> NamedDataset:
     """The 104 columns."""
     numbers, hot, y = _columns(_rows())
     return NamedDataset(
@@ -94,10 +90,3 @@ def plain() -> NamedDataset:
         scaling="numbers by declared ranges of the census code book, clipped; categories one-hot",
         checksums={file.path: str(file.sha256) for file in FILES},
     )
-
-
-def doubled() -> NamedDataset:
-    """The paper's 202 columns: the one-hot part appended twice."""
-    once = plain()
-    twice = np.concatenate([once.x, once.x[:, len(RANGES) :]], axis=1)
-    return replace(once, name="adult-202", title="Adult (202 columns: the one-hot part twice)", x=twice)

@@ -2,15 +2,13 @@
 
 The words are those in at least 8 messages that are not on scikit-learn's English stop list. That list of words is taken
 from the messages themselves, as the paper does; with private messages it would have to be public. Counts are cut at 10 and
-divided by 10, a declared constant, in place of the largest count of each word; `enron-counts` has them as they are, which is
-what the paper's published code trains on.
+divided by 10, a declared constant, in place of the largest count of each word.
 """
 
 from __future__ import annotations
 
 import io
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,40 +32,37 @@ MOST_COUNT = 10
 
 
 def enron() -> NamedDataset:
-    raw = unscaled()
-    cut = np.minimum(raw.x, MOST_COUNT) / np.float32(MOST_COUNT)
-    scaling = f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}"
-    return replace(raw, name="enron", title="ENRON", x=cut, scaling=scaling)
-
-
-def unscaled() -> NamedDataset:
-    """The counts as they are. No bound of them is declared: an input may be as large as a message repeats a word."""
-    file = find(COUNTS)
-    counts, y = _made() if file is None else _read(file)
+    found, y = counts()
     return NamedDataset(
-        name="enron-counts",
-        title="ENRON (raw counts)",
-        x=counts.astype(np.float32),
+        name="enron",
+        title="ENRON",
+        x=np.minimum(found, MOST_COUNT).astype(np.float32) / MOST_COUNT,
         y=y,
         classes=2,
         source="Metsis, Androutsopoulos & Paliouras 2006, Enron-Spam, part enron1",
         licence="public corpus, no licence stated",
-        scaling="none: counts as they are",
+        scaling=f"counts cut at {MOST_COUNT} and divided by {MOST_COUNT}",
         checksums={"the word counts": SHA256, "the labels": LABELS_SHA256},
     )
 
 
+def counts() -> tuple[Array, Array]:
+    """Word counts `[5172, 5512]` and labels, 1 for spam."""
+    file = find(COUNTS)
+    return _made() if file is None else _read(file)
+
+
 def _read(file: Path) -> tuple[Array, Array]:
-    """Counts `[5172, 5512]` and labels (1 is spam) from the file of word counts."""
+    """Counts and labels from the file of word counts."""
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as parts:
-            counts = np.zeros(SHAPE, np.uint16)
-            counts[np.repeat(np.arange(SHAPE[0]), np.diff(parts["indptr"])), parts["indices"]] = parts["data"]
+            found = np.zeros(SHAPE, np.uint16)
+            found[np.repeat(np.arange(SHAPE[0]), np.diff(parts["indptr"])), parts["indices"]] = parts["data"]
             labels = parts["y"].astype(np.uint8)
     except Exception as damage:  # a damaged archive fails in many ways, none of them the caller's fault
         raise DatasetUnavailable(f"dataset enron: {file} cannot be read ({damage}); replace it") from damage
-    _check(counts, labels, str(file))
-    return counts, labels
+    _check(found, labels, str(file))
+    return found, labels
 
 
 def _check(counts: Array, labels: Array, where: str) -> None:

@@ -1,22 +1,11 @@
-"""Gisette, and a set made after its recipe from MNIST that stands in for it.
-
-Guyon et al. 2004 made Gisette from MNIST's fours and nines: pixels from the middle of the image, products of random
-pairs of pixels, and as many distractors ("probes") without any connection to the label; 6000 training records of 5000
-features.
-
-The stand-in follows that recipe with seeds of its own: 3000 fours and 3000 nines of MNIST, 2500 features that carry
-signal (the 20 x 20 middle pixels and 2100 products of random pairs of them) and 2500 probes, each a copy of a random
-one of these features with its values shuffled over the records; the columns are in random order. It is not Gisette, and
-whatever is computed from it is labelled so.
-"""
+"""Gisette (Guyon et al. 2004), made from MNIST's fours and nines; the challenge's training part: 6000 records of 5000 numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from honestdp.data.datasets.images import MNIST, read
-from honestdp.data.named import Array, NamedDataset, shuffled
-from honestdp.data.sources import DatasetUnavailable, SourceFile, check, content
+from honestdp.data.named import NamedDataset
+from honestdp.data.sources import DatasetUnavailable, SourceFile, content
 
 _BASE = "https://archive.ics.uci.edu/ml/machine-learning-databases/gisette/GISETTE/"
 FILES = tuple(
@@ -26,12 +15,9 @@ FILES = tuple(
 """Their publisher gives no checksums and no copy was at hand: they are read from HONESTDP_DATA alone."""
 RECORDS, FEATURES, LARGEST = 6000, 5000, 999
 SOURCE = "Guyon, Gunn, Ben-Hur & Dror 2004, NIPS 2003 feature selection challenge"
-STANDIN = "a stand-in made from MNIST's fours and nines after Gisette's published recipe; not Gisette itself"
-STANDIN_SHA256 = "710a277a1df7d2b5027883aaf07c092f0a06c5305533b07d98c0c9cb7014154c"
-_SIGNAL = 2500
 
 
-def real() -> NamedDataset:
+def gisette() -> NamedDataset:
     """The published training part, 6000 records; the validation and test parts are not used by the paper's sizes."""
     contents = [content("gisette", file) for file in FILES]
     try:
@@ -56,42 +42,3 @@ def real() -> NamedDataset:
         licence="CC BY 4.0",
         scaling="values divided by 999, the largest of the published format",
     )
-
-
-def standin() -> NamedDataset:
-    x, y = made(*read("gisette-standin", MNIST))
-    check("gisette-standin", "what was made of MNIST", x.tobytes(), STANDIN_SHA256)
-    return NamedDataset(
-        name="gisette-standin",
-        title="Gisette (stand-in)",
-        x=x,
-        y=y,
-        classes=2,
-        source=f"{SOURCE}; {STANDIN}",
-        licence="as MNIST: none stated by the authors",
-        scaling="bytes divided by 255, the largest byte",
-        standin=STANDIN,
-        checksums={file.path: str(file.sha256) for file in MNIST} | {"the features made": STANDIN_SHA256},
-    )
-
-
-def made(images: Array, labels: Array) -> tuple[Array, Array]:
-    """Features `[6000, 5000]` and labels (1 for a nine) from MNIST's images `[70000, 784]` and labels."""
-    digits = [np.flatnonzero(labels == digit) for digit in (4, 9)]
-    half = RECORDS // 2
-    chosen = [rows[shuffled(len(rows), seed=place)[:half]] for place, rows in enumerate(digits)]
-    rows = np.concatenate(chosen)[shuffled(RECORDS, seed=2)]
-    middle = images.reshape(-1, 28, 28)[rows, 4:24, 4:24].reshape(RECORDS, -1)
-    pixels = middle.shape[1]
-    first, second = (_picks(pixels, _SIGNAL - pixels, seed=seed) for seed in (3, 4))
-    products = middle[:, first].astype(np.uint16) * middle[:, second] // 255
-    signal = np.concatenate([middle, products.astype(np.uint8)], axis=1)
-    copied = _picks(_SIGNAL, FEATURES - _SIGNAL, seed=5)
-    probes = [signal[shuffled(RECORDS, seed=1000 + place), column] for place, column in enumerate(copied)]
-    x = np.concatenate([signal, np.stack(probes, axis=1)], axis=1)[:, shuffled(FEATURES, seed=6)]
-    return np.ascontiguousarray(x), (labels[rows] == 9).astype(np.uint8)
-
-
-def _picks(below: int, count: int, *, seed: int) -> Array:
-    """`count` numbers below `below`, with replacement; the bias of the remainder is below 2^-50."""
-    return (np.random.PCG64(seed).random_raw(count) % np.uint64(below)).astype(np.int64)

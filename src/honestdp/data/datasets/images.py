@@ -1,8 +1,6 @@
-"""MNIST and Fashion-MNIST from their four idx files, bytes as they are, and MNIST in [-1, 1]."""
+"""MNIST and Fashion-MNIST from their four idx files, bytes as they are."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -87,18 +85,6 @@ def _images(name: str, title: str, files: tuple[SourceFile, ...], source: str, l
 def mnist() -> NamedDataset:
     source = "LeCun, Cortes & Burges, the MNIST database of handwritten digits"
     return _images("mnist", "MNIST", MNIST, source, "none stated by the authors")
-
-
-def mnist_signed() -> NamedDataset:
-    """MNIST as the published code of Mohapatra et al. 2022 has it: a pixel p in [0, 1] is 2p - 1, so that paper is -1."""
-    plain = mnist()
-    return replace(
-        plain,
-        name="mnist-signed",
-        title="MNIST (pixels in [-1, 1])",
-        x=plain.x.astype(np.float32) * np.float32(2 / 255) - 1,
-        scaling="bytes divided by 127.5, less 1",
-    )
 
 
 def fashion_mnist() -> NamedDataset:
