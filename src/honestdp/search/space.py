@@ -160,20 +160,19 @@ class Space:
         return sorted({shape for _, each in self.dimensions for shape in self._shapes(each)})
 
     def _shapes(self, each: Dimensions) -> list[tuple[float, int]]:
-        pairs = itertools.product(constants_of(each, "lot"), constants_of(each, "steps"), constants_of(each, "epochs"))
-        return [self._shape(*values) for values in pairs]
+        return [self._shape(*values) for values in itertools.product(*(_listed(each, name) for name in OF_THE_RUN))]
 
     def _shape(self, lot: float, steps: int | None, epochs: float | None) -> tuple[float, int]:
         return float(lot), int(steps_of(steps=steps, epochs=epochs, records=self.records, lot=lot))
 
     def architectures(self) -> list[Arguments]:
         """Every set of arguments that the model's factory may get."""
-        return list(dict.fromkeys(found for _, each in self.dimensions for found in self._architectures(each)))
-
-    def _architectures(self, each: Dimensions) -> list[Arguments]:
-        names = [name for name in each if name in self.of_the_model]
-        every = itertools.product(*(constants_of(each, name) for name in names))
-        return [tuple(zip(names, values, strict=True)) for values in every]
+        found: dict[Arguments, None] = {}
+        for _, each in self.dimensions:
+            names = [name for name in each if name in self.of_the_model]
+            every = itertools.product(*(_listed(each, name) for name in names))
+            found |= dict.fromkeys(tuple(zip(names, values, strict=True)) for values in every)
+        return list(found)
 
     def arguments(self, hyperparameters: Mapping[str, Any]) -> Arguments:
         """Those of the model's factory among a candidate's hyperparameters."""
@@ -192,8 +191,8 @@ class Space:
         }
 
 
-def constants_of(dimensions: Dimensions, name: str) -> tuple[Any, ...]:
-    """The values of a constant of the run or the model, which are listed and never a law; none where it is left out."""
+def _listed(dimensions: Dimensions, name: str) -> tuple[Any, ...]:
+    """The values of a constant of the run or the model, which are listed and never a law; None where it is left out."""
     values = dimensions.get(name, (None,))
     assert isinstance(values, tuple)
     return values
@@ -211,12 +210,59 @@ def space_of(
 ) -> Space:
     """The space that a user means.
 
-    optimizer: one or several, each by its name, as a class, or as a rule, whose numbers then stand wherever the space has no
-    others. space: the dimensions of the one optimizer, or a dictionary of these by name; None takes the grid of each class,
-    and so does a space of nothing that is the optimizer's own.
-    lot, steps or epochs: of every candidate, unless the space has its own. records: of which an epoch is one pass.
-    model: whose arguments may be searched, where it is a factory.
+    Args:
+        optimizer: one or several, each by its name, as a class, or as a rule, whose numbers then stand wherever the space has no
+            others.
+        space: the dimensions of the one optimizer, or a dictionary of these by name; None takes the grid of each class, and so
+            does a space of nothing that is the optimizer's own.
+        lot, steps, epochs: of every candidate, unless the space has its own.
+        records: those that a run trains on, of which an epoch is one pass.
+        model: the model's factory, whose arguments may be searched.
     """
+    return _filled(_dimensions_of(optimizer, space, model), lot, steps, epochs, records)
+
+
+def shaped_space(
+    optimizer: Optimizer | Sequence[Optimizer],
+    space: Mapping[str, Any] | None,
+    *,
+    budget: Budget,
+    records: int,
+    lot: float | None,
+    steps: int | None,
+    epochs: float | None = None,
+    model: Any = None,
+) -> tuple[Space, str]:
+    """The space, and in words how lot and steps were chosen; empty where nothing was.
+
+    records: those that train. The others: see `tune`. Where the space has several lots or steps of its own, what is left to
+    choose goes by the smallest of them. model: whose arguments the space may hold.
+    """
+    dimensions = _dimensions_of(optimizer, space, model)
+    lots, lengths, passes = (
+        [value for each in dimensions.values() for value in _listed(each, name) if value is not None]
+        for name in OF_THE_RUN
+    )
+    sizes = [
+        len(values) if isinstance(values, tuple) else 2 for each in dimensions.values() for values in each.values()
+    ]
+    if steps is None and epochs is None and lengths:
+        steps, passes = min(lengths), []
+    chosen = chosen_shape(
+        budget,
+        records=records,
+        candidates=1 if len(dimensions) == 1 and set(sizes) <= {1} else 2,
+        lot=min(lots) if lot is None and lots else lot,
+        steps=steps,
+        epochs=min(passes) if steps is None and passes else epochs,
+    )
+    return _filled(dimensions, chosen.lot, chosen.steps if epochs is None else None, epochs, records), chosen.how
+
+
+def _dimensions_of(
+    optimizer: Optimizer | Sequence[Optimizer], space: Mapping[str, Any] | None, model: Any
+) -> dict[str, Dimensions]:
+    """The dimensions of each optimizer by its name, without the lot and the length that the space leaves open."""
     several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
     if not several:
         raise InvalidArgument("optimizer", several, "at least one of " + ", ".join(BY_NAME))
@@ -229,7 +275,7 @@ def space_of(
     by_name = bool(space) and all(key in BY_NAME and isinstance(of, Mapping) for key, of in (space or {}).items())
     if space is not None and len(names) > 1 and not by_name:
         raise InvalidArgument("space", list(space), f"a dictionary with an entry for each of {', '.join(names)}")
-    dimensions, of_run = [], {"lot": lot, "steps": steps, "epochs": epochs}
+    dimensions = {}
     for name, each in zip(names, several, strict=True):
         fixed = {key: (value,) for key, value in each.numbers.items()} if isinstance(each, Rule) else {}
         grid = {} if fixed else BY_NAME[name].grid
@@ -237,9 +283,22 @@ def space_of(
         _refuse_ranges({} if asked is grid else asked)
         if not set(asked) & {field.name for field in fields(BY_NAME[name])} - {"weight_decay"}:
             asked = {**grid, **asked}
-        dimensions.append((name, _dimensions(name, {**fixed, **asked}, of_run, model)))
-    searched = dict.fromkeys(key for name, each in dimensions for key in each if key not in _own(name))
-    return Space(tuple(dimensions), records, tuple(searched))
+        dimensions[name] = _dimensions(name, {**fixed, **asked}, model)
+    return dimensions
+
+
+def _filled(
+    dimensions: dict[str, Dimensions], lot: float, steps: int | None, epochs: float | None, records: float
+) -> Space:
+    """The space with this lot and this length wherever the dimensions have none, every value checked by its rule."""
+    every = []
+    for name, each in dimensions.items():
+        length = {} if {"steps", "epochs"} & each.keys() else {"steps": steps, "epochs": epochs}
+        left = {key: (value,) for key, value in {"lot": lot, **length}.items() if value is not None and key not in each}
+        _try_out(name, whole := {**each, **left})
+        every.append((name, whole))
+    of_the_model = dict.fromkeys(key for name, each in every for key in each if key not in _own(name))
+    return Space(tuple(every), records, tuple(of_the_model))
 
 
 def _refuse_ranges(space: Mapping[str, Any]) -> None:
@@ -266,20 +325,18 @@ def _name_of(optimizer: object) -> str:
     return rule.name
 
 
-def _dimensions(optimizer: str, space: Mapping[str, Any], of_run: dict[str, Any], model: Any) -> Dimensions:
+def _dimensions(optimizer: str, space: Mapping[str, Any], model: Any) -> Dimensions:
     length = [name for name in ("steps", "epochs") if name in space]
     if len(length) == 2:
         raise InvalidArgument("space", length, "with steps or epochs, not both: they are the length of a run")
-    left = {name: value for name, value in of_run.items() if value is not None and (name == "lot" or not length)}
     dimensions: Dimensions = {}
-    for name, values in {**space, **{name: space.get(name, value) for name, value in left.items()}}.items():
+    for name, values in space.items():
         if name not in _own(optimizer):
             _check_argument(name, optimizer, model)
         dimensions[name] = _values(name, values)
         if not isinstance(dimensions[name], tuple) and (name in OF_THE_RUN or name not in _own(optimizer)):
             why = "its values decide the noise" if name in OF_THE_RUN else "each model is tried before the charge"
             raise InvalidArgument("space", {name: dimensions[name]}, f"a list for {name}: {why}")
-    _try_out(optimizer, dimensions)
     return dimensions
 
 
@@ -339,51 +396,3 @@ def _try_out(optimizer: str, dimensions: Dimensions) -> None:
             checks.positive(**{name: value})
     for width in every.get("width", ()):
         checks.whole(least=1, width=width)
-
-
-UNNAMED: tuple[float, int] = (1.0, 1)  # lot and steps that stand in while candidates are counted
-
-
-def shaped_space(
-    optimizer: Optimizer | Sequence[Optimizer],
-    space: Mapping[str, Any] | None,
-    *,
-    budget: Budget,
-    records: int,
-    lot: float | None,
-    steps: int | None,
-    epochs: float | None = None,
-    model: Any = None,
-) -> tuple[Space, str]:
-    """The space, and in words how lot and steps were chosen; empty where nothing was.
-
-    records: those that train. The others: see `tune`. Where the space has several lots or steps of its own, what is left to
-    choose goes by the smallest of them. model: whose arguments the space may hold.
-    """
-
-    def made(lot: float, steps: int) -> Space:
-        length = steps if epochs is None else None
-        return space_of(optimizer, space, lot=lot, steps=length, epochs=epochs, records=records, model=model)
-
-    counted = made(lot or UNNAMED[0], steps or UNNAMED[1])
-    passes = [each for _, values in counted.dimensions for each in constants_of(values, "epochs") if each is not None]
-    one = counted.finite and len(counted.candidates()) == 1
-    listed = counted.shapes()
-    if steps is None and epochs is None and _has(space, "steps"):
-        steps, passes = min(each for _, each in listed), []
-    chosen = chosen_shape(
-        budget,
-        records=records,
-        candidates=1 if one else 2,
-        lot=min(each for each, _ in listed) if lot is None and _has(space, "lot") else lot,
-        steps=steps,
-        epochs=min(passes) if steps is None and passes else epochs,
-    )
-    return made(chosen.lot, chosen.steps), chosen.how
-
-
-def _has(space: Mapping[str, Any] | None, name: str) -> bool:
-    """Whether a space, or that of one of several optimizers, names this constant of the run."""
-    return space is not None and any(
-        key == name or (isinstance(values, Mapping) and name in values) for key, values in space.items()
-    )
