@@ -15,11 +15,10 @@ import torch
 from torch import nn
 
 import honestdp
-from honestdp import Budget, LogUniform
+from honestdp import Budget
 from honestdp.accounting.calibration import OverBudget
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import BrokenChain, BudgetExceeded, Ledger, Locked, NoBudget, NotALedger, ReadOnly, book
-from honestdp.training.spec import Compute
 from tests.command_line import called, run
 from tests.tiny_search import WHOLE, clouds, linear
 
@@ -57,15 +56,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 RATE = {"lr": [1], "clip": [1]}
 ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "unknown hyperparameter": ("space must be a hyperparameter of sgd .*'momentum'", {"space": RATE | {"momentum": [1]}}),
-    "missing hyperparameter": ("space must be one with values for clip of sgd too", {"space": {"lr": [1.0]}}),
     "space with half of its own": ("space must be .* clip of sgd", {"space": {"lr": [1.0], "lot": [320]}}),
-    "empty list": ("space must be at least one value for each hyperparameter, got {'lr': ", {"space": {"lr": [], "clip": [1]}}),
-    "no dictionary": ("space must be a dictionary", {"space": [("lr", 1.0)]}),
-    "negative rate": ("lr must be a finite number above 0", {"space": {"lr": [0.1, -1], "clip": [1]}}),
-    "steps by chance": ("space must be a list for steps", {"space": RATE | {"steps": LogUniform(1, 9)}}),
     "optimizer": ("optimizer must be .*Adam.weight_decay=.*one of .*sgd.*'adamw'", {"optimizer": "adamw"}),
-    "no optimizer": ("optimizer must be at least one of", {"optimizer": []}),
     "selection": ("selection must be one of auto.*'best'", {"selection": "best"}),
     "lot": ("lot must be at most 320.*got 321", {"lot": 321}),
     "no lot": ("lot must be a finite number above 0", {"lot": 0}),
@@ -75,25 +67,17 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "coverage": ("coverage must be strictly between 0 and 1", {"coverage": 1.0, "selection": "envelope"}),
     "max_runs": ("max_runs must be a finite number of at least 1", {"max_runs": 0, "selection": "envelope"}),
     "candidates": ("candidates must be left out for a grid", {"candidates": 3}),
-    "schedule": ("schedule must be one of constant", {"schedule": "linear"}),
     "schedule that is no number": (r"schedule\(0\) must be a finite number", {"schedule": lambda _: float("nan")}),
-    "device": ("device must be cpu, or .*'abacus'", {"compute": Compute(device="abacus")}),
     "records": ("records must be 400, as many records as the data has", {"records": 401}),
     "budget": ("budget must be a honestdp.Budget", {"budget": 3.0}),
     "noise_seed": ("noise_seed must be left out with a ledger", {"noise_seed": 1}),
-    "negative seed": ("noise_seed must be a whole number", {"noise_seed": -1, "ledger": None, "dataset": None}),
     "ledger alone": ("dataset must be given together with ledger", {"dataset": None}),
     "dataset alone": ("dataset must be given together with ledger", {"ledger": None}),
-    "width with a module": ("it must be a function of width", {"model": nn.Linear(3, 2), "space": RATE | {"width": [2, 3]}}),
-    "width without": ("argument of .* factory, and it has none, got 'width'", {"space": RATE | {"width": [2, 3]}}),
     "no module": ("model must be a function that returns", {"model": lambda: 3}),
-    "nothing callable": ("model must be a torch.nn.Module", {"model": 3}),
-    "wrong output": ("the model's output", {"model": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))}),
     "nothing to train": ("trainable", {"model": lambda: nn.Flatten(0)}),
     "batch norm": ("BatchNorm", {"model": lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))}),
     "loss of the lot": ("the loss's shape must be one number per example", {"loss": nn.functional.cross_entropy}),
     "floating labels": ("metric must be given for labels that", {"data": (clouds()[0], np.zeros(400, np.float32))}),
-    "labels of another length": ("data must be one label for each input", {"data": (clouds()[0], clouds()[1][:-1])}),
     "no data": ("data must be a pair", {"data": 3}),
     "no records": ("records must be a whole number of at least 1", {"data": (clouds()[0][:0], clouds()[1][:0])}),
 }  # fmt: skip

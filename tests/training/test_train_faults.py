@@ -171,12 +171,6 @@ def test_a_model_of_the_wrong_output_shape_is_refused_before_any_release(monkeyp
         train(toy_model(), (x, y.double()), run=RUN, optimizer=RULE)
 
 
-def test_batch_norm_is_refused_by_name() -> None:
-    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
-    with pytest.raises(Exception, match="BatchNorm"):
-        train(model, toy_data(), run=RUN, optimizer=RULE)
-
-
 class Pairs(Dataset):
     """A map-style Dataset of examples."""
 
@@ -510,28 +504,12 @@ def test_a_budget_takes_the_place_of_the_noise() -> None:
         train(toy_model(), toy_data(), run=RUN, optimizer=RULE, budget=Budget(3.0, 1e-5))
 
 
-def test_models_leave_as_safetensors(tmp_path: Path) -> None:
-    safetensors = pytest.importorskip("safetensors.torch")
-    result = train(toy_model(), toy_data(), run=RUN, optimizer=RULE)
-    result.save(tmp_path / "model.safetensors")
-    read = safetensors.load_file(tmp_path / "model.safetensors")
-    assert all(value.equal(result.model.state_dict()[name]) for name, value in read.items())
-
-
 def test_secure_noise_trains() -> None:
     pytest.importorskip("randomgen")
     first = weights(train(toy_model(), toy_data(), run=RUN, optimizer=RULE, secure=True, noise_seed=1))
     second = weights(train(toy_model(), toy_data(), run=RUN, optimizer=RULE, secure=True, noise_seed=1))
     assert first.equal(second)
     assert not first.equal(weights(train(toy_model(), toy_data(), run=RUN, optimizer=RULE, noise_seed=1)))
-
-
-def test_progress_is_shown_or_silent() -> None:
-    shown, silent = (
-        train(toy_model(), toy_data(), run=RUN, optimizer=RULE, compute=Compute(progress=progress), noise_seed=1)
-        for progress in (True, False)
-    )
-    assert weights(shown).equal(weights(silent))
 
 
 @pytest.mark.parametrize(
