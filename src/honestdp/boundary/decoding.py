@@ -1,16 +1,15 @@
 """Records behind a map-style Dataset, decoded by worker processes.
 
-A worker that dies (killed, out of memory, a crash in a decoder) is noticed by torch in a signal handler, which raises
-wherever this process happens to be, or by a connection that breaks. Both are told as one error, and the other workers are
-ended, so that no signal comes later.
+torch notices the death of a worker (killed, out of memory, a crash in a decoder) in a signal handler, which raises wherever
+this process happens to be, or by a connection that breaks. Both are raised as `WorkerDied`, and the other workers are ended,
+so that no signal comes later.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +22,6 @@ from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import inputs
 
 _AHEAD = 64  # records that a worker decodes together when all are read once
-_PATIENCE = 1.0  # seconds in which a worker whose connection broke is found dead
-Answer = TypeVar("Answer")
 
 
 class WorkerDied(RuntimeError):
@@ -61,38 +58,47 @@ class Guarded(Dataset[Any]):
 
 
 @contextmanager
-def deaths_named() -> Iterator[None]:
-    """Within, a worker's death is a `WorkerDied`, wherever torch's signal handler raises it."""
+def deaths_named(*, reading: bool = False) -> Iterator[None]:
+    """Within, the death of a worker is raised as `WorkerDied`.
+
+    Args:
+        reading: Within, workers are read from and nothing else is done. Then an error that no worker reported, which torch
+            would begin with "Caught", is a connection that broke.
+    """
     try:
         yield
-    except RuntimeError as trouble:
+    except WorkerDied:
+        raise
+    except (OSError, EOFError, RuntimeError) as trouble:
         words = ("exited unexpectedly", "killed by signal", "is killed")
         died = "DataLoader worker" in str(trouble) and any(part in str(trouble) for part in words)
-        if isinstance(trouble, WorkerDied) or not died:
-            raise
-        raise WorkerDied(trouble) from trouble
+        if died or (reading and not str(trouble).startswith("Caught ")):
+            raise WorkerDied(trouble) from trouble
+        raise
 
 
 def decoded_once(dataset: Dataset[Any], *, workers: int, seed: Seed) -> Pair:
-    """Every record of a Dataset, each read once. seed: of what it draws meanwhile.
+    """Every record of a Dataset, each read once. The words of an error are not repeated, for they may be a record's.
 
-    What a record raises is not repeated: its words are the record's.
+    Args:
+        dataset: The Dataset.
+        workers: How many processes decode.
+        seed: Of what the Dataset draws meanwhile.
     """
     if len(dataset) == 0:  # type: ignore[arg-type]
         return torch.empty(0), torch.empty(0)
+    records = DatasetRecords(dataset, device=torch.device("cpu"), dtype=torch.float32, workers=workers)
     try:
-        batches = [part.tolist() for part in torch.split(torch.arange(len(dataset)), 4 * _AHEAD)]  # type: ignore[arg-type]
-        decoded = iter(loader_of(dataset, seeded_batches(batches, seed), workers=workers))
-        try:
-            with deaths_named():
-                parts = [together(x, y) for x, y in decoded]
-        finally:
-            _end_workers(decoded)
+        batches = torch.split(torch.arange(len(records)), 4 * _AHEAD)
+        records.expect(list(batches), seed)
+        parts = [records.decoded() for _ in batches]
         return inputs.joined([x for x, _ in parts]), inputs.joined([y for _, y in parts])
     except (WorkerDied, OSError, MemoryError):
         raise
     except Exception:
         pass
+    finally:
+        records.close()
     wanted = "one whose records are pairs (x, y) of one shape, and that fails on none of them"
     raise InvalidArgument("data", "a Dataset", wanted)
 
@@ -102,74 +108,65 @@ class DatasetRecords(Records):
 
     def __init__(self, dataset: Dataset[Any], *, device: torch.device, dtype: torch.dtype, workers: int) -> None:
         self._dataset, self._device, self._dtype = dataset, device, dtype
-        self._batches: list[list[int]] = []  # that the loader decodes next
-        self._loader = loader_of(dataset, self._batches, workers=workers, persistent=True)
+        self._batches: list[list[int]] = []  # that the loader decodes next, each begun by its seed
+        self._loader = DataLoader(
+            _Seeded(dataset),
+            batch_sampler=self._batches,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            generator=torch.Generator(),  # it seeds the workers, decides nothing, and spares torch's
+        )
         self._coming: Iterator[Any] | None = None
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
 
     def expect(self, lots: list[Tensor], seed: Seed) -> None:
-        self._batches[:] = seeded_batches([lot.reshape(-1).tolist() for lot in lots], seed)
-        self._coming = self._asked(lambda: iter(self._loader))
+        numbers = enumerate(lots)
+        self._batches[:] = [[seed.child(place).number(63), *lot.reshape(-1).tolist()] for place, lot in numbers]
+        with self._ended_by_a_death():
+            self._coming = iter(self._loader)
 
     def fetch(self, indices: Tensor) -> Fetched:
-        x, y = together(*self._next())
+        x, y = self.decoded()
         return shaped(inputs.each(self._moved, x), inputs.each(self._moved, y), indices, self._dtype)
+
+    def decoded(self) -> Pair:
+        """The next of the batches that `expect` announced."""
+        if self._coming is None:
+            raise RuntimeError("a fetch from a Dataset must be announced with expect()")
+        try:
+            with self._ended_by_a_death():
+                batch = next(self._coming)
+        except RuntimeError as trouble:
+            if any(words in str(trouble) for words in ("to be equal size", "not resizable")):
+                wanted = "a Dataset whose records share one shape: pad or crop them where they are decoded"
+                raise InvalidArgument("data", "a Dataset of records of several shapes", wanted) from trouble
+            raise
+        return together(*batch)
 
     def _moved(self, part: Tensor) -> Tensor:
         return part.to(self._device)
-
-    def _next(self) -> Any:
-        coming = self._coming
-        if coming is None:
-            raise RuntimeError("a fetch from a Dataset must be announced with expect()")
-        return self._asked(lambda: next(coming))
 
     def blank(self, model: nn.Module) -> Pair:
         x, y = described(self._dataset[0])
         return two_blanks(model, inputs.each(self._moved, x), inputs.each(self._moved, y), self._dtype)
 
-    def _asked(self, act: Callable[[], Answer]) -> Answer:
+    @contextmanager
+    def _ended_by_a_death(self) -> Iterator[None]:
         try:
-            with deaths_named():
-                return act()
+            with deaths_named(reading=self._loader.num_workers > 0):
+                yield
         except WorkerDied:
             self.close()
             raise
-        except (OSError, EOFError, RuntimeError) as trouble:
-            # "Caught" is torch's word for an error of the Dataset in a worker that lives.
-            if not str(trouble).startswith("Caught ") and self._found_dead():
-                self.close()
-                raise WorkerDied(trouble) from trouble
-            if any(words in str(trouble) for words in ("to be equal size", "not resizable")):
-                wanted = "a Dataset whose records share one shape: pad or crop them where they are decoded"
-                raise InvalidArgument("data", "a Dataset of records of several shapes", wanted) from trouble
-            raise
-
-    def _found_dead(self) -> bool:
-        """Whether a worker has ended, which may show a moment after its connection broke."""
-        waited, workers = time.monotonic() + _PATIENCE, getattr(self._coming, "_workers", [])
-        while workers:
-            with suppress(RuntimeError):  # the signal handler's own word for it
-                if not all(worker.is_alive() for worker in workers):
-                    return True
-                if time.monotonic() > waited:
-                    return False
-                time.sleep(0.02)
-        return False
 
     def close(self) -> None:
-        """End all workers. What their end raises is not news."""
+        """End all workers now, and not when they are collected. What their end raises is not news."""
         iterator, self._coming = self._coming, None
         self._loader._iterator = None
-        _end_workers(iterator)
-
-
-def _end_workers(iterator: Any) -> None:
-    """Of a DataLoader, now and not when it is collected: one whose Dataset failed would leave its workers behind."""
-    with suppress(Exception):
-        iterator._shutdown_workers()
+        with suppress(Exception):
+            iterator._shutdown_workers()  # type: ignore[union-attr]
 
 
 class _Seeded(Dataset[Any]):
@@ -189,16 +186,3 @@ class _Seeded(Dataset[Any]):
             at_once = getattr(self._dataset, "__getitems__", None)
             records = list(at_once(numbers)) if at_once else [self._dataset[number] for number in numbers]
             return [as_pair(record) for record in records]
-
-
-def seeded_batches(batches: list[list[int]], seed: Seed) -> list[list[int]]:
-    """Batches of record numbers as `loader_of` takes them, each with its seed before it."""
-    return [[seed.child(number).number(63), *batch] for number, batch in enumerate(batches)]
-
-
-def loader_of(dataset: Any, batches: Any, *, workers: int, persistent: bool = False) -> DataLoader[Any]:
-    """A DataLoader of `seeded_batches`. Its own generator, which seeds its workers, decides nothing and spares torch's."""
-    keep, generator = persistent and workers > 0, torch.Generator()
-    return DataLoader(
-        _Seeded(dataset), batch_sampler=batches, num_workers=workers, persistent_workers=keep, generator=generator
-    )
