@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "augment/__init__.py", "boundary/travel.py",
     ),
     "The door of scores": (
-        "boundary/counted.py", "boundary/class_metrics.py", "boundary/number_metrics.py",
+        "boundary/score_noise.py",
         "boundary/metrics.py", "boundary/scores.py",
     ),
     "Tables: what a row becomes, and what is learnt of columns": (

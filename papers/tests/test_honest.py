@@ -16,8 +16,8 @@ from tests.search.closed_form_search import chosen
 from tests.tiny_search import clouds
 from tests.tiny_search import linear as small
 
-from honestdp.boundary.class_metrics import Accuracy
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.metrics import Accuracy
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.losses import cross_entropy
 from honestdp.run import Run

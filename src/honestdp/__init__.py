@@ -14,8 +14,14 @@ from honestdp.run import Run
 
 if TYPE_CHECKING:
     from honestdp import accounting, augment, errors, federated, gradients, optimizers, selection
-    from honestdp.boundary.class_metrics import Accuracy, BalancedAccuracy, LogLoss
-    from honestdp.boundary.number_metrics import ClippedLoss, DeclaredMetric, LogLikelihood
+    from honestdp.boundary.metrics import (
+        Accuracy,
+        BalancedAccuracy,
+        ClippedLoss,
+        DeclaredMetric,
+        LogLikelihood,
+        LogLoss,
+    )
     from honestdp.boundary.people import by_person
     from honestdp.data.named import load_dataset
     from honestdp.data.tables.columns import Categories, Date, Flag, Ignore, Number, Range
@@ -43,8 +49,7 @@ __version__ = "0.1.0"
 _HOMES = {
     name: home
     for home, names in {
-        "boundary.class_metrics": "Accuracy BalancedAccuracy LogLoss",
-        "boundary.number_metrics": "ClippedLoss DeclaredMetric LogLikelihood",
+        "boundary.metrics": "Accuracy BalancedAccuracy ClippedLoss DeclaredMetric LogLikelihood LogLoss",
         "boundary.people": "by_person",
         "data.named": "load_dataset",
         "data.tables.columns": "Categories Date Flag Ignore Number Range",

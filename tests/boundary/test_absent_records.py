@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import honestdp
-from honestdp.boundary.counted import PersonMean
+from honestdp.boundary.metrics import PersonMean
 from tests.tiny_search import clouds, linear
 
 METRICS = [honestdp.Accuracy(), honestdp.BalancedAccuracy([0.9, 0.1]), honestdp.ClippedLoss(0.25)]

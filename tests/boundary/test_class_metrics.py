@@ -13,10 +13,10 @@ from torch.nn import functional
 
 import honestdp
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, LogLoss
-from honestdp.boundary import class_metrics
-from honestdp.boundary.class_metrics import balanced, log_loss
+from honestdp.boundary import metrics
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.metrics import Metric, score_of
+from honestdp.boundary.metrics import Metric, balanced, log_loss
+from honestdp.boundary.score_noise import score_of
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.checks import InvalidArgument
 from honestdp.losses import cross_entropy
@@ -85,7 +85,7 @@ def test_a_mean_over_the_classes_that_are_there_is_noticed() -> None:
 
     assert moved() <= metric.sensitivity
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(class_metrics, "balanced", over_those_present)
+        patch.setattr(metrics, "balanced", over_those_present)
         patch.setattr(ScoreDoor, "_total", _unfilled)
         assert moved() > metric.sensitivity
 

@@ -15,17 +15,9 @@ from scipy import stats
 
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLikelihood, LogLoss
 from honestdp.boundary import bounds
-from honestdp.boundary import metrics as scores
-from honestdp.boundary.metrics import (
-    Score,
-    best_of,
-    check_metric,
-    choice_noise,
-    default_metric,
-    question_noise,
-    score_noise,
-    score_of,
-)
+from honestdp.boundary import score_noise as noises
+from honestdp.boundary.metrics import check_metric, default_metric
+from honestdp.boundary.score_noise import Score, best_of, choice_noise, question_noise, score_noise, score_of
 from honestdp.checks import InvalidArgument
 
 FALSE_ALARM = 1e-6
@@ -152,8 +144,8 @@ def test_without_a_seed_the_noise_is_drawn_by_the_exact_sampler_and_numpy_draws_
 
     for name in ("normal", "rint", "exponential", "geometric", "floor"):
         if hasattr(np, name):
-            monkeypatch.setattr(scores.np, name, refused)
-    monkeypatch.setattr(scores.np.random, "default_rng", refused)
+            monkeypatch.setattr(noises.np, name, refused)
+    monkeypatch.setattr(noises.np.random, "default_rng", refused)
     assert len(score_noise(100, multiplier=30.0, sensitivity=128, generator=None)) == 100
     assert len(choice_noise(100, epsilon=0.25, sensitivity=3, generator=None)) == 100
     assert made == [("make_gaussian", 30.0 * 128), ("make_laplace", math.nextafter(24.0, math.inf))]

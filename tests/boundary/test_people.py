@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp.boundary import people, scores
-from honestdp.boundary.counted import PersonMean
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.metrics import PersonMean
 from honestdp.boundary.people import People
 from honestdp.boundary.release import Question
 from honestdp.boundary.seed import Seed

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from honestdp import Accuracy, ClippedLoss, DeclaredMetric, losses
-from honestdp.boundary import class_metrics
-from honestdp.boundary.class_metrics import cross_entropies, right
-from honestdp.boundary.metrics import Metric
-from honestdp.boundary.number_metrics import OneByOne
+from honestdp.boundary import metrics
+from honestdp.boundary.metrics import Metric, OneByOne, cross_entropies, right
 from honestdp.boundary.scores import BATCH, ScoreDoor
 from honestdp.gradients import ModelWritten
 from honestdp.losses import cross_entropy, squared_error
@@ -389,7 +387,7 @@ def _broadcast(output: Tensor, y: Tensor) -> Tensor:
 FAULTS = {
     "batchwise": (OneByOne, "__call__", _batchwise),
     "no clip": (ClippedLoss, "units", _no_clip),
-    "broadcast": (class_metrics, "right", _broadcast),
+    "broadcast": (metrics, "right", _broadcast),
 }
 
 

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 import honestdp
 from honestdp import losses
 from honestdp.boundary import metrics
-from honestdp.boundary.counted import Counted, Numbers
+from honestdp.boundary.metrics import Metric, Numbers
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.checks import InvalidArgument
 from honestdp.losses import Loss
 
 
 @dataclass(frozen=True)
-class Margin(Counted):
+class Margin(Metric):
     """How far the output of the label is ahead of the next one, from -1 to 1."""
 
     name: str = "margin"
@@ -43,7 +43,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, Margin))
 
 
-def search(model: nn.Module, metric: Counted) -> honestdp.TuneResult:
+def search(model: nn.Module, metric: Metric) -> honestdp.TuneResult:
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     data = x, (x[:, 0] > 0).long()
     space = {"lr": [0.1, 1.0], "clip": 1.0, "lot": 20, "epochs": 2}

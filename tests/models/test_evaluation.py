@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import honestdp
-from honestdp.boundary.metrics import question_noise, question_scale
+from honestdp.boundary.score_noise import question_noise, question_scale
 from honestdp.data.tables.source import TableRows
 from honestdp.errors import BudgetExceeded, HonestdpError, InvalidArgument
 from honestdp.models import evaluation

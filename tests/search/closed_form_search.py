@@ -34,8 +34,8 @@ from scipy import special
 from torch import Tensor, nn
 
 from honestdp.boundary import intake
-from honestdp.boundary.class_metrics import Accuracy
 from honestdp.boundary.data import PrivateData
+from honestdp.boundary.metrics import Accuracy
 from honestdp.budget import Budget
 from honestdp.search import secret
 from honestdp.search.configuration import Configuration, configuration

@@ -34,10 +34,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.class_metrics import Accuracy
 from honestdp.boundary.data import coins
 from honestdp.boundary.intake import Intake
-from honestdp.boundary.metrics import best_of
+from honestdp.boundary.metrics import Accuracy
+from honestdp.boundary.score_noise import best_of
 from honestdp.boundary.seed import Seed
 from honestdp.budget import Budget
 from honestdp.losses import Loss

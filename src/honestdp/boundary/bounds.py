@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from honestdp.boundary.metrics import opendp
+from honestdp.boundary.score_noise import opendp
 
 Array = np.ndarray[Any, Any]
 GRID = tuple(sorted({0.0, *(s * m * 10.0**e for s in (-1, 1) for m in (1, 1.5, 2, 3, 5, 7.5) for e in range(-6, 13))}))

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.counted import MACHINE
-from honestdp.boundary.metrics import Metric
+from honestdp.boundary.metrics import MACHINE, Metric
 from honestdp.boundary.records import zeros_like
 from honestdp.boundary.scores import BATCH, Forward, mapped, one_by_one
 from honestdp.checks import InvalidArgument

@@ -27,8 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.counted import MACHINE
-from honestdp.boundary.metrics import Metric, check_metric
+from honestdp.boundary.metrics import MACHINE, Metric, check_metric
 from honestdp.boundary.people import RowsOfPeople
 from honestdp.boundary.records import zeros_like
 from honestdp.gradients import inputs, mapped_outputs, outputs, predictions

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from torch import nn
 
-from honestdp.boundary.number_metrics import ClippedLoss
+from honestdp.boundary.metrics import ClippedLoss
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.table import Table
 from honestdp.estimators.base import PrivateEstimator

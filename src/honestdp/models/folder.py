@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from honestdp import __version__
-from honestdp.boundary.metrics import Score
+from honestdp.boundary.score_noise import Score
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.files import replace_file

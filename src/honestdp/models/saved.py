@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from honestdp.boundary.metrics import Metric, Score
-from honestdp.boundary.number_metrics import ClippedLoss
+from honestdp.boundary.metrics import ClippedLoss, Metric
+from honestdp.boundary.score_noise import Score
 from honestdp.budget import Statement, in_short
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.predictions import Array, predictions, probabilities

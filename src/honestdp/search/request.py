@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from honestdp import checks
-from honestdp.boundary.class_metrics import Accuracy, BalancedAccuracy, LogLoss
-from honestdp.boundary.counted import PersonMean
 from honestdp.boundary.data import PrivateData, Shapes
-from honestdp.boundary.metrics import Metric, check_metric, default_metric
+from honestdp.boundary.metrics import (
+    Accuracy,
+    BalancedAccuracy,
+    LogLoss,
+    Metric,
+    PersonMean,
+    check_metric,
+    default_metric,
+)
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.intake import open_door
-from honestdp.boundary.metrics import best_of
+from honestdp.boundary.score_noise import best_of
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError

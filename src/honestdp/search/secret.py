@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from honestdp.boundary.data import Coins, coins
-from honestdp.boundary.metrics import choice_noise, score_noise
+from honestdp.boundary.score_noise import choice_noise, score_noise
 from honestdp.boundary.seed import Seed
 from honestdp.checks import HonestdpError
 from honestdp.search.design import Design

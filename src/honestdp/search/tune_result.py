@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import nn
 
-from honestdp.boundary.metrics import Score, score_of
+from honestdp.boundary.score_noise import Score, score_of
 from honestdp.budget import Budget, Statement, number
 from honestdp.files import opened, replace_file
 from honestdp.ledger import Balance
