@@ -6,31 +6,31 @@ of a function with its constants, its defaults, what it closes over, and the fun
 that it names; of a module, the classes of all its layers and their attributes. Byte code is at hand in a notebook too, and is
 the same for a changed comment. It differs between versions of Python, which are compared by name.
 
-A global that holds data (a switch, a table) is compared by its name, so that whoever changed it is told which one it was. A
-global that the code itself writes (a count of calls, a cache of positions) is what the code did and not what it is: it changes
-with every call, and has no part in the comparison.
+A global that holds data (a switch, a table) is compared by its name, so that the message says which one changed. A global that
+the code itself writes (a count of calls, a cache of positions) changes with every call and has no part in the comparison.
 
 An object of any other kind is its class and its state: attributes, slots, and what pickle would write of it; without such a
 state it is listed as unseen, and so is what is written in another language. A file of the user's that is reached as a module
 counts with all its bytes. Installed packages, known by where their files are, are taken by name and version.
 
-Numbers in arrays and tensors may be records: they are looked at for `values` alone, whose digest must not leave. So are bytes
-within objects of packages, for images and tables pickle their contents as bytes.
+Numbers in arrays, tensors and bytes may be records: they are read for `values` alone, whose digest must not leave.
 """
 
 from __future__ import annotations
 
 import array
+import ast
+import copy
 import copyreg
 import dis
-import enum
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import re
+import inspect
 import sys
 import sysconfig
+import textwrap
 import threading
 import types
 import warnings
@@ -42,14 +42,12 @@ from typing import Any
 import numpy as np
 import torch
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, np.float64)
+_PLAIN = (bool, int, float, complex, str, type(None), type(...), type(NotImplemented), range, np.float64)
 _PLAIN_KINDS = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype)
-_RAW = (torch.Tensor, np.ndarray, np.generic, array.array, bytearray, memoryview)
+_RAW = (torch.Tensor, np.ndarray, np.generic, array.array, bytes, bytearray, memoryview)
 _PLACES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 _INSTALLED = tuple(Path(place).resolve() for place in (*_PLACES, str(Path(__file__).parent.parent)))
 _ROUTINES = tuple(map(type, (len, object.__init__, (1).__add__, str.join, dict.__dict__["fromkeys"])))
-_OF_THE_PROCESS = re.compile(r"#.*|___torch_mangle_\d+\.?")  # in code of torch.jit: places in files, numbers of classes
-_SLOT = types.MemberDescriptorType
 _BUILT_IN = ("built-in", "frozen")
 _OF_EVERY_CLASS = (  # decides nothing, or is filled in by Python while the class is used
     " __module__ __dict__ __weakref__ __doc__ __qualname__ __firstlineno__ __static_attributes__ __annotations__ "
@@ -61,68 +59,81 @@ _LATER_BASES = {"honestdp.optimizers.rule.FixedClip"}  # which checkpoints of be
 
 @dataclass(frozen=True)
 class Identity:
-    """digest: equal for equal code. unseen: names of what the digest does not see into."""
+    """digest: equal for equal code. unseen: names of what the digest does not see into. globals: digests of the data that the
+    code reads as globals, by name; written: of those that the code itself writes.
+    """
 
     digest: str
     unseen: tuple[str, ...] = ()
     globals: Mapping[str, str] = field(default_factory=dict)
-    """Digests of the data that the code reads as globals, by name, where they are kept apart."""
+    written: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> str:
-        """One digest of the code and of its globals."""
-        return hashlib.sha256(repr((self.digest, sorted(self.globals.items()))).encode()).hexdigest()[:32]
+        """One digest of the code and of the globals that it reads alone."""
+        return _joined(self.digest, self.globals)
+
+    @property
+    def everything(self) -> str:
+        """The same with the globals that the code writes."""
+        return _joined(self.whole, self.written)
 
     def named(self, whose: str) -> dict[str, str]:
         """The digests of the code and of each of its globals. whose: in words, such as "the model's code"."""
         return {whose: self.digest, **{f"the global {name!r} of {whose}": one for name, one in self.globals.items()}}
 
 
-def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor] = (), apart: bool = False) -> Identity:
-    """What the given things are. values: with the numbers in arrays and tensors, but for the tensors `besides`.
-
-    apart: data that functions read as globals are kept by name, without those that the functions write.
-    """
-    walk = _Walk(values, list(besides), apart=_Apart() if apart else None)
+def identity(*things: Any, values: bool = False, besides: Iterable[torch.Tensor] = ()) -> Identity:
+    """What the given things are. values: with the numbers in arrays and tensors, but for the tensors `besides`."""
+    walk = _Walk(values, list(besides))
     for thing in things:
         walk.see(thing)
-    found = {} if walk.apart is None else walk.apart.found()
-    return Identity(walk.digest.hexdigest()[:32], tuple(sorted(walk.unseen)), found)
+    read: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for place, digest in sorted(walk.globals.items()):
+        read[place in walk.written][place[1]] = digest
+    return Identity(walk.digest.hexdigest()[:32], tuple(sorted(walk.unseen)), *read)
 
 
-@dataclass
-class _Apart:
-    """Globals that hold data, by module and name: their digests, and which of them the code writes."""
-
-    read: dict[tuple[str, str], str] = field(default_factory=dict)
-    written: set[tuple[str, str]] = field(default_factory=set)
-
-    def found(self) -> dict[str, str]:
-        return {name: one for (module, name), one in sorted(self.read.items()) if (module, name) not in self.written}
+def _joined(digest: str, more: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr((digest, sorted(more.items()))).encode()).hexdigest()[:32]
 
 
-class _Walk:  # goes through everything once, and takes down what it meets in order
-    def __init__(
-        self, values: bool, besides: list[torch.Tensor], outer: _Walk | None = None, apart: _Apart | None = None
-    ) -> None:
-        self.apart: _Apart | None = apart if outer is None else outer.apart
-        self.digest, self.unseen, self._values, self._besides = hashlib.sha256(), set[str](), values, besides
-        # The things themselves too, so that no number is used twice; modules by name, with the names used.
-        self._met: dict[int, tuple[int, Any]] = dict(outer._met) if outer else {}
-        self._modules: set[tuple[str, frozenset[str] | None]] = set(outer._modules) if outer else set()
-        self._packaged: bool = outer is not None and outer._packaged  # whether within the state of a package's object
+class Reader:
+    """Goes through everything once, and notes what it meets in order."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self._met: dict[int, tuple[int, Any]] = {}  # the things themselves too, so that no id is used twice
+
+    def note(self, *words: str) -> None:
+        for word in words:
+            self.digest.update(f"{len(word)} {word}".encode(errors="surrogatepass"))
+
+    def again(self, thing: Any) -> bool:
+        """Whether the thing was met before, which is then noted."""
+        if id(thing) in self._met:
+            self.note("again", str(self._met[id(thing)][0]))
+            return True
+        self._met[id(thing)] = len(self._met), thing
+        return False
+
+
+class _Walk(Reader):
+    def __init__(self, values: bool, besides: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.unseen, self._values, self._besides = set[str](), values, besides
+        self.globals: dict[tuple[str, str], str] = {}  # by module and name
+        self.written: set[tuple[str, str]] = set()
+        self._modules: set[tuple[str, frozenset[str] | None]] = set()
 
     def see(self, thing: Any, names: frozenset[str] | None = None) -> None:
         """names: those that the code which reaches the thing makes use of, where they are known."""
         if isinstance(thing, types.ModuleType):
             return self._module(thing, names)
-        if type(thing) is bytes and self._packaged:
-            return self._array(np.frombuffer(thing, np.uint8))
         if type(thing) in _PLAIN or isinstance(thing, _PLAIN_KINDS):
-            return self._note("plain", type(thing).__name__, repr(thing))
-        if id(thing) in self._met:
-            return self._note("again", str(self._met[id(thing)][0]))
-        self._met[id(thing)] = len(self._met), thing
+            return self.note("plain", type(thing).__name__, repr(thing))
+        if self.again(thing):
+            return None
         if type(thing) in (tuple, list, dict):
             return self._all(type(thing).__name__, thing)
         return next((way for kinds, way in self._ways() if isinstance(thing, kinds)), self._object)(thing)
@@ -131,7 +142,6 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         return (
             (_RAW, self._array),
             (types.FunctionType, self._function),
-            (types.MethodType, lambda one: self._all("method", [one.__func__, one.__self__])),
             (types.CodeType, self._code),
             (type, self._class),
             ((staticmethod, classmethod), lambda one: self._all("wrapped", [one.__func__])),
@@ -139,39 +149,33 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
             (types.MappingProxyType, lambda one: self._all("mapping", one)),
             ((set, frozenset), self._set),
             (types.CellType, lambda one: self._all("cell", [] if one == types.CellType() else [one.cell_contents])),
-            (enum.Enum, lambda one: self._all("enum", [type(one), one.name, one.value])),
-            ((_SLOT, types.GetSetDescriptorType), lambda one: self._note("slot", one.__name__)),
-            (type(functools.cache(len)), lambda one: self._all("cached", vars(one))),
             (_ROUTINES, self._routine),
-            ((type(threading.Lock()), type(threading.RLock())), lambda one: self._note("lock")),
-            (torch.jit.ScriptModule, self._script),
-            (torch.jit.ScriptFunction, lambda one: self._note(_OF_THE_PROCESS.sub("", str(one.inlined_graph)))),
+            ((type(threading.Lock()), type(threading.RLock())), lambda one: self.note("lock")),
         )
-
-    def _note(self, *words: str) -> None:
-        for word in words:
-            self.digest.update(f"{len(word)} {word}".encode(errors="surrogatepass"))
 
     def _all(self, kind: str, things: Iterable[Any]) -> None:
         every = [part for pair in things.items() for part in pair] if isinstance(things, Mapping) else list(things)
-        self._note(kind, str(len(every)))
+        self.note(kind, str(len(every)))
         for one in every:
             self.see(one)
 
+    def _apart(self, thing: Any) -> str:
+        """A digest of the thing by itself, by a walk that knows what this one has met."""
+        inner = copy.copy(self)
+        inner.digest, inner._met, inner._modules = hashlib.sha256(), dict(self._met), set(self._modules)
+        inner.see(thing)
+        return inner.digest.hexdigest()[:32]
+
     def _set(self, own: set[Any] | frozenset[Any]) -> None:
         """In the order of the digests of its members, for its own differs between processes."""
-        members = [_Walk(self._values, self._besides, self) for _ in own]
-        for member, one in zip(members, own, strict=True):
-            member.see(one)
-            self.unseen |= member.unseen
-        self._note("set", *sorted(member.digest.hexdigest() for member in members))
+        self.note("set", *sorted(self._apart(one) for one in own))
         if type(own) not in (set, frozenset):
             self._all("kind", [type(own), _attributes(own)])
 
     def _array(self, own: Any) -> None:
         tensor = isinstance(own, torch.Tensor)
         numbers = own if tensor or isinstance(own, np.ndarray | np.generic) else np.asarray(own)
-        self._note("array", str(numbers.dtype), str(tuple(numbers.shape)))
+        self.note("array", str(numbers.dtype), str(tuple(numbers.shape)))
         self.see(type(own))
         if not self._values or any(own is one for one in self._besides):
             return
@@ -183,43 +187,33 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         self.digest.update(hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).digest())
 
     def _function(self, function: types.FunctionType) -> None:
-        if installed(function.__module__, function.__code__.co_filename):
-            module = function.__globals__.get("__name__", "")  # not __module__: a decorator borrows that
-            self._note("named", module, function.__code__.co_qualname, self._version(module.split(".")[0]))
-            dispatch = module == "functools" and hasattr(function, "registry")  # the rest of which is a cache
-            held = [vars(function)["registry"]] if dispatch else [function.__closure__, vars(function)]
-            return self._all("holds", held)
-        self._code(function.__code__)
+        code, space = function.__code__, function.__globals__
+        module = str(space.get("__name__", ""))  # not __module__: a decorator borrows that
+        if installed(function.__module__, code.co_filename):
+            self.note("named", module, code.co_qualname, self._version(module.split(".")[0]))
+            return self._all("holds", [function.__closure__, vars(function)])
+        self._code(code)
         self._all("defaults", [function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)])
-        names = frozenset(name for code in codes(function.__code__) for name in code.co_names)
-        module = str(function.__globals__.get("__name__", ""))
-        if self.apart is not None:
-            self.apart.written |= {(module, name) for name in _written(function.__code__)}
-        for name in sorted(names & function.__globals__.keys()):
-            self._note("global", name)
-            self._global(module, name, function.__globals__[name], names)
-        package = function.__globals__.get("__package__")
-        for name, taken in sorted({one for code in codes(function.__code__) for one in _imports(code, package)}):
+        names = frozenset(name for part in codes(code) for name in part.co_names)
+        self.written |= {(module, name) for name in _written(code)}
+        for name in sorted(names & space.keys()):
+            self.note("global", name)
+            if isinstance(space[name], types.ModuleType) or callable(space[name]):
+                self.see(space[name], names)
+            elif (module, name) not in self.globals:
+                self.globals[module, name] = ""  # a value may lead back to it
+                self.globals[module, name] = self._apart(space[name])
+        for name, taken in sorted(set(_imports(code, space.get("__package__")))):
             self._import(name, taken, names)
-
-    def _global(self, module: str, name: str, value: Any, names: frozenset[str]) -> None:
-        if self.apart is None or isinstance(value, types.ModuleType | _SLOT) or callable(value):
-            return self.see(value, names)
-        if (module, name) not in self.apart.read:
-            self.apart.read[module, name] = ""  # a value may lead back to it
-            inner = _Walk(self._values, self._besides, self)
-            inner.see(value)
-            self.unseen |= inner.unseen
-            self.apart.read[module, name] = inner.digest.hexdigest()[:32]
 
     def _import(self, name: str, taken: tuple[str, ...], names: frozenset[str]) -> None:
         """A module that a function imports when it is called. One of the user's own is imported now, as the call would."""
-        self._note("import", name, *taken)
+        self.note("import", name, *taken)
         top = name.split(".")[0]
         found = sys.modules.get(top) or importlib.util.find_spec(top)
         where = getattr(found, "__file__", None) or getattr(found, "origin", None)
         if found is None or where in _BUILT_IN or installed(top, where):
-            return self._note("absent" if found is None else self._version(top))
+            return self.note("absent" if found is None else self._version(top))
         try:
             __import__(name, fromlist=taken)
         except Exception:  # the function may expect it, or never come so far
@@ -230,58 +224,43 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
     def _module(self, module: types.ModuleType, names: frozenset[str] | None) -> None:
         """A module with those of its names that are used, or all of them where nobody knows which."""
         name, file = module.__name__, getattr(module, "__file__", None)
-        self._note("module", name, self._version(name.split(".")[0]) if installed(name, file) else "")
+        self.note("module", name, self._version(name.split(".")[0]) if installed(name, file) else "")
         if installed(name, file) or (name, names) in self._modules:
             return
         self._modules.add((name, names))
         if file and Path(file).is_file():
-            self._note(hashlib.sha256(Path(file).read_bytes()).hexdigest())
+            self.note(hashlib.sha256(Path(file).read_bytes()).hexdigest())
         for inner, value in sorted(vars(module).items()):
             if inner == "__getattr__" or (inner in names if names is not None else not inner.startswith("__")):
-                self._note(inner)
+                self.note(inner)
                 self.see(value, names)
 
     def _code(self, code: types.CodeType) -> None:
-        self._note("code", code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars))
-        outer, self._packaged = self._packaged, False
+        self.note("code", code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars))
         self._all("constants", code.co_consts)
-        self._packaged = outer
 
     def _class(self, own: type) -> None:
         if type(own) is not type:
             self.see(type(own))
         for one in own.__mro__:
-            known = installed(one.__module__)
-            if known and installed(own.__module__) and f"{one.__module__}.{one.__qualname__}" in _LATER_BASES:
-                continue
-            own_names = {} if known else {n: v for n, v in sorted(vars(one).items()) if f" {n} " not in _OF_EVERY_CLASS}
-            self._named(one) if known else self._all(f"class {one.__qualname__}", own_names)
-
-    def _script(self, script: Any) -> None:
-        """Of every layer the code of its methods, their constants, and the attributes that they name."""
-        for name, layer in script.named_modules():
-            for method in sorted(layer._c._method_names()):
-                code, constants = layer._c._get_method(method).code_with_constants
-                named = sorted(one for one in set(re.findall(r"\.(\w+)", code)) if layer._c.hasattr(one))
-                self._note("script", name, method, _OF_THE_PROCESS.sub("", code), str(layer.training), *named)
-                self._all("constants", [constants[key] for key in sorted(constants)])
-                held = [getattr(layer, one) for one in named]
-                self._all("attributes", [one for one in held if not isinstance(one, torch.nn.Module)])
+            if installed(one.__module__):
+                if not installed(own.__module__) or f"{one.__module__}.{one.__qualname__}" not in _LATER_BASES:
+                    self._named(one)
+            else:
+                names = {name: value for name, value in vars(one).items() if f" {name} " not in _OF_EVERY_CLASS}
+                self._all(f"class {one.__qualname__}", dict(sorted(names.items())))
 
     def _object(self, thing: Any) -> None:
         """Its class and its state. That of a package's object is what pickle would write, for the rest (caches, handlers of a
         logger) differs from one process to the next; of the user's own every attribute and slot counts, pickled or not.
         """
         self._all("object", [type(thing)])
-        own = not installed(type(thing).__module__)
-        if own or callable(thing):
+        if callable(thing) or not installed(type(thing).__module__):
             self._all("attributes", _attributes(thing))
         state = _pickled(thing)
         if state is None:
             self.unseen.add(f"{type(thing).__module__}.{type(thing).__qualname__}")
-        outer, self._packaged = self._packaged, not own
         self.see(state)
-        self._packaged = outer
 
     def _routine(self, routine: Any) -> None:
         self._named(routine)
@@ -293,7 +272,7 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
         kind = thing if hasattr(thing, "__qualname__") else type(thing)
         module = getattr(kind, "__module__", None)
         module = module if module and isinstance(module, str) else "builtins"
-        self._note("named", module, kind.__qualname__, self._version(module.split(".")[0]))
+        self.note("named", module, kind.__qualname__, self._version(module.split(".")[0]))
         if not installed(module):
             self.unseen.add(f"{module}.{kind.__qualname__}")
 
@@ -309,7 +288,8 @@ class _Walk:  # goes through everything once, and takes down what it meets in or
 def _attributes(thing: Any) -> dict[str, Any]:
     """Attributes and slots, by name; without those in which C keeps addresses (`__vectorcalloffset__` of a partial)."""
     every = ((name, one) for kind in type(thing).__mro__ for name, one in vars(kind).items())
-    members = [name for name, one in every if isinstance(one, _SLOT) and not name.endswith("offset__")]
+    slot = types.MemberDescriptorType
+    members = [name for name, one in every if isinstance(one, slot) and not name.endswith("offset__")]
     slots = {name: getattr(thing, name) for name in members if hasattr(thing, name)}
     return dict(sorted({**slots, **getattr(thing, "__dict__", {})}.items(), key=lambda one: str(one[0])))
 
@@ -327,8 +307,8 @@ def _pickled(thing: Any) -> list[Any] | None:
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
-    inner = [codes(one) for one in code.co_consts if isinstance(one, types.CodeType)]
-    return [code, *(one for several in inner for one in several)]
+    """The code and all that is defined within it."""
+    return [code, *(part for one in code.co_consts if isinstance(one, types.CodeType) for part in codes(one))]
 
 
 _CHANGES = {
@@ -339,51 +319,32 @@ _CHANGES = {
 
 
 def _written(code: types.CodeType) -> set[str]:
-    """Globals that the code assigns or writes into: `CALLS += 1`, `CACHE[n] = ...`, `SEEN.add(...)`.
-
-    Whose item is assigned is followed through the stack of the interpreter, as far as there is no jump between.
-    """
+    """Globals that the code assigns or writes into: `CALLS += 1`, `CACHE[n] = ...`, `SEEN.add(...)`. None without its source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError):
+        return set()
     found: set[str] = set()
-    for one in codes(code):
-        stack: list[str | None] = []
-        for step in dis.get_instructions(one):
-            holder = stack[-1] if stack else None
-            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                found.add(step.argval)
-            elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-                found.update(name for name in stack[-2:-1] if name is not None)
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and holder is not None and step.argval in _CHANGES:
-                found.add(holder)
-            _follow(stack, step)
-    return found
-
-
-def _follow(stack: list[str | None], step: dis.Instruction) -> None:
-    """The stack after an instruction: names of globals where they lie bare, None for everything else."""
-    if step.opname == "COPY":
-        return stack.append(stack[-step.arg] if step.arg and step.arg <= len(stack) else None)
-    if step.opname == "SWAP" and step.arg and step.arg <= len(stack):
-        stack[-1], stack[-step.arg] = stack[-step.arg], stack[-1]
-        return
-    jumps = None if step.opcode not in dis.hasjrel + dis.hasjabs else False
-    change = dis.stack_effect(step.opcode, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None, jump=jumps)
-    replaced = step.opname.startswith(
-        ("LOAD_ATTR", "LOAD_METHOD", "UNARY", "GET_", "BINARY", "COMPARE", "CALL", "FORMAT")
-    )
-    taken = max(0, -change) + (1 if replaced or (change < 0 and step.opname.startswith("BUILD")) else 0)
-    del stack[max(0, len(stack) - taken) :]
-    stack.extend([None] * (change + taken))
-    if step.opname == "LOAD_GLOBAL" and stack:
-        stack[-1] = step.argval
+    for node in ast.walk(tree):
+        holder: ast.expr | None = None
+        if isinstance(node, ast.Global):
+            found.update(node.names)
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            holder = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+            holder = node.func.value
+        found |= {holder.id} if isinstance(holder, ast.Name) else set()
+    return found - {name for part in codes(code) for name in (*part.co_varnames, *part.co_cellvars, *part.co_freevars)}
 
 
 def _imports(code: types.CodeType, package: str | None) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Modules that the code imports, each with the names it takes from it."""
-    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    for place, step in enumerate(steps):
-        if step.opname == "IMPORT_NAME":
-            dots, taken, name = (one.argval for one in steps[place - 2 : place + 1])
-            yield importlib.util.resolve_name("." * dots + name, package), tuple(taken or ())
+    for part in codes(code):
+        steps = [step for step in dis.get_instructions(part) if step.opname != "EXTENDED_ARG"]
+        for place, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                dots, taken, name = (one.argval for one in steps[place - 2 : place + 1])
+                yield importlib.util.resolve_name("." * dots + name, package), tuple(taken or ())
 
 
 @functools.cache

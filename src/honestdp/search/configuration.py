@@ -114,7 +114,7 @@ class Configuration:
         if isinstance(model, torch.nn.Module):  # it is kept from the beginning, and may come with other weights
             saved = [value for value in model.state_dict(keep_vars=True).values() if isinstance(value, torch.Tensor)]
         things = (thing for each in self._own().values() for thing in each)
-        return identity(*things, values=True, besides=saved, apart=True).whole
+        return identity(*things, values=True, besides=saved).whole
 
     def _own(self) -> dict[str, tuple[Any, ...]]:
         """The user's functions, classes and modules, by whose they are."""
@@ -146,7 +146,7 @@ def configuration(
 ) -> Configuration:
     own = own_code(request, setting, data.augment)
     own |= {"the Dataset's": tuple(data.decoders()), "the selection's": (request.selection,)}
-    identities = {f"{whose} code": identity(*things, apart=whose == "the model's") for whose, things in own.items()}
+    identities = {f"{whose} code": identity(*things) for whose, things in own.items()}
     return Configuration(
         request=request,
         setting=setting,

@@ -161,9 +161,9 @@ def code_of(model: nn.Module, loss: object, rules: Sequence[Rule], besides: Iter
     saved = [value for value in besides if isinstance(value, Tensor)]
     holding = [rule for rule in rules if any(isinstance(value, Tensor) for value in vars(rule).values())]
     return {
-        **identity(model, values=True, besides=saved, apart=True).named("the model's code"),
-        "the loss's code": identity(loss, values=True).digest,
-        "the optimizers' code": identity(*{type(rule): 0 for rule in rules}, *holding, values=True).digest,
+        **identity(model, values=True, besides=saved).named("the model's code"),
+        **identity(loss, values=True).named("the loss's code"),
+        **identity(*{type(rule): 0 for rule in rules}, *holding, values=True).named("the optimizers' code"),
     }
 
 

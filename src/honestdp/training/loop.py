@@ -295,7 +295,7 @@ class Job:
             digest.update(name.encode() + numbers.tobytes())
         described = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         augment = self.intake.augment
-        varied = {} if augment is None else {"the augmentation's code": identity(augment, values=True).digest}
+        varied = {} if augment is None else identity(augment, values=True).named("the augmentation's code")
         return {
             "model": hashlib.sha256(described.encode()).hexdigest(),
             "runs": [list(astuple(run)) for run in self.runs],
