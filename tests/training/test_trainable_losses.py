@@ -75,19 +75,19 @@ class Weighing:
 LOSSES: dict[str, tuple[Any, str]] = {
     "a penalty": (penalised(0.1), r"`(weight|bias)` \[.*\] of the model"),
     "a penalty of strength 0": (penalised(0.0), r"`(weight|bias)` \[.*\] of the model"),
-    "weights of another model": (penalised(0.1, OTHER), r"`model\.(weight|bias)` \[.*\]"),
+    "weights of another model": (penalised(0.1, OTHER), r"a weight \[.*\]"),
     "a class matrix": (Head(), r"`inner\.w` \[3, 3\]|`inner\.w` \["),
-    "uncertainty weights": (Weighing(), r"`log_var` \[1\]"),
-    "a bound method": (Weighing().named, r"`log_var` \[1\]"),
+    "uncertainty weights": (Weighing(), r"a weight \[1\]"),
+    "a bound method": (Weighing().named, r"a weight \[1\]"),
     "FedProx": (
         partial(proximal, start=[p.detach().clone() for p in MODEL.parameters()], model=MODEL),
         r"of the model",
     ),
     "a partial": (
         partial(proximal, start=list(OTHER.parameters()), model=nn.Linear(3, 2)),
-        r"`(start\[\d\]|model\.\w+)`",
+        r"a weight \[",
     ),
-    "a global": (by_global, r"`OTHER\.weight` \[2, 3\]"),
+    "a global": (by_global, r"a weight \[2, 3\]"),
 }
 
 

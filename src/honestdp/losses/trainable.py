@@ -7,9 +7,7 @@ the losses of made-up outputs is walked, before the charge: each of its leaves h
 
 from __future__ import annotations
 
-import functools
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,14 +15,12 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 
-_DEEP = 6  # attributes, items and closures from the loss to a weight, for its name
-
 
 def refuse_trainable(loss: Callable[..., Any], losses: Tensor, outputs: list[Tensor], model: nn.Module) -> None:
     """Refuse a loss whose numbers depend on a leaf that requires a gradient and is not one of the model's outputs.
 
     Args:
-        loss: which gave `losses`; where the leaf is held in it names the leaf.
+        loss: The function or module that gave `losses`.
         losses: with their graph.
         outputs: leaves of that graph.
         model: whose parameters are named as such, itself or a copy of it.
@@ -67,45 +63,12 @@ def _leaves(losses: Tensor) -> Iterator[Tensor]:
 
 
 def _named(leaf: Tensor, loss: object, model: nn.Module) -> str:
-    """A weight for people: by its name in the model, or else by the path to it from the loss."""
+    """A weight for people: by its name in the model or in a loss that is a module, with its shape."""
     shape = list(leaf.shape)
     for name, value in model.named_parameters():
         copied = value.shape == leaf.shape and torch.equal(value.detach().cpu(), leaf.detach().cpu())
         if value is leaf or (copied and bool((leaf != leaf.flatten()[0]).any())):
             return f"`{name}` {shape} of the model"
-    path = next((path for path, one in _held("", loss, _DEEP, set()) if one is leaf), None)
-    return f"a weight {shape}" if path is None else f"`{path}` {shape}"
-
-
-def _held(path: str, thing: Any, deep: int, met: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that an object reaches, with the path to each: attributes, items, closures, defaults, globals by name."""
-    if isinstance(thing, Tensor):
-        yield path, thing
-        return
-    if deep < 0 or id(thing) in met or isinstance(thing, type | types.ModuleType | str | int | float | None):
-        return
-    met.add(id(thing))
-    dot = f"{path}." if path else ""
-    if isinstance(thing, nn.Module):
-        yield from ((f"{dot}{name}", value) for name, value in thing.named_parameters())
-    for name, part in _parts(thing, path, dot):
-        yield from _held(name, part, deep - 1, met)
-
-
-def _parts(thing: Any, path: str, dot: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(thing, types.FunctionType):
-        code = thing.__code__
-        for name, cell in zip(code.co_freevars, thing.__closure__ or (), strict=True):
-            yield from [] if cell == types.CellType() else [(name, cell.cell_contents)]
-        yield from ((name, thing.__globals__[name]) for name in code.co_names if name in thing.__globals__)
-        yield from ((path, value) for value in (thing.__defaults__ or (), *(thing.__kwdefaults__ or {}).values()))
-    elif isinstance(thing, types.MethodType):
-        yield from ((path, part) for part in (thing.__self__, thing.__func__))
-    elif isinstance(thing, functools.partial):
-        yield from ((path, part) for part in (thing.func, thing.args, thing.keywords))
-    elif isinstance(thing, Mapping):
-        yield from ((f"{dot}{name}", value) for name, value in thing.items())
-    elif isinstance(thing, list | tuple):
-        yield from ((f"{path}[{place}]", value) for place, value in enumerate(thing))
-    elif hasattr(thing, "__dict__"):
-        yield from ((f"{dot}{name}", value) for name, value in vars(thing).items())
+    own = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+    name = next((f"`{name}`" for name, one in own if one is leaf), "a weight")
+    return f"{name} {shape}"
