@@ -149,21 +149,22 @@ def _inputs_of(x: Any, records: int) -> Any:
 
     A list as long as the labels is a list of rows; another list of arrays is several inputs.
     """
-    if isinstance(x, Mapping) and x:
-        return {str(name): _numbers(f"data[0][{name!r}]", value) for name, value in x.items()}
     arrays = isinstance(x, tuple | list) and len(x) > 0 and all(_is_array(part) for part in x)
-    if arrays and (isinstance(x, tuple) or len(x) != records):
-        return tuple(_numbers(f"data[0][{place}]", part) for place, part in enumerate(x))
-    return _numbers("data[0]", x)
+    return _parts_of("data[0]", x, several=arrays and (isinstance(x, tuple) or len(x) != records))
 
 
 def _labels_of(y: Any) -> Any:
     """Labels of records in memory: an array, a tuple of arrays or a dict of them. A list is one of rows."""
-    if isinstance(y, Mapping) and y:
-        return {str(name): _numbers(f"data[1][{name!r}]", value) for name, value in y.items()}
-    if isinstance(y, tuple) and y and all(_is_array(part) and part.ndim for part in y):
-        return tuple(_numbers(f"data[1][{place}]", part) for place, part in enumerate(y))
-    return _numbers("data[1]", y)
+    several = isinstance(y, tuple) and len(y) > 0 and all(_is_array(part) and part.ndim for part in y)
+    return _parts_of("data[1]", y, several=several)
+
+
+def _parts_of(name: str, values: Any, *, several: bool) -> Any:
+    if isinstance(values, Mapping) and values:
+        return {str(key): _numbers(f"{name}[{key!r}]", value) for key, value in values.items()}
+    if several:
+        return tuple(_numbers(f"{name}[{place}]", part) for place, part in enumerate(values))
+    return _numbers(name, values)
 
 
 def _numbers(name: str, values: Any) -> Any:
@@ -266,9 +267,7 @@ def too_large(x: Any, device: torch.device) -> bool:
 def blocks(values: Any) -> Iterator[bytes]:
     """The bytes of an array's values, some rows at a time."""
     if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        unknown = values.is_floating_point() and values.dtype not in (torch.float16, torch.float32, torch.float64)
-        values = (values.contiguous().view(torch.uint8) if unknown else values).numpy()  # numpy has no bfloat16
+        values = values.detach().cpu().contiguous().view(torch.uint8).numpy()  # numpy has no bfloat16
     array = np.asarray(values)
     for first in range(0, len(array), 65536):
         yield np.ascontiguousarray(array[first : first + 65536]).tobytes()

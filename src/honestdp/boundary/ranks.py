@@ -103,7 +103,11 @@ class Ranks:
         return parts[self.rank * each : (self.rank + 1) * each]
 
     def check_alike(self, weights: Tensor) -> None:
-        """An error where the weights of two ranks differ in a bit."""
+        """Raise RuntimeError where the weights of two ranks differ in a bit."""
+        if self.size > 1 and not self.same(hashlib.sha256(b"".join(blocks(weights))).hexdigest()):
+            raise RuntimeError(
+                "the ranks have different weights: something but the training writes to them, or a device errs"
+            )
 
 
 ALONE = Ranks()
@@ -172,12 +176,6 @@ class Joined(Ranks):
         self._done(lambda: self._dist.gather_object(parts, every, group_dst=0, group=self._talk))
         return parts if every is None else [part for one in every for part in one]
 
-    def check_alike(self, weights: Tensor) -> None:
-        if not self.same(_digest(weights)):
-            raise RuntimeError(
-                "the ranks have different weights: something but the training writes to them, or a device errs"
-            )
-
     def close(self) -> None:
         """End the talk: whoever waits for this rank learns that it has gone."""
         for group in {id(group): group for group in (self._sums, self._talk)}.values():
@@ -217,15 +215,6 @@ def _told(trouble: Exception, *, words: bool) -> str:
     """What the other ranks hear of it: its kind, and its words where they are for the user and hold no record."""
     name = type(trouble).__name__
     return f"{name}: {trouble}" if words and isinstance(trouble, HonestdpError) else name
-
-
-def _digest(weights: Tensor) -> str:
-    """Of all bits, in whole numbers, so that it comes out alike in whatever order a device adds them."""
-    bits = (
-        weights.detach().contiguous().view(torch.int64 if weights.element_size() == 8 else torch.int32).flatten().long()
-    )
-    places = torch.arange(1, 2 * len(bits), 2, device=bits.device)
-    return f"{int((bits * places).sum())} {int((bits ^ (places * 0x9E3779B1)).mul(places).sum())}"
 
 
 def bounds(records: int, ranks: Ranks) -> tuple[int, int]:

@@ -34,13 +34,9 @@ class Place:
     stop: int
     held: weakref.ref[Any] | None = None
 
-    @property
-    def is_there(self) -> bool:
-        return self.held is None or self.held() is not None
-
     def overlaps(self, other: Place) -> bool:
         apart = self.space != other.space or self.stop <= other.start or other.stop <= self.start
-        return not apart and self.is_there and other.is_there
+        return not apart and all(place.held is None or place.held() is not None for place in (self, other))
 
 
 @dataclass(frozen=True)
@@ -95,10 +91,7 @@ def _place(part: Any) -> Place | None:
 
 
 def _of_array(array: np.ndarray[Any, Any]) -> Place:
-    start = stop = array.__array_interface__["data"][0]
-    for size, stride in zip(array.shape, array.strides, strict=True):
-        start, stop = start + min(0, (size - 1) * stride), stop + max(0, (size - 1) * stride)
-    stop, root = stop + array.itemsize, array
+    (start, stop), root = np.lib.array_utils.byte_bounds(array), array
     while isinstance(root.base, np.ndarray):
         root = root.base
     if isinstance(root, np.memmap) and root.filename is not None:
