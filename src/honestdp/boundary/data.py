@@ -73,7 +73,7 @@ class Shapes:
             whose = np.repeat(np.arange(records), unit.rows)
             people = PrivateData(by_person((x, y), whose, rows=unit.rows, name=unit.person)).augmented(self.augment)
             made = people.drawn(Seed.fixed(0))  # of nobody a row is too many
-        made._classes = self.classes
+        made.classes = self.classes
         return made
 
 
@@ -85,23 +85,30 @@ class PrivateData:
     """
 
     def __init__(self, data: Any) -> None:
-        self.augment: Augmentation | None = None
-        self._people: People | None = None
-        self._classes: int | None = None
-        self._own = False
-        """Whether the records were read after the charge, into memory that nobody else holds."""
-        if isinstance(data, PrivateData):
-            self.augment, self._own, self._classes = data.augment, data._own, data._classes
+        given = data
         if isinstance(data, PrivateData | ByPerson):
-            self._people, data = data._people, data._data
+            data = data._data
         self._pair = pair_of(data)
         self._data: Any = data if self._pair is None else self._pair
-        if self._people is not None and isinstance(data, Unread):
+        self._people: People | None = given._people if isinstance(given, PrivateData | ByPerson) else None
+        self.known: Known | None = data.known if isinstance(data, Unread) else None
+        """The declarations of records that are still to be read; None where they are here."""
+        self.unit: Unit = self.known.unit if self.known else self._people.unit if self._people else ROW
+        """Whose record it is."""
+        self.augment: Augmentation | None = None
+        self.classes: int | None = self.known.classes if self.known else None
+        """How many classes are declared; None where none are, or where labels are no classes."""
+        self.exact = self.known is None
+        """Whether there must be as many records as are declared. Those that were read after the charge, into memory that nobody
+        else holds, need not."""
+        if isinstance(given, PrivateData):
+            self.augment, self.classes, self.exact = given.augment, given.classes, given.exact
+        if self._people is not None and self.known is not None:
             wanted = "rows themselves; of a Table, declare person= and rows_per_person= there"
             raise InvalidArgument("data", "rows that are read later", wanted)
         if self._people is not None and self._people.given != self._rows_in_all:
-            given = f"{self._people.given} ids and {self._rows_in_all} rows"
-            raise InvalidArgument("person", given, "one id for each row")
+            counts = f"{self._people.given} ids and {self._rows_in_all} rows"
+            raise InvalidArgument("person", counts, "one id for each row")
 
     def __len__(self) -> int:
         """Of people, where they are the records."""
@@ -110,16 +117,6 @@ class PrivateData:
     @property
     def _rows_in_all(self) -> int:
         return len(self._data if self._pair is None else inputs.first(self._pair[1]))
-
-    @property
-    def known(self) -> Known | None:
-        """What records that are still to be read say of themselves; None where they are here."""
-        return self._data.known if isinstance(self._data, Unread) else None
-
-    @property
-    def exact(self) -> bool:
-        """Whether they must be as many as is declared. Those that were read after the charge need not."""
-        return not self._own and self.known is None
 
     def scan(self) -> None:
         """InvalidArgument where what is to be read cannot be, such as a file that is cut. For use before the charge."""
@@ -131,20 +128,8 @@ class PrivateData:
         if not isinstance(self._data, Unread):
             return self
         here = PrivateData(self._data.read())
-        here._own, here.augment, here._classes = True, self.augment, self.classes
+        here.exact, here.augment, here.classes = False, self.augment, self.classes
         return here
-
-    @property
-    def unit(self) -> Unit:
-        """Whose record it is."""
-        if isinstance(self._data, Unread):
-            return self._data.known.unit
-        return ROW if self._people is None else self._people.unit
-
-    @property
-    def classes(self) -> int | None:
-        """How many classes are declared; None where that is nowhere declared, or where labels are no classes."""
-        return self._data.known.classes if isinstance(self._data, Unread) else self._classes
 
     @property
     def shapes(self) -> Shapes | None:
@@ -233,7 +218,7 @@ class PrivateData:
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
         """(training, validation): the records whose coin is false, and those whose coin is true. A person has one coin."""
-        if self._own and self._pair is not None and self._people is None:
+        if not self.exact and self._pair is not None and self._people is None:
             first, second = in_two(*self._pair, held_out)
             return self._over(first), self._over(second)
         return self._part(np.flatnonzero(~held_out)), self._part(np.flatnonzero(held_out))
