@@ -50,14 +50,15 @@ STAYS = "what was charged for it stays charged"
 
 @dataclass(kw_only=True)
 class Charging:
-    """What is to be charged to which books. watch: who looks at a run of so many steps, if anybody does.
+    """What a training is to be charged to. watch: who looks at a run of so many steps, if anybody does.
 
+    books: None where nothing is charged; then what can be tried is tried, and every other step is empty.
     kept: what the checkpoint, which the first rank reads, holds of its charge; None where there is no checkpoint yet.
     ranks: who train together; the first of them pays, once all have tried what can be tried.
     balance: the dataset's, once it is charged. charge: what the checkpoint keeps of it.
     """
 
-    books: Books
+    books: Books | None
     place: File | None
     kept: dict[str, str] | None
     rules: Sequence[Rule]
@@ -80,46 +81,47 @@ class Charging:
         made_up: the job over made-up records in the place of these, of which one step is rehearsed.
         """
         self.ranks.together(lambda: self._try(data, modules, runs, device, made_up=made_up), words=True)
-        self.charge, self.balance = self.ranks.first(lambda: self._paid(data, runs))
+        if (books := self.books) is not None:
+            self.charge, self.balance = self.ranks.first(lambda: self._paid(books, data, runs))
 
-    def _paid(self, data: PrivateData, runs: Sequence[Run]) -> tuple[dict[str, str], Balance]:
+    def _paid(self, books: Books, data: PrivateData, runs: Sequence[Run]) -> tuple[dict[str, str], Balance]:
         from honestdp.ledger.spending import Spending
         from honestdp.selection import Compose
 
         spending = Spending(Compose(candidates=len(runs)), tuple((run, 1) for run in runs), unit=data.unit.person)
-        self.charge = self.kept or {"key": uuid.uuid4().hex, "dataset": self.books.dataset, "token": "", "after": ""}
+        self.charge = self.kept or {"key": uuid.uuid4().hex, "dataset": books.dataset, "token": "", "after": ""}
         delta, undo = None if self.spec.budget is None else self.spec.budget.delta, None
         if self.kept is None and data.known is not None:  # a file that cannot be read is found before it is paid for
-            self._payment().check_first(spending, data.scan, delta=delta)
+            self._payment(books).check_first(spending, data.scan, delta=delta)
         if self.kept is None and self.place is not None:
             checkpoints.begin(self.place, self.charge)
             undo = partial(self.place.path.unlink, missing_ok=True)
         what = "honestdp train" if len(runs) == 1 else f"honestdp train_population, {len(runs)} runs"
         read = bool(self.charge["token"])
-        return self.charge, self._payment().charge(spending, what=what, read=read, delta=delta, undo=undo)
+        return self.charge, self._payment(books).charge(spending, what=what, read=read, delta=delta, undo=undo)
 
     def start(self, progress: Progress) -> None:
         """Before the next step: the checkpoint with its seed and a new token is on the disk, and the token in the ledger."""
-        if self.place is not None:
-            self.charge = self.ranks.first(partial(self._begun, self.place, progress))
+        if self.books is not None and self.place is not None:
+            self.charge = self.ranks.first(partial(self._begun, self.books, self.place, progress))
 
-    def _begun(self, place: File, progress: Progress) -> dict[str, str]:
+    def _begun(self, books: Books, place: File, progress: Progress) -> dict[str, str]:
         def keep(token: dict[str, str]) -> None:
             progress.charge = self.charge = self.charge | token
             checkpoints.save(place, progress)
 
-        self._payment().resume(self.charge, keep)
+        self._payment(books).resume(self.charge, keep)
         return self.charge
 
-    def _payment(self) -> Payment:
+    def _payment(self, books: Books) -> Payment:
         from honestdp.ledger.paying import Payment
 
-        return Payment.of(self.books, self.charge["key"])
+        return Payment.of(books, self.charge["key"])
 
     def end(self) -> None:
         """The training is over. A ledger that is busy must not cost its result: the next look at a checkpoint ends it."""
-        if self.ranks.is_first:
-            self._payment().end(if_possible=True)
+        if self.books is not None and self.ranks.is_first:
+            self._payment(self.books).end(if_possible=True)
 
     def _try(
         self,
@@ -130,7 +132,7 @@ class Charging:
         *,
         made_up: Callable[[PrivateData], Job],
     ) -> None:
-        """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
+        """What can fail without a record fails here. Only a training that is charged is rehearsed."""
         first, module = runs[0], modules[0].to(device)
         if data.exact and len(data) != first.records:
             wanted = (
@@ -140,20 +142,21 @@ class Charging:
         check_finite(modules)
         noise_source(device, Seed.fresh(), secure=self.spec.secure)
         layout, watch = layout_of(module, device), self.watch(first.steps)
-        if data.shapes is None:
-            factors(self.spec.schedule, first)
-            for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
-                try_rule(rule, run, layout, runs=min(2, len(runs)))
-        else:
+        initial = stack([module], layout, device)[0]
+        if self.books is not None and data.shapes is not None:
             x, _ = data.shapes.blanks(module)
             made_up(data.shapes.made_up()).rehearse()
             if any(rule.by_echo for rule in self.rules):
-                try_once(module, replace(layout, entering=inputs.entering(x)), stack([module], layout, device)[0], x)
+                try_once(module, replace(layout, entering=inputs.entering(x)), initial, x)
+        elif self.books is not None:  # of a Dataset no shape is known before a record of it is read
+            factors(self.spec.schedule, first)
+            for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():
+                try_rule(rule, run, layout, runs=min(2, len(runs)))
         if self.ranks.is_first:
             names = [rule.name for rule in self.rules]
             forewarn(prospects(first, parameters=counting(layout.shapes), optimizers=names))
-        if watch is not None and self.kept is None and self.ranks.is_first:
-            watch.begin(module, layout, stack([module], layout, device)[0])
+            if watch is not None and self.kept is None:
+                watch.begin(module, layout, initial)
 
 
 def charging_of(
@@ -163,23 +166,21 @@ def charging_of(
     rules: Sequence[Rule],
     watch: Callable[[int], Watch | None],
     ranks: Ranks,
-) -> Charging | None:
-    """The charge that a spec names, None where nothing is to be charged; refused where the checkpoint was charged otherwise."""
+) -> Charging:
+    """The charge that a spec names, if any; refused where the checkpoint was charged otherwise."""
     books = None
     if spec.ledger is not None or spec.dataset is not None or spec.note:
         from honestdp.ledger.paying import books_of  # here: the engine alone needs torch and numpy only
 
         books = books_of(spec.ledger, spec.dataset, noise_seed=spec.noise_seed, note=spec.note)
     kept = None if place is None or not ranks.is_first else checkpoints.charge_of(place)
-    if books is None:
-        if kept:
-            wanted = f"given with dataset={kept['dataset']!r}: the training in this checkpoint was charged to it"
-            raise InvalidArgument("ledger", spec.ledger, wanted)
-        return None
-    if kept == {}:
+    if books is None and kept:
+        wanted = f"given with dataset={kept['dataset']!r}: the training in this checkpoint was charged to it"
+        raise InvalidArgument("ledger", spec.ledger, wanted)
+    if books is not None and kept == {}:
         wanted = "one of a training that was charged when it was begun, or a path where none is yet; this one was not"
         raise InvalidArgument("checkpoint", str(place), wanted)
-    if kept and kept["dataset"] != books.dataset:
+    if books is not None and kept and kept["dataset"] != books.dataset:
         wanted = (
             f"{kept['dataset']!r}, which the training in this checkpoint was charged to, or with another checkpoint"
         )
@@ -195,12 +196,12 @@ def uncharged(books: Books | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def said_to_stay(charging: Charging | None) -> Iterator[None]:
+def said_to_stay(charging: Charging) -> Iterator[None]:
     """Within, what goes wrong after the charge says that it stays charged."""
     try:
         yield
     except BaseException as trouble:
-        if charging is not None and charging.balance is not None:
+        if charging.balance is not None:
             if isinstance(trouble, HonestdpError | Interrupted):
                 trouble.args = (f"{trouble}; {STAYS}",)
             else:

@@ -177,11 +177,6 @@ class Job:
             raise
         return None
 
-    def first_look(self) -> None:
-        """Show `on_step` the model before its first step, so that what is wrong with it shows before a record is read."""
-        if self.watch is not None and (self.place is None or self.ranks.first(self.place.read) is None):
-            self.ranks.first(partial(self.watch.begin, self.modules[0], self.intake.layout, self.initial[0]))
-
     def population(self, chunk: list[int]) -> Population:
         """The runs of a chunk before their first step."""
         seed = self.seed.child("chunk", *self._names(chunk))  # a half draws nothing that the whole has drawn

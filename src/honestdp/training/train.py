@@ -31,13 +31,13 @@ from honestdp.optimizers import Rule
 from honestdp.optimizers.default import default_note, default_rule
 from honestdp.optimizers.rule import kind, rule_of
 from honestdp.optimizers.schedules import Schedule, factors
-from honestdp.planner.prospects import counting, forewarn, prospects, stated
+from honestdp.planner.prospects import stated
 from honestdp.run import Run
 from honestdp.training.charging import Charging, charging_of, said_to_stay, uncharged
 from honestdp.training.checkpoint import File, Place
 from honestdp.training.history import Past, marks_of, remember_job
 from honestdp.training.loop import Interrupted, Job
-from honestdp.training.population import Model, check_alike, check_finite, modules_of
+from honestdp.training.population import Model, check_alike, modules_of
 from honestdp.training.result import Result
 from honestdp.training.spec import (
     Compute,
@@ -250,19 +250,12 @@ def _trained(
         charging = ranks.together(
             lambda: charging_of(spec, place=place, rules=rules, watch=watch, ranks=ranks), words=True
         )
-        books = None if charging is None else charging.books
         with said_to_stay(charging):
             job = assemble(model, private, run=run, optimizers=rules, spec=spec, charging=charging, ranks=ranks)
             job.watch = watch(job.runs[0].steps)
-            if charging is None:  # who pays has warned and looked before that
-                check_finite(job.modules)
-                d, names = counting(job.intake.layout.shapes), [rule.name for rule in rules]
-                forewarn(prospects(job.runs[0], parameters=d, optimizers=names) if ranks.is_first else ())
-                job.first_look()
-            past = remember_job(job, data, books=books, place=place, resumed=resumed)
+            past = remember_job(job, data, books=charging.books, place=place, resumed=resumed)
             weights = job.work(compute.progress)
-    if charging is not None:
-        charging.end()
+    charging.end()
     return results_of(
         job,
         weights,
@@ -360,13 +353,13 @@ def results_of(
     *,
     delta: float | None,
     seeded: bool,
-    charging: Charging | None,
+    charging: Charging,
     past: Past,
     preparation: Preparation,
     notes: tuple[str, ...] = (),
 ) -> list[Result]:
     """The results of a job that ended with these weights `[runs, d]`. Without a delta it is that of the ledger's budget."""
-    balance = None if charging is None else charging.balance
+    balance = charging.balance
     if delta is None and balance is not None:
         delta = balance.budget.delta
     past.marks.update(marks_of(weights, job.intake.layout) if job.runs[0].steps else ())
@@ -383,11 +376,11 @@ def results_of(
             stopped=job.stopped,
             watched=job.watched,
             balance=balance,
-            key="" if charging is None else charging.charge["key"],
+            key=charging.charge.get("key", ""),
             notes=(
                 *notes,
                 *stated(run, job.intake.layout.shapes),
-                *uncharged(None if charging is None else charging.books),
+                *uncharged(charging.books),
                 *past.notes,
             ),
             preprocessing=preparation.words,
