@@ -14,9 +14,10 @@ from honestdp.data.named import NamedDataset
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import SGD, Adam, Rule
 from honestdp.run import Run
-from honestdp_papers.curves import Exam, population_of, taken_in
+from honestdp_papers import curves
+from honestdp_papers.curves import Bench, Exam
 from honestdp_papers.mohapatra2022 import training
-from honestdp_papers.mohapatra2022.training import exam_of, right_answers
+from honestdp_papers.mohapatra2022.training import right_answers
 
 CPU = torch.device("cpu")
 RUN = Run(records=400, lot=40, steps=60, noise=0.5)
@@ -46,11 +47,11 @@ def looked_at(rules: list[Rule], repeats: int = 1, every: int = 20, seed: int = 
 def test_right_answers_of_a_population_are_those_of_each_model(make: type[nn.Module]) -> None:
     dataset = toy()
     modules = [make() for _ in range(5)]
-    intake = taken_in(modules[0], dataset.train, CPU, records=400)
-    exam = exam_of(intake, dataset.test, CPU)
+    bench = Bench(modules[0], dataset.train, CPU, records=400)
     x, y = torch.from_numpy(dataset.test[0]), torch.from_numpy(dataset.test[1].astype(np.int64))
+    exam = bench.exam(x, y)
     expected = [int((module(x).argmax(1) == y).sum()) for module in modules]
-    weights = stack(modules, intake.layout, CPU)
+    weights = stack(modules, bench.layout, CPU)
     assert exam.measured(weights).tolist() == expected
     exam.together, exam._rows = 2, 30
     assert exam.measured(weights).tolist() == expected
@@ -85,9 +86,8 @@ def test_curves_have_a_number_for_every_repeat_candidate_and_look() -> None:
 
 def test_each_repeat_has_its_own_start_and_all_candidates_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(
-        training, "population_of", lambda *a, **kw: (seen.append(a[3].clone()), population_of(*a, **kw))[1]
-    )
+    population = Bench.population
+    monkeypatch.setattr(Bench, "population", lambda *a, **how: (seen.append(a[3].clone()), population(*a, **how))[1])
     looked_at([SGD(lr=1.0, clip=c) for c in (0.1, 1.0)], 2)
     (starts,) = seen
     assert torch.equal(starts[0], starts[1])
@@ -105,12 +105,9 @@ def test_looking_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Exam, "measured", glance)
     looked_at([SGD(lr=1.0, clip=1.0)], seed=7)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = linear()
-    intake = taken_in(module, toy().train, CPU, records=400)
-    starts, seed = stack([module], intake.layout, CPU), Seed.fixed(7).child(0)
-    population = population_of(intake, RUN, [SGD(lr=1.0, clip=1.0)], starts, seed, every=20)
+    bench = Bench(curves.seeded(linear, 0), toy().train, CPU, records=400)
+    starts, seed = bench.starts(linear, [0]), Seed.fixed(7).child(0)
+    population = bench.population(RUN, [SGD(lr=1.0, clip=1.0)], starts, seed, every=20)
     while population.step < 60:
         population.block()
     assert torch.equal(population.weights(), seen[-1])

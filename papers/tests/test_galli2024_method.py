@@ -13,8 +13,10 @@ from torch import nn
 
 from honestdp.boundary import release as door
 from honestdp.boundary.query import Direction
+from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO
 from honestdp_papers.claims import FAILS, HOLDS, IN_PART, UNTOLD
+from honestdp_papers.curves import Bench
 from honestdp_papers.galli2024 import PAPER, burden, cosine, proposition1
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PRINTED_K, Records
 from honestdp_papers.parts import Array
@@ -124,8 +126,8 @@ def test_cosines_are_those_of_gradients_taken_one_by_one(tiny: Any, monkeypatch:
     x, y = cosine.records_of(tiny).train
     x, y = x[:20], y[:20]
     model = tiny.make()
-    intake = cosine.taken_in(model, (x, y), torch.device("cpu"), records=20)
-    params = cosine.stack([model], intake.layout, torch.device("cpu"))
+    intake = Bench(model, (x, y), torch.device("cpu"), records=20).intake
+    params = stack([model], intake.layout, torch.device("cpu"))
     found, median = cosine._cosines(intake, params, x, y, 0.3, torch.Generator().manual_seed(7))
     each = []
     for one, label in zip(x, y, strict=True):

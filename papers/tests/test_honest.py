@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from honestdp.search.space import space_of
 from honestdp.search.vault import Unkept
 from honestdp_papers import honest_search
 from honestdp_papers.claims import FAILS, HOLDS
+from honestdp_papers.curves import Bench, Exam
 from honestdp_papers.honest_search import Kept, Pool, played, right_answers, trainings
 from honestdp_papers.mohapatra2022 import honest, honest_training, setting
 from honestdp_papers.mohapatra2022.honest import Case, Cell, stray
@@ -209,13 +211,17 @@ def test_a_kept_score_is_the_products() -> None:
 
 def test_sides_are_apart_and_every_search_trains_at_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[np.ndarray]] = {"trained": [], "asked": []}
-    taken_in, exam = honest_search.taken_in, honest_search.Exam
-    monkeypatch.setattr(
-        honest_search,
-        "taken_in",
-        lambda m, data, *a, **kw: (seen["trained"].append(data[0].numpy()), taken_in(m, data, *a, **kw))[1],
-    )
-    monkeypatch.setattr(honest_search, "Exam", lambda *a: (seen["asked"].append(a[2].numpy()), exam(*a))[1])
+
+    class Watched(Bench):
+        def __init__(self, model: Any, data: Any, *place: Any, **how: Any) -> None:
+            seen["trained"].append(data[0].numpy())
+            super().__init__(model, data, *place, **how)
+
+        def exam(self, x: torch.Tensor, y: torch.Tensor, *, error: bool = False) -> Exam:
+            seen["asked"].append(x.numpy())
+            return super().exam(x, y, error=error)
+
+    monkeypatch.setattr(honest_search, "Bench", Watched)
     runs = [Run(records=320, lot=40, steps=100, noise=noise) for noise in (0.5, 2000.0)]
     candidates = space_of("sgd", {"lr": [1e-6, 1.0], "clip": 1.0}, lot=40, steps=100).candidates()
     found = honest_training.trained(

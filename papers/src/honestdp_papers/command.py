@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from honestdp.checks import HonestdpError
 from honestdp.cli.terminal import Command, progress
+from honestdp.errors import HonestdpError
 from honestdp_papers.claims import VERDICTS
 from honestdp_papers.parts import RESULTS, is_done, replays
 from honestdp_papers.registry import PAPERS, Item, Paper, lookup, paper, parts_folder, result_file

@@ -6,7 +6,7 @@ steps. Looking draws nothing from any generator, so the runs are the same as wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from honestdp import Run
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import Intake, take_in
+from honestdp.boundary.intake import take_in
 from honestdp.boundary.query import Constants
 from honestdp.boundary.records import prepared
 from honestdp.boundary.seed import Seed
-from honestdp.gradients.layout import Layout
+from honestdp.gradients.layout import Layout, stack
 from honestdp.losses import Loss
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp.optimizers.schedules import factors
-from honestdp.run import Run
 from honestdp.training.chunks import plan_chunks
 from honestdp.training.population import Population
 from honestdp_papers.parts import Array, Arrays, Tell
@@ -47,72 +47,126 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
         return make()
 
 
-def taken_in(
-    model: nn.Module, data: Any, place: torch.device, *, records: int, loss: Loss | None = None, by_coin: bool = False
-) -> Intake:
-    """A model that was tried, with its records. by_coin: whether a coin has put each record on the training side."""
-    private = data if isinstance(data, PrivateData) else PrivateData(data)
-    return take_in(model, private, records=records, loss=loss, device=place, workers=0, by_coin=by_coin)
+class Bench:
+    """Records on a device and a model that was tried with them: populations of runs are made, trained and looked at here.
 
-
-def population_of(
-    intake: Intake,
-    run: Run,
-    rules: Sequence[Rule],
-    starts: Tensor,
-    seed: Seed,
-    *,
-    every: int,
-    noises: Sequence[float] | Array | None = None,
-    schedule: str = "constant",
-) -> Population:
-    """Runs of one kind of rule before their first step, in blocks that end where they are looked at, every so many steps.
-
-    noises: one a run, where they are not all the run's.
+    by_coin: whether a coin has put each record on the training side.
     """
-    number = {"dtype": intake.dtype, "device": starts.device}
-    noise = torch.tensor([run.noise] * len(rules) if noises is None else noises, **number)  # type: ignore[arg-type]
-    paces = torch.tensor(factors(schedule, run), **number)  # type: ignore[arg-type]
-    constants = Constants(run.records, run.lot, run.steps, noise, intake.layout, paces)
-    mechanism = intake.mechanism(constants, seed=seed, secure=False, pause=every)
-    return Population(mechanism, stack_rules(list(rules), dtype=intake.dtype, device=starts.device), starts)
 
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Any,
+        place: torch.device,
+        *,
+        records: int,
+        loss: Loss | None = None,
+        by_coin: bool = False,
+    ) -> None:
+        private = data if isinstance(data, PrivateData) else PrivateData(data)
+        self.intake = take_in(model, private, records=records, loss=loss, device=place, workers=0, by_coin=by_coin)
+        self.layout, self.place = self.intake.layout, place
 
-def looked_at(
-    rules: Sequence[Rule],
-    begun: Callable[[list[int]], Population],
-    measures: Mapping[str, Measure],
-    looks: Sequence[int],
-    *,
-    together: int,
-    tell: Tell,
-) -> Arrays:
-    """Train all runs, chunk by chunk, and return what each measure made of them, `[runs, looks]`.
+    def starts(self, make: Callable[[], nn.Module], seeds: Iterable[int], *, each: int = 1) -> Tensor:
+        """The initial weights of a model for each seed, one after the other, every one so often, `[runs, d]`."""
+        models = [seeded(make, seed) for seed in seeds]
+        return stack(models, self.layout, self.place).repeat_interleave(each, dim=0)
 
-    Args:
-        rules: of every run; a chunk has rules of one kind.
-        begun: makes the population of some runs, which are given by their numbers.
-        measures: by name.
-        looks: the steps after which all runs are measured; training ends with the last.
-        together: runs of a chunk, at most.
-        tell: called with the fraction that is done.
-    """
-    found: Arrays = {}
-    chunks = plan_chunks(rules, together)
-    for number, chunk in enumerate(chunks):
-        population = begun(chunk)
-        for look, step in enumerate(looks):
-            while population.step < step:
-                population.block()
-                tell((number + population.step / looks[-1]) / len(chunks))
-            for name, measure in measures.items():
-                values = measure(population)
-                if name not in found:
-                    found[name] = np.zeros((len(rules), len(looks)), values.dtype)
-                found[name][chunk, look] = values
-        del population
-        free_captured()
-    return found
+    def exam(self, x: Tensor, y: Tensor, *, error: bool = False) -> Exam:
+        model = self.intake.question.model
+        return Exam(model, self.layout, x.to(self.place), y.to(self.place), error=error)
+
+    def population(
+        self,
+        run: Run,
+        rules: Sequence[Rule],
+        starts: Tensor,
+        seed: Seed,
+        *,
+        every: int,
+        noises: Sequence[float] | Array | None = None,
+        schedule: str = "constant",
+    ) -> Population:
+        """Runs of one kind of rule before their first step, in blocks that end where they are looked at, every so many steps.
+
+        noises: one a run, where they are not all the run's.
+        """
+        number = {"dtype": self.intake.dtype, "device": starts.device}
+        noise = torch.tensor([run.noise] * len(rules) if noises is None else noises, **number)  # type: ignore[arg-type]
+        paces = torch.tensor(factors(schedule, run), **number)  # type: ignore[arg-type]
+        constants = Constants(run.records, run.lot, run.steps, noise, self.layout, paces)
+        mechanism = self.intake.mechanism(constants, seed=seed, secure=False, pause=every)
+        return Population(mechanism, stack_rules(list(rules), dtype=self.intake.dtype, device=starts.device), starts)
+
+    def trained(
+        self,
+        run: Run,
+        rules: Sequence[Rule],
+        starts: Tensor,
+        measures: Mapping[str, Measure],
+        looks: Sequence[int],
+        *,
+        seed: int,
+        every: int,
+        together: int,
+        tell: Tell,
+        noises: Array | None = None,
+        schedule: str = "constant",
+    ) -> Arrays:
+        """Train all runs, chunk by chunk, and return what each measure made of them, `[runs, looks]`.
+
+        Args:
+            run: of all; their noises may be others.
+            rules: of every run; a chunk has rules of one kind.
+            starts: initial weights of every run.
+            measures: by name.
+            looks: the steps after which all runs are measured; training ends with the last.
+            seed: of all draws, with the number of a chunk's first run.
+            every: steps of a block.
+            together: runs of a chunk, at most.
+            tell: called with the fraction that is done.
+            noises: of every run, where they are not all the run's.
+            schedule: of the step sizes.
+        """
+        found: Arrays = {}
+        chunks = plan_chunks(rules, together)
+        for number, chunk in enumerate(chunks):
+            own, some, first = Seed.fixed(seed).child(chunk[0]), [rules[i] for i in chunk], starts[torch.tensor(chunk)]
+            noise = None if noises is None else noises[chunk]
+            population = self.population(run, some, first, own, every=every, noises=noise, schedule=schedule)
+            for look, step in enumerate(looks):
+                while population.step < step:
+                    population.block()
+                    tell((number + population.step / looks[-1]) / len(chunks))
+                for name, measure in measures.items():
+                    values = measure(population)
+                    if name not in found:
+                        found[name] = np.zeros((len(rules), len(looks)), values.dtype)
+                    found[name][chunk, look] = values
+            del population
+            free_captured()
+        return found
+
+    def grid(
+        self,
+        make: Callable[[], nn.Module],
+        run: Run,
+        rules: Sequence[Rule],
+        seeds: Sequence[int],
+        measures: Mapping[str, Measure],
+        looks: Sequence[int],
+        *,
+        noises: Sequence[float] | None = None,
+        **how: Any,
+    ) -> Arrays:
+        """Train every rule from the initial weights of every seed, which all rules share, `[seeds, rules, looks]`.
+
+        noises: one a rule, where they are not all the run's. how: see `trained`.
+        """
+        starts = self.starts(make, seeds, each=len(rules))
+        own = None if noises is None else np.tile(noises, len(seeds))
+        found = self.trained(run, list(rules) * len(seeds), starts, measures, looks, noises=own, **how)
+        return {name: values.reshape(len(seeds), len(rules), -1) for name, values in found.items()}
 
 
 def state_of(name: str) -> Measure:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from honestdp.checks import HonestdpError
+from honestdp.errors import HonestdpError
 from honestdp_papers.claims import NUMBERS, OURS, RULE, SENTENCE, VERDICTS
 from honestdp_papers.parts import replays, write_whole
 from honestdp_papers.registry import Item, Paper, result_file

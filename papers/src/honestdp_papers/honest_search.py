@@ -34,17 +34,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from honestdp import Accuracy, Budget, Run
 from honestdp.boundary.data import coins
-from honestdp.boundary.intake import Intake
-from honestdp.boundary.metrics import Accuracy
 from honestdp.boundary.score_noise import best_of
-from honestdp.boundary.seed import Seed
-from honestdp.budget import Budget
 from honestdp.losses import Loss
-from honestdp.run import Run
 from honestdp.search.space import Candidate, Space
-from honestdp.training.population import Population
-from honestdp_papers.curves import Exam, finite, looked_at, population_of, taken_in
+from honestdp_papers.curves import Bench, Exam, Measure, finite
 from honestdp_papers.parts import Array, Arrays, Tell, kept_numbers, write_whole
 
 if TYPE_CHECKING:  # a bare GPU machine has no accountants
@@ -179,23 +174,19 @@ def sides_of(
     fraction: float,
     split: int,
     loss: Loss | None = None,
-) -> tuple[Intake, dict[str, Exam], Arrays]:
-    """The training side on the device with a model that was tried on it, exams of the others, and how many records they have."""
+) -> tuple[Bench, dict[str, Exam], Arrays]:
+    """The training side on the device, exams of the others, and how many records they have."""
     x, y = train
     held = torch.from_numpy(coins(len(x), fraction=fraction, seed=split))
-    intake = taken_in(model, (x[~held], y[~held]), place, records=records, loss=loss, by_coin=fraction > 0)
+    bench = Bench(model, (x[~held], y[~held]), place, records=records, loss=loss, by_coin=fraction > 0)
     asked = {"validation": (x[held], y[held]), "test": test}
-    exams = {
-        name: Exam(intake.question.model, intake.layout, own.to(place), answers.to(place))
-        for name, (own, answers) in asked.items()
-        if len(own)
-    }
-    return intake, exams, {"held": np.array(int(held.sum())), "tests": np.array(len(test[0]))}
+    exams = {name: bench.exam(*side) for name, side in asked.items() if len(side[0])}
+    return bench, exams, {"held": np.array(int(held.sum())), "tests": np.array(len(test[0]))}
 
 
 def trained(
     pool: Pool,
-    intake: Intake,
+    bench: Bench,
     exams: Mapping[str, Exam],
     starts: Tensor,
     *,
@@ -208,21 +199,14 @@ def trained(
     starts: initial weights of every repeat and candidate, `[repeats * candidates, d]`. Each answer is `[searches, repeats,
     candidates]`: what a search sees, and what it is judged by.
     """
-    each, run = len(starts), pool.runs[0]
-    rules = [candidate.rule() for candidate in pool.candidates] * (len(pool.runs) * pool.repeats)
-    noises = np.repeat([one.noise for one in pool.runs], each)
-
-    def begun(chunk: list[int]) -> Population:
-        own, some, first = (
-            Seed.fixed(pool.seed).child(chunk[0]),
-            [rules[i] for i in chunk],
-            starts[torch.tensor(chunk) % each],
-        )
-        return population_of(intake, run, some, first, own, every=every, noises=noises[chunk])
-
-    found = looked_at(rules, begun, {**exams, "finite": finite}, [run.steps], together=together, tell=tell)
+    searches, run = len(pool.runs), pool.runs[0]
+    rules = [candidate.rule() for candidate in pool.candidates] * (searches * pool.repeats)
+    noises = np.repeat([one.noise for one in pool.runs], len(starts))
+    how: dict[str, Any] = {"seed": pool.seed, "every": every, "together": together, "tell": tell, "noises": noises}
+    measures: dict[str, Measure] = {**exams, "finite": finite}
+    found = bench.trained(run, rules, starts.repeat(searches, 1), measures, [run.steps], **how)
     found.setdefault("validation", np.zeros((len(rules), 1), np.uint16))
-    shape = (len(pool.runs), pool.repeats, len(pool.candidates))
+    shape = (searches, pool.repeats, len(pool.candidates))
     return {name: values.reshape(shape) for name, values in found.items()}
 
 

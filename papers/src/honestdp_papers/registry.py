@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from honestdp.checks import HonestdpError
+from honestdp.errors import HonestdpError
 from honestdp_papers.claims import Outcome
 from honestdp_papers.parts import Finished, Part
 

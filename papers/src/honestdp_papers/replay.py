@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import honestdp
-from honestdp.checks import HonestdpError
+from honestdp.errors import HonestdpError
 from honestdp_papers.parts import Array, Arrays, device_name, file_of, has_settings, keep_replays, read, replays
 from honestdp_papers.registry import Paper, Replay, parts_folder
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from honestdp.checks import HonestdpError
+from honestdp.errors import HonestdpError
 from honestdp_papers.parts import (
     RESULTS,
     as_seen,

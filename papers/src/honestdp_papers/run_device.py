@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.errors import HonestdpError, InvalidArgument
 from honestdp_papers.parts import RESULTS, TO_DO, Part, make_all, state
 from honestdp_papers.registry import lookup, parts_folder
 

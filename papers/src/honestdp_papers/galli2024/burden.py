@@ -21,11 +21,10 @@ from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Release
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.seed import Seed
-from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO, SGD, AdamWOSM, Quantile, Rule
 from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import ERRORS, OURS, SENTENCE, Claim, Outcome, Table, judged
-from honestdp_papers.curves import placed, population_of, seeded, taken_in
+from honestdp_papers.curves import Bench, placed
 from honestdp_papers.galli2024.setting import FASHION, MNIST, Task, records_of, sized
 from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
 
@@ -82,8 +81,7 @@ def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device:
     """step: seconds, `[runs, rules, blocks]`. state: bytes a run, `[rules]`. pieces: seconds, `[runs, pieces, blocks]`."""
     place = placed(device)
     data = records_of(task).train
-    intake = taken_in(task.make(), data, place, records=task.records, loss=task.loss)
-    module = seeded(task.make, 0)
+    bench = Bench(task.make(), data, place, records=task.records, loss=task.loss)
     run = type(task.run(NOISE))(records=task.records, lot=task.lot, steps=steps * (blocks + 1), noise=NOISE)
     found = {
         "step": np.zeros((len(runs), len(RULES), blocks)),
@@ -91,10 +89,10 @@ def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device:
         "pieces": np.zeros((len(runs), len(PIECES), blocks)),
     }
     for i, together in enumerate(runs):
-        starts = stack([module] * together, intake.layout, place)
+        starts = bench.starts(task.make, [0], each=together)
         for j, rule in enumerate(RULES.values()):
             own = Seed.fixed(7).child(0)
-            population = population_of(intake, run, [rule] * together, starts.clone(), own, every=steps)
+            population = bench.population(run, [rule] * together, starts.clone(), own, every=steps)
             found["step"][i, j] = _timed(lambda p=population: p.block(steps), blocks, place) / steps  # type: ignore[misc]
             kept = (value for value in population.state.values() if isinstance(value, Tensor))
             found["state"][j] = sum(value.numel() * value.element_size() for value in kept) / together
@@ -102,7 +100,7 @@ def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device:
             free_captured()
             tell((i + (j + 1) / (len(RULES) + 1)) / len(runs))
         lot = [part[: int(task.lot)].to(place) for part in data]
-        found["pieces"][i] = _pieces(intake, starts, lot, run.lot, blocks, place)
+        found["pieces"][i] = _pieces(bench.intake, starts, lot, run.lot, blocks, place)
     return found
 
 

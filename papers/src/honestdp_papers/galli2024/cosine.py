@@ -20,10 +20,9 @@ from torch import Tensor
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.intake import Intake
 from honestdp.boundary.seed import Seed
-from honestdp.gradients.layout import stack
 from honestdp.optimizers import OSO
 from honestdp_papers.claims import ERRORS, OURS, Measured, Outcome, Table, jackknifed, judged
-from honestdp_papers.curves import placed, population_of, seeded, taken_in
+from honestdp_papers.curves import Bench, placed
 from honestdp_papers.galli2024.setting import MNIST, Task, records_of, sized
 from honestdp_papers.look import named, panels, shared_legend
 from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
@@ -80,8 +79,8 @@ def measured(probe: Probe, device: str, tell: Tell) -> Arrays:
     steps]`."""
     task, place = probe.task, placed(device)
     data = records_of(task).train
-    intake = taken_in(task.make(), data, place, records=task.records, loss=task.loss)
-    starts = stack([seeded(task.make, repeat) for repeat in range(probe.repeats)], intake.layout, place)
+    bench = Bench(task.make(), data, place, records=task.records, loss=task.loss)
+    starts = bench.starts(task.make, range(probe.repeats))
     shape = (len(NOISES), probe.repeats, len(probe.steps))
     found = {
         "cosine": np.zeros((*shape, len(CLIPS), REALISATIONS)),
@@ -91,7 +90,7 @@ def measured(probe: Probe, device: str, tell: Tell) -> Arrays:
     every, generator = reduce(math.gcd, probe.steps), torch.Generator().manual_seed(20)
     for i, noise in enumerate(NOISES):
         rules, own = [OSO(lr=LR)] * probe.repeats, Seed.fixed(16).child(i)
-        population = population_of(intake, task.run(noise), rules, starts.clone(), own, every=every)
+        population = bench.population(task.run(noise), rules, starts.clone(), own, every=every)
         for k, step in enumerate(probe.steps):
             while population.step < step:
                 population.block(step - population.step)
@@ -101,7 +100,7 @@ def measured(probe: Probe, device: str, tell: Tell) -> Arrays:
                 lot = torch.randperm(len(data[0]), generator=generator)[: int(task.lot)]
                 x, y = (part[lot].to(place) for part in data)
                 found["cosine"][i, r, k], found["median"][i, r, k] = _cosines(
-                    intake, params[None], x, y, noise, generator
+                    bench.intake, params[None], x, y, noise, generator
                 )
         del population
         free_captured()

@@ -15,12 +15,10 @@ from typing import ClassVar
 
 import torch
 
-from honestdp.boundary.intake import Intake
-from honestdp.budget import Budget
-from honestdp.gradients.layout import stack
+from honestdp import Budget
 from honestdp.search.space import Space, space_of
 from honestdp_papers import honest_search
-from honestdp_papers.curves import Exam, placed, seeded
+from honestdp_papers.curves import Bench, Exam, placed
 from honestdp_papers.galli2024.known import QUICK_K
 from honestdp_papers.galli2024.setting import (
     AG_NEWS,
@@ -161,7 +159,7 @@ def _part(task: Task, method: str, seeds: tuple[int, ...], quick: bool) -> Part:
 
 
 @lru_cache(maxsize=1)
-def loaded(task: Task, records: int, fraction: float, place: torch.device) -> tuple[Intake, dict[str, Exam], Arrays]:
+def loaded(task: Task, records: int, fraction: float, place: torch.device) -> tuple[Bench, dict[str, Exam], Arrays]:
     """Both sides: the parts of a task share them."""
     own = records_of(task)
     return sides_of(
@@ -172,7 +170,6 @@ def loaded(task: Task, records: int, fraction: float, place: torch.device) -> tu
 def trained(task: Task, pool: Pool, seeds: Sequence[int], device: str, tell: Tell, most: int) -> Arrays:
     """All candidates of a seed begin with the same weights."""
     place = placed(device)
-    intake, exams, sizes = loaded(task, pool.runs[0].records, pool.fraction, place)
-    starts = stack([seeded(task.make, one) for one in seeds], intake.layout, place)
-    starts = starts.repeat_interleave(len(pool.candidates), dim=0)
-    return honest_search.trained(pool, intake, exams, starts, every=EVERY, together=most, tell=tell) | sizes
+    bench, exams, sizes = loaded(task, pool.runs[0].records, pool.fraction, place)
+    starts = bench.starts(task.make, seeds, each=len(pool.candidates))
+    return honest_search.trained(pool, bench, exams, starts, every=EVERY, together=most, tell=tell) | sizes

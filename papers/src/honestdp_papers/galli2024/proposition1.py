@@ -41,7 +41,7 @@ from honestdp.optimizers import OSO
 from honestdp.optimizers.learnt import DIRECTION_NOISE
 from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import ERRORS, NUMBERS, OURS, Claim, Outcome, Table, counted, judged
-from honestdp_papers.curves import seeded, taken_in
+from honestdp_papers.curves import Bench
 from honestdp_papers.galli2024.known import noise_of
 from honestdp_papers.galli2024.setting import DELTA, MNIST, PACE, PRINTED_K
 from honestdp_papers.look import logarithmic, named, panels
@@ -197,13 +197,14 @@ def watched(rho_r: float) -> Watched:
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
 
-    intake = taken_in(make(), (x, y), place, records=RECORDS)
+    bench = Bench(make(), (x, y), place, records=RECORDS)
+    intake = bench.intake
     noise, factors = torch.tensor(NOISES, dtype=intake.dtype), torch.ones(STEPS, dtype=intake.dtype)
     constants = Constants(RECORDS, LOT, STEPS, noise, intake.layout, factors)
     mechanism = intake.mechanism(constants, seed=Seed.fixed(3), secure=False, pause=STEPS)
     rules = [OSO(lr=LR, rho_r=rho_r)] * len(NOISES)
     seen = Watched(stack_rules(rules, dtype=intake.dtype, device=place))
-    params = stack([seeded(make, run) for run in range(len(NOISES))], intake.layout, place)
+    params = bench.starts(make, range(len(NOISES)))
     state = seen.rule.init(params, constants)
     while len(seen.sizes) < STEPS:
         _, params, state = mechanism.steps(seen, params, state, left=STEPS - len(seen.sizes))

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from honestdp import Run, load_dataset
 from honestdp.data.datasets import news
-from honestdp.data.named import Array, load_dataset
+from honestdp.data.named import Array
 from honestdp.data.sources import find
 from honestdp.losses import Loss, cross_entropy, prediction
-from honestdp.run import Run
 from honestdp_papers.forms import STANDIN_RECORDS, STANDIN_TESTS
 
 LOT, EPOCHS, DELTA, EVERY, SEEDS = 512, 10, 1e-5, 50, 5

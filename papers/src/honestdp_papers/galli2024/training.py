@@ -11,19 +11,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 
 from honestdp import optimizers
 from honestdp.boundary.capture import free_captured
-from honestdp.boundary.intake import Intake
-from honestdp.boundary.seed import Seed
-from honestdp.gradients.layout import stack
 from honestdp.optimizers import Rule
 from honestdp.training.chunks import plan_chunks
-from honestdp.training.population import Population
-from honestdp_papers.curves import Exam, Measure, looked_at, placed, population_of, seeded, state_of, taken_in
+from honestdp_papers.curves import Bench, Exam, Measure, placed, state_of
 from honestdp_papers.galli2024.known import granularities, noise_of
 from honestdp_papers.galli2024.setting import (
     EVERY,
@@ -226,36 +223,21 @@ def with_room(work: Callable[[int], Arrays], most: int) -> Arrays:
         torch.cuda.empty_cache()
 
 
-def exam_of(task: Task, intake: Intake, place: torch.device, x: torch.Tensor, y: torch.Tensor) -> Exam:
-    """Records on the device, and what a population makes of them."""
-    return Exam(intake.question.model, intake.layout, x.to(place), y.to(place), error=task.error)
-
-
 @lru_cache(maxsize=1)
-def loaded(task: Task, place: torch.device) -> tuple[Intake, Exam]:
+def loaded(task: Task, place: torch.device) -> tuple[Bench, Exam]:
     """Records and test records on the device, and a model that was tried with them: the parts of a task share them."""
-    intake = taken_in(task.make(), records_of(task).train, place, records=task.records, loss=task.loss)
-    return intake, exam_of(task, intake, place, *records_of(task).test)
+    own = records_of(task)
+    bench = Bench(task.make(), own.train, place, records=task.records, loss=task.loss)
+    return bench, bench.exam(*own.test, error=task.error)
 
 
 def trained(grid: Grid, seed: int, device: str, tell: Tell, most: int) -> Arrays:
     """Train every run of a grid with each seed, at most so many together, and look at all of them at the looks."""
-    place, task = placed(device), grid.task
-    intake, exam = loaded(task, place)
-    initial = stack([seeded(task.make, one) for one in grid.seeds], intake.layout, place)
-    rules, noises = list(grid.rules) * len(grid.seeds), np.tile(grid.noises, len(grid.seeds))
-    starts = initial.repeat_interleave(len(grid.rules), dim=0)
-
-    def begun(chunk: list[int]) -> Population:
-        own, some, first = Seed.fixed(seed).child(chunk[0]), [rules[i] for i in chunk], starts[torch.tensor(chunk)]
-        return population_of(intake, task.run(0.0), some, first, own, every=EVERY, noises=noises[chunk])
-
+    task = grid.task
+    bench, exam = loaded(task, placed(device))
     measured = "error" if task.error else "right"
     measures: dict[str, Measure] = {measured: exam, "clip": state_of("clip"), "lr": state_of("lr")}
-    found = looked_at(rules, begun, measures, task.looks, together=most, tell=tell)
-    kept = {
-        name: values.reshape(len(grid.seeds), len(grid.rules), -1)
-        for name, values in found.items()
-        if name == measured or values.any()
-    }
+    how: dict[str, Any] = {"noises": grid.noises, "seed": seed, "every": EVERY, "together": most, "tell": tell}
+    found = bench.grid(task.make, task.run(0.0), grid.rules, grid.seeds, measures, task.looks, **how)
+    kept = {name: values for name, values in found.items() if name == measured or values.any()}
     return kept | {"tests": np.array(task.tests), "looks": np.array(task.looks)}

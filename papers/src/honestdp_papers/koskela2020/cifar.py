@@ -24,10 +24,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from honestdp import load_dataset
 from honestdp.augment import Augmentation
 from honestdp.data.datasets.cifar import TRAIN
-from honestdp.data.named import load_dataset
-from honestdp.data.sources import DatasetUnavailable, find
+from honestdp.data.sources import find
+from honestdp.errors import DatasetUnavailable
 from honestdp_papers.forms import LABELS, PIECES
 from honestdp_papers.parts import Array
 

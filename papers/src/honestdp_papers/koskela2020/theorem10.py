@@ -8,6 +8,7 @@ opposed from one lot to the next, which reaches the bound; and measured on the e
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -103,23 +104,21 @@ def _engine(runs: int) -> tuple[float, float, float, float]:
     """The same of the engine's first iteration, over many runs: mean, standard error, lower bound, upper bound for lots of L."""
     import torch
 
+    from honestdp import Run, load_dataset
     from honestdp.boundary.seed import Seed
-    from honestdp.data.named import load_dataset
-    from honestdp.gradients.layout import stack
     from honestdp.optimizers import ADADP
-    from honestdp.run import Run
-    from honestdp_papers.curves import population_of, seeded, taken_in
+    from honestdp_papers.curves import Bench, seeded
 
     x, y = load_dataset("digits").train
     run, clip, place = Run(records=len(x), lot=100, steps=2, noise=2.0), 1.0, torch.device("cpu")
-    module = seeded(lambda: torch.nn.Linear(64, 10), 0)
-    intake = taken_in(module, (x, y), place, records=len(x))
-    rules, starts = [ADADP(clip=clip, lr=ETA, tau=1.0)] * runs, stack([module] * runs, intake.layout, place)
-    population = population_of(intake, run, rules, starts, Seed.fixed(10).child(0), every=2)
+    make = partial(torch.nn.Linear, 64, 10)
+    bench = Bench(seeded(make, 0), (x, y), place, records=len(x))
+    rules, starts = [ADADP(clip=clip, lr=ETA, tau=1.0)] * runs, bench.starts(make, [0], each=runs)
+    population = bench.population(run, rules, starts, Seed.fixed(10).child(0), every=2)
     while population.step < 2:
         population.block()
     squares = (population.weights() - population.state["full"]).double().square().sum(dim=1)
-    low = ETA**2 * intake.layout.total * clip**2 * run.noise**2 / (2 * run.lot**2)
+    low = ETA**2 * bench.layout.total * clip**2 * run.noise**2 / (2 * run.lot**2)
     # Sizes of lots are secret; the mean of (B1 + B2)^2 is known: 4 L^2 + 2 L (1 - L/N).
     high = low + ETA**2 * clip**2 * (1 + (1 - run.rate) / (2 * run.lot))
     return float(squares.mean()), float(squares.std() / math.sqrt(runs)), low, high

@@ -9,6 +9,7 @@ iteration of the rule takes, and what 100 epochs cost.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -143,17 +144,15 @@ def _size_after(rule: Any, x: Any, y: Any, steps: int) -> float:
     """ADADP's step size after so many releases."""
     import torch
 
+    from honestdp import Run
     from honestdp.boundary.seed import Seed
-    from honestdp.gradients.layout import stack
-    from honestdp.run import Run
-    from honestdp_papers.curves import population_of, seeded, taken_in
+    from honestdp_papers.curves import Bench, seeded
 
     place = torch.device("cpu")
     run = Run(records=60, lot=10, steps=24, noise=1.0)
-    module = seeded(lambda: torch.nn.Linear(3, 2), 0)
-    intake = taken_in(module, (x, y), place, records=60)
-    starts = stack([module], intake.layout, place)
-    population = population_of(intake, run, [rule], starts, Seed.fixed(0).child(0), every=1)
+    make = partial(torch.nn.Linear, 3, 2)
+    bench = Bench(seeded(make, 0), (x, y), place, records=60)
+    population = bench.population(run, [rule], bench.starts(make, [0]), Seed.fixed(0).child(0), every=1)
     while population.step < steps:
         population.block()
     return float(population.state["eta"][0])

@@ -19,21 +19,18 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from honestdp import optimizers
+from honestdp import Run, load_dataset, optimizers
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.seed import Seed
-from honestdp.checks import HonestdpError
-from honestdp.data.named import NamedDataset, load_dataset
-from honestdp.gradients.layout import stack
+from honestdp.data.named import NamedDataset
+from honestdp.errors import HonestdpError
 from honestdp.optimizers import Rule
-from honestdp.run import Run
-from honestdp.training.population import Population
-from honestdp_papers.curves import Exam, Measure, looked_at, placed, population_of, seeded, state_of, taken_in
+from honestdp_papers.curves import Bench, Measure, placed, state_of
 from honestdp_papers.koskela2020 import cifar
 from honestdp_papers.parts import Array, Arrays, Part, Tell, described
 
@@ -272,20 +269,12 @@ def trained(grid: Grid, seed: int, device: str, tell: Tell) -> Arrays:
     place, task = placed(device), grid.task
     records = loaded(task, grid.quick, device)
     run = task.run(noise=grid.noise, epochs=grid.epochs)
-    intake = taken_in(task.model(), records.train, place, records=task.records)
-    exam = Exam(intake.question.model, intake.layout, records.x, records.y)
-    initial = stack([seeded(task.model, repeat) for repeat in range(grid.repeats)], intake.layout, place)
-    starts, rules = initial.repeat_interleave(len(grid.rules), dim=0), list(grid.rules) * grid.repeats
-    every = grid.every * task.epoch
-
-    def begun(chunk: list[int]) -> Population:
-        own, some, first = Seed.fixed(seed).child(chunk[0]), [rules[i] for i in chunk], starts[torch.tensor(chunk)]
-        return population_of(intake, run, some, first, own, every=every, schedule=grid.schedule)
-
-    measures: dict[str, Measure] = {"right": exam, "eta": state_of("eta")}
+    bench = Bench(task.model(), records.train, place, records=task.records)
+    measures: dict[str, Measure] = {"right": bench.exam(records.x, records.y), "eta": state_of("eta")}
+    every, together = grid.every * task.epoch, TOGETHER[place.type]
+    how: dict[str, Any] = {"seed": seed, "every": every, "together": together, "schedule": grid.schedule, "tell": tell}
     looks = range(every, run.steps + 1, every)
-    found = looked_at(rules, begun, measures, looks, together=TOGETHER[place.type], tell=tell)
-    kept = {name: values.reshape(grid.repeats, len(grid.rules), -1) for name, values in found.items()}
+    kept = bench.grid(task.model, run, grid.rules, range(grid.repeats), measures, looks, **how)
     if not kept["eta"].any():
         del kept["eta"]
     return kept | {"tests": np.array(len(records.y)), "every": np.array(grid.every)}

@@ -21,14 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from honestdp import GaussianDraw
+from honestdp import GaussianDraw, Run
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.seed import Seed, lent, seed_all
-from honestdp.gradients.layout import stack
 from honestdp.optimizers import ADADP, SGD, Rule
-from honestdp.run import Run
 from honestdp_papers.claims import NUMBERS, OURS, Claim, Measured, Outcome, Table, counted, jackknifed, judged
-from honestdp_papers.curves import placed, population_of, seeded, taken_in
+from honestdp_papers.curves import Bench, placed, seeded
 from honestdp_papers.koskela2020.training import DELTA, SWITCH, half_decades
 from honestdp_papers.look import COLOURS, logarithmic, named, panels, shared_legend
 from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
@@ -178,19 +176,18 @@ def trained(rules: Sequence[Rule], run: Run, repeats: int, seed: int, device: st
     that ADADP has found, alike. final: loc and log_scale at the end, `[repeats, rules, 38]`.
     """
     place = placed(device)
-    modules = [seeded(Mixture, repeat) for repeat in range(repeats)]
-    intake = taken_in(modules[0], records(RECORDS, seed=0), place, records=RECORDS)
-    starts = stack(modules, intake.layout, place).repeat_interleave(len(rules), dim=0)
+    bench = Bench(seeded(Mixture, 0), records(RECORDS, seed=0), place, records=RECORDS)
+    starts = bench.starts(Mixture, range(repeats), each=len(rules))
     held, seen, etas = Held.on(place), [], []
     with lent():
         seed_all(seed)
         # DPVI's step size decays by (5.1); ADADP's rule does that by itself.
-        own = Seed.fixed(seed)
-        population = population_of(intake, run, list(rules) * repeats, starts, own, every=EPOCH, schedule="decay")
+        own, every_rule = Seed.fixed(seed), list(rules) * repeats
+        population = bench.population(run, every_rule, starts, own, every=EPOCH, schedule="decay")
         for epoch in range(run.steps // EPOCH + 1):
             while population.step < epoch * EPOCH:
                 population.block()
-            views = intake.layout.views(population.weights())
+            views = bench.layout.views(population.weights())
             seen.append(held.score(views["loc"], views["log_scale"]))
             if "eta" in population.state:
                 etas.append(population.state["eta"].cpu().numpy())

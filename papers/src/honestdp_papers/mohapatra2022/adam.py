@@ -21,12 +21,11 @@ from torch import Tensor
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.query import Constants, Release
 from honestdp.boundary.seed import Seed
-from honestdp.gradients.layout import stack
 from honestdp.optimizers import Adam, Rule
 from honestdp.optimizers.adam import XI
 from honestdp.optimizers.rule import stack_rules
 from honestdp_papers.claims import ERRORS, OURS, Claim, Outcome, Table, judged
-from honestdp_papers.curves import placed, population_of, seeded, taken_in
+from honestdp_papers.curves import Bench, placed, seeded
 from honestdp_papers.look import named, pages, shared_legend
 from honestdp_papers.mohapatra2022.setting import CLIPS, EVERY, LOT, Pair, grid, model_of, pair_name, pair_title, pairs
 from honestdp_papers.mohapatra2022.training import step_cost
@@ -60,10 +59,10 @@ def _ratios(pair: Pair, steps: int, device: str, tell: Tell) -> Array:
     task, kind = pair
     dataset, place = task.dataset, placed(device)
     rules, run = [Adam(clip=clip) for clip in CLIPS], task.run(noise=NOISE, steps=steps)
-    module = seeded(model_of(kind, features=dataset.features, classes=dataset.classes), 0)
-    intake = taken_in(module, dataset.train, place, records=task.records)
-    starts = stack([module] * len(CLIPS), intake.layout, place)
-    population = population_of(intake, run, rules, starts, Seed.fixed(3).child(0), every=EVERY)
+    make = model_of(kind, features=dataset.features, classes=dataset.classes)
+    bench = Bench(seeded(make, 0), dataset.train, place, records=task.records)
+    starts = bench.starts(make, [0], each=len(CLIPS))
+    population = bench.population(run, rules, starts, Seed.fixed(3).child(0), every=EVERY)
     predicted = 1 / (NOISE * torch.tensor(CLIPS, device=place)[:, None] / LOT + XI)
     levels = torch.tensor(QUANTILES, device=place)
     found = []
@@ -173,17 +172,16 @@ def _measured(pair: Pair, blocks: int, device: str, tell: Tell) -> Arrays:
     shape = (len(RUNS), len(OPTIMIZERS))
     found = {"step": np.zeros((*shape, blocks)), "update": np.zeros((*shape, blocks))}
     found |= {"state": np.zeros(shape, np.int64), "peak": np.zeros(shape, np.int64)}
-    module = seeded(model_of(kind, features=dataset.features, classes=dataset.classes), 0)
-    intake = taken_in(module, dataset.train, place, records=task.records)
+    make = model_of(kind, features=dataset.features, classes=dataset.classes)
+    bench = Bench(seeded(make, 0), dataset.train, place, records=task.records)
     run = task.run(noise=NOISE, steps=BLOCK * (blocks + 1))
     for i, runs in enumerate(RUNS):
-        starts = stack([module] * runs, intake.layout, place)
+        starts = bench.starts(make, [0], each=runs)
         for j, name in enumerate(OPTIMIZERS):
             rules = [grid(name)[0]] * runs
             if place.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(place)
-            own = Seed.fixed(7).child(0)
-            population = population_of(intake, run, rules, starts.clone(), own, every=BLOCK)
+            population = bench.population(run, rules, starts.clone(), Seed.fixed(7).child(0), every=BLOCK)
             times = []
             while population.step < run.steps:
                 before, began = population.step, _now(place)
@@ -196,7 +194,7 @@ def _measured(pair: Pair, blocks: int, device: str, tell: Tell) -> Arrays:
             del population
             free_captured()
             noise, factors = starts.new_full((runs,), NOISE), starts.new_ones(run.steps)
-            constants = Constants(task.records, run.lot, run.steps, noise, intake.layout, factors)
+            constants = Constants(task.records, run.lot, run.steps, noise, bench.layout, factors)
             found["update"][i, j] = _updates(rules, starts, constants, blocks, place)
             tell((i * len(OPTIMIZERS) + j + 1) / (len(RUNS) * len(OPTIMIZERS)))
     return found

@@ -21,8 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from honestdp import accounting
-from honestdp.run import Run
+from honestdp import Run, accounting
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of
 from honestdp.selection.counts import mean_for_coverage
 from honestdp.selection.liu_talwar import DELTA2

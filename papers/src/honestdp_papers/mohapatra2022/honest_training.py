@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from honestdp.budget import Budget
+from honestdp import Budget
 from honestdp.data.named import NamedDataset
-from honestdp.gradients.layout import stack
 from honestdp.search.space import Space, space_of
 from honestdp_papers import honest_search
-from honestdp_papers.curves import placed, seeded
+from honestdp_papers.curves import placed
 from honestdp_papers.honest_search import Pool, sides_of
 from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair, Task, model_of, pair_name
 from honestdp_papers.mohapatra2022.training import most_together
@@ -148,10 +147,9 @@ def trained(make: Callable[[], nn.Module], dataset: NamedDataset, pool: Pool, *,
     train, test = (
         (torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))) for x, y in (dataset.train, dataset.test)
     )
-    intake, exams, sizes = sides_of(
+    bench, exams, sizes = sides_of(
         make(), train, test, place, records=run.records, fraction=pool.fraction, split=SPLIT_SEED
     )
-    each = range(pool.repeats * len(pool.candidates))
-    starts = stack([seeded(make, number) for number in each], intake.layout, place)
+    starts = bench.starts(make, range(pool.repeats * len(pool.candidates)))
     most = most_together(dataset, run, place)
-    return honest_search.trained(pool, intake, exams, starts, every=_EVERY, together=most, tell=tell) | sizes
+    return honest_search.trained(pool, bench, exams, starts, every=_EVERY, together=most, tell=tell) | sizes

@@ -26,13 +26,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from honestdp import Run
 from honestdp import optimizers as rules
-from honestdp.boundary.seed import Seed
-from honestdp.gradients.layout import stack
-from honestdp.run import Run
 from honestdp.training.population import Population
 from honestdp_papers.claims import NUMBERS, OURS, Claim, Outcome, Table, jackknifed, judged
-from honestdp_papers.curves import looked_at, placed, population_of, taken_in
+from honestdp_papers.curves import Bench, placed
 from honestdp_papers.look import named, panels
 from honestdp_papers.parts import Array, Arrays, Finished, Part, Tell
 
@@ -57,15 +55,19 @@ def parts(quick: bool) -> list[Part]:
     return [Part("figure2/grid", identity, 4e-6 * len(VALUES) ** 2 * STEPS * repeats, work)]
 
 
+def _from_zero() -> torch.nn.Module:
+    model = torch.nn.Linear(DIMENSIONS, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    return model
+
+
 def _losses(device: str, repeats: int, tell: Tell) -> Array:
     """Training losses, `[repeats, step sizes, clips]`."""
     x, y = drawn(RECORDS, seed=0)
-    place = placed(device)
-    model = torch.nn.Linear(DIMENSIONS, 1, bias=False)
-    torch.nn.init.zeros_(model.weight)
     grid = [rules.SGD(lr=lr, clip=clip) for lr in VALUES for clip in VALUES]
     run = Run(records=RECORDS, lot=LOT, steps=STEPS, noise=NOISE)
-    intake = taken_in(model, (x, y), place, records=RECORDS)
+    bench = Bench(_from_zero(), (x, y), placed(device), records=RECORDS)
+    starts = bench.starts(_from_zero, [0], each=len(grid))
     found = []
 
     def loss(population: Population) -> Array:
@@ -76,14 +78,11 @@ def _losses(device: str, repeats: int, tell: Tell) -> Array:
 
     for repeat in range(repeats):
 
-        def begun(chunk: list[int], seed: int = repeat) -> Population:
-            starts, own = stack([model] * len(chunk), intake.layout, place), Seed.fixed(seed).child(chunk[0])
-            return population_of(intake, run, [grid[i] for i in chunk], starts, own, every=STEPS)
-
         def tell_of(done: float, before: int = repeat) -> None:
             tell((before + done) / repeats)
 
-        found.append(looked_at(grid, begun, {"loss": loss}, [STEPS], together=len(grid), tell=tell_of)["loss"])
+        how: dict[str, Any] = {"seed": repeat, "every": STEPS, "together": len(grid), "tell": tell_of}
+        found.append(bench.trained(run, grid, starts, {"loss": loss}, [STEPS], **how)["loss"])
     return np.stack(found).reshape(repeats, len(VALUES), len(VALUES))
 
 

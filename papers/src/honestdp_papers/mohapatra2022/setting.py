@@ -20,11 +20,11 @@ from functools import lru_cache
 
 from torch import nn
 
+from honestdp import Run, load_dataset
 from honestdp import optimizers as rules
-from honestdp.data.named import NamedDataset, load_dataset
+from honestdp.data.named import NamedDataset
 from honestdp.optimizers import ADADP
 from honestdp.optimizers.rule import Number
-from honestdp.run import Run
 
 LOT = 250
 STEP_SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

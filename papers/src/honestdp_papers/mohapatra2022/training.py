@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from honestdp.boundary.intake import Intake
-from honestdp.boundary.seed import Seed
+from honestdp import Run
 from honestdp.data.named import NamedDataset
-from honestdp.gradients.layout import stack
 from honestdp.optimizers import Rule
-from honestdp.run import Run
-from honestdp.training.population import Population
 from honestdp_papers.claims import UNKNOWN, accuracy
-from honestdp_papers.curves import Exam, looked_at, placed, population_of, seeded, taken_in
+from honestdp_papers.curves import Bench, placed
 from honestdp_papers.forms import GISETTE_STANDIN
 from honestdp_papers.mohapatra2022.setting import (
     EVERY,
@@ -119,27 +114,14 @@ def right_answers(
 
     make: makes a model with fresh initial weights from torch's generator; each repeat has its own, which all candidates share.
     """
-    place = placed(device)
-    intake = taken_in(make(), dataset.train, place, records=run.records)
-    exam = exam_of(intake, dataset.test, place)
-    initial = stack([seeded(make, repeat) for repeat in range(repeats)], intake.layout, place)
-    starts, every_rule = initial.repeat_interleave(len(rules), dim=0), list(rules) * repeats
-
-    def begun(chunk: list[int]) -> Population:
-        first, own = starts[torch.tensor(chunk)], Seed.fixed(seed).child(chunk[0])
-        return population_of(intake, run, [every_rule[i] for i in chunk], first, own, every=every)
-
-    looks = range(every, run.steps + 1, every)
-    most = most_together(dataset, run, place)
-    found = looked_at(every_rule, begun, {"right": exam}, looks, together=most, tell=tell)
-    return found["right"].reshape(repeats, len(rules), -1)
-
-
-def exam_of(intake: Intake, test: tuple[Any, Any], place: torch.device) -> Exam:
-    """Test records as arrays, on the device."""
-    x, y = test
-    labels: Tensor = torch.from_numpy(y.astype(np.int64)).to(place)
-    return Exam(intake.question.model, intake.layout, torch.from_numpy(x).to(place), labels)
+    place, (x, y) = placed(device), dataset.test
+    bench = Bench(make(), dataset.train, place, records=run.records)
+    measures = {"right": bench.exam(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)))}
+    looks, most = range(every, run.steps + 1, every), most_together(dataset, run, place)
+    found = bench.grid(
+        make, run, rules, range(repeats), measures, looks, seed=seed, every=every, together=most, tell=tell
+    )
+    return found["right"]
 
 
 def most_together(dataset: NamedDataset, run: Run, place: torch.device) -> int:

@@ -32,7 +32,7 @@ from pathlib import Path
 import torch
 
 from honestdp.boundary.capture import free_captured
-from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.errors import HonestdpError, InvalidArgument
 from honestdp_papers.parts import DONE, is_done, make_all, state, write_whole
 from honestdp_papers.run_device import Lines, check_device, end_lost, is_lost, quietly, words_of
 from honestdp_papers.suite.data import prepare

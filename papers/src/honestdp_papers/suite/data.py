@@ -27,10 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from honestdp import load_dataset
 from honestdp.boundary.records import prepared
 from honestdp.data.datasets import adult, enron, images, news
-from honestdp.data.named import Array, load_dataset, shuffled, split_rows
-from honestdp.data.sources import DatasetUnavailable, find
+from honestdp.data.named import Array, shuffled, split_rows
+from honestdp.data.sources import find
+from honestdp.errors import DatasetUnavailable
 from honestdp_papers.forms import newsgroups
 from honestdp_papers.records.scattering import Scattering, normalised
 from honestdp_papers.suite.settings import SOURCES, WORDS

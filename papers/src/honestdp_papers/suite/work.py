@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import honestdp
 from honestdp.boundary.capture import free_captured
 from honestdp.boundary.records import prepared
-from honestdp.checks import HonestdpError, InvalidArgument
+from honestdp.errors import HonestdpError, InvalidArgument
 from honestdp.optimizers import SGD, Rule
 from honestdp.optimizers.rule import rule_class, rule_of
 from honestdp_papers.curves import seeded
