@@ -134,7 +134,7 @@ def table_of(options: Mapping[str, Any]) -> Table:
     from honestdp.data.tables.schema import read_schema
 
     if options["schema"] is None:
-        wanted = f"given for a file: what is declared of its columns. honestdp schema {options['name']} writes one to fill in"
+        wanted = f"given for a file, to declare its columns: honestdp schema {options['name']} writes one to fill in"
         raise checks.InvalidArgument("schema", None, wanted)
     given = {each: options[each] for each in (*OF_A_FILE[1:], "records") if options.get(each) is not None}
     return replace(read_schema(options["schema"], target=given.get("target")), **given)
@@ -160,8 +160,10 @@ def files_handed_over(source: Source, folder: Path | None) -> list[str]:
 
 def _of_file(file: Path, options: Mapping[str, Any], folder: Path | None) -> Source:
     from honestdp.data.tables.learning import kept
+    from honestdp.data.tables.reading import TableFile
 
     table, to_learn = table_of(options), None
+    assert TableFile(file, table.dialect).header  # a file that is not there is found first of all
     if not table.to_learn and options["bounds_epsilon"] is not None:
         wanted = 'left out: no column of the schema has bounds = "private", so that there is nothing to learn'
         raise checks.InvalidArgument("bounds_epsilon", options["bounds_epsilon"], wanted)

@@ -31,7 +31,7 @@ CAUTION = (
 _FILE = "A CSV or Parquet file. All its rows are read; nothing is charged, and nothing is written."
 _PERSON = "The column with a person's id: people are counted."
 _DELIMITER = "(CSV only) The sign between two values. Left out, it is found in the header."
-_SHOWN = 3  # values of the target that were not declared
+_SHOWN = 3  # values of a column that are not as declared
 
 
 def schema(
@@ -63,9 +63,11 @@ def schema(
     columns = list(header_of(file, encoding=encoding, delimiter=between, quote=quote)[1])
     with written(out, argument="out", force=force, own=SCHEMA) as to:
         to.write(text.encode())
-    command = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
+    seen = shlex.join(["honestdp", "check", str(file), "--schema", str(out)])
+    tune = shlex.join(["honestdp", "tune", str(file), "--schema", str(out), "--epsilon", "3", "--out", "model"])
     many = f"{len(columns)} column{'s' * (len(columns) != 1)}"
-    words = f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows\n{'then':<12}{command}"
+    words = f"{'schema':<12}{out}, {many} to declare: nothing in it may be read off the rows"
+    words += f"\n{'fill it in':<12}then see what it can read: {seen}\n{'and train':<12}{tune}"
     emit(lambda: {"schema": str(out), "columns": columns}, as_json=as_json, text=lambda: words)
 
 
@@ -100,30 +102,30 @@ def _counted(table: Table, batches: Iterable[Mapping[str, Any]]) -> dict[str, An
     """Counts of the values of a file, each of them by itself, as training will read it."""
     from honestdp.data.tables.cells import Ids
 
-    rows, without_id, people, strange = 0, 0, Ids(table.cells), Counter[str]()
+    rows, without_id, people = 0, 0, Ids(table.cells)
     declared = {name: table.columns[name] for name in (*table.inputs, table.target)}
     columns = {name: _nothing(column) for name, column in declared.items()}
     for batch in batches:
-        wrong = {name: _count(columns[name], column, batch[name], table.cells) for name, column in declared.items()}
-        of_target = batch[table.target]
-        strange.update(str(table.cells.text_of(value)) for value in of_target.filter(wrong[table.target]).to_pylist())
-        rows += len(of_target)
+        for name, column in declared.items():
+            _count(columns[name], column, batch[name], table.cells)
+        rows += len(batch[table.target])
         if table.person is not None:
             without_id += int((people.numbers(batch[table.person]) < 0).sum())
+    for counts in columns.values():
+        counts["not_declared"] = dict(counts["not_declared"].most_common(_SHOWN))
     who = {} if table.person is None else {"people": len(people), "rows_without_id": without_id}
-    about = {"target": table.target, "not_declared": dict(strange.most_common(_SHOWN)), "columns": columns}
-    return {"caution": CAUTION, "rows": rows, **who, **about}
+    return {"caution": CAUTION, "rows": rows, **who, "target": table.target, "columns": columns}
 
 
 def _nothing(column: Column) -> dict[str, Any]:
     """Counts before the first row: values read as declared, of them outside of the bounds, missing, and not as declared."""
     values = column.classes if column.kind == "categories" else ()
-    counts: dict[str, Any] = {"read": 0, "outside": 0, "missing": 0, "unreadable": 0}
+    counts: dict[str, Any] = {"read": 0, "outside": 0, "missing": 0, "unreadable": 0, "not_declared": Counter()}
     return counts | ({"values": dict.fromkeys(map(str, values), 0)} if values else {})
 
 
-def _count(counts: dict[str, Any], column: Column, values: Any, cells: Cells) -> Any:
-    """Add a batch of values to the counts of their column. Returns, for each value, whether it is not as declared."""
+def _count(counts: dict[str, Any], column: Column, values: Any, cells: Cells) -> None:
+    """Add a batch of values to the counts of their column."""
     from honestdp.data.tables.columns import Categories, Quantity
 
     missing = cells.places(values, ()) == -2
@@ -141,7 +143,7 @@ def _count(counts: dict[str, Any], column: Column, values: Any, cells: Cells) ->
     strange = ~read & ~missing
     for name, which in (("read", read), ("missing", missing & ~read), ("unreadable", strange)):
         counts[name] += int(which.sum())
-    return strange
+    counts["not_declared"].update(str(cells.text_of(value)) for value in values.filter(strange).to_pylist())
 
 
 def _lines(table: Table, counted: dict[str, Any]) -> Iterator[str]:
@@ -167,9 +169,8 @@ def _words(table: Table, name: str, counted: dict[str, Any]) -> Iterator[str]:
         if counts[which]:
             yield f"{counts[which]} {words}"
     if counts["unreadable"]:
-        yield f"{counts['unreadable']} not as declared"
-    if name == table.target and counted["not_declared"]:
-        yield "found are " + ", ".join(f"{text!r} {times}" for text, times in counted["not_declared"].items())
+        found = ", ".join(f"{text!r} {times}" for text, times in counts["not_declared"].items())
+        yield f"{counts['unreadable']} not as declared, such as {found}"
     if name == table.target and counts["read"] < rows:
         yield f"{rows - counts['read']} rows are left out of the training"
     if not counts["read"]:

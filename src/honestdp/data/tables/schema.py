@@ -175,7 +175,7 @@ _HEAD = (
     "#   ignore      no model sees it",
     "# fill = a value says what a missing one counts as; indicator = true makes its absence a feature.",
     "# Nobody is told of a wrong declaration, since to tell would be to tell of rows: a value that is not of its column's kind",
-    "# counts as missing, and a row whose target is not one of the values, letter by letter, is left out.",
+    "# counts as missing, and a row whose target is not one of the values is left out: texts are compared letter by letter.",
     "",
     f'target = "{TO_FILL}"  # the column to predict',
     "# records = 100000  # the public number of rows; left out, it is counted, and the statement says so",
