@@ -13,8 +13,8 @@ from honestdp.selection import catalogue
 
 SOURCE = Path(honestdp.__file__).parent
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE / "selection")
-CLASSES = {known.__name__ for known in catalogue.CLASSES} | {"EachOnce", "Drawn"}
-NAMES = {*catalogue.names(), *(known.kind for known in catalogue.CLASSES)}
+CLASSES = {known.__name__ for known in catalogue.classes()} | {"EachOnce", "Drawn"}
+NAMES = {*catalogue.names(), *(known.kind for known in catalogue.classes())}
 
 
 def switches(source: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from wider grids and are up to 0.7 % larger than need be.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,8 +31,9 @@ from honestdp.planner.prospects import Scoring, prospects
 from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import Chosen, chosen_shape, training_records
 from honestdp.run import MOST_NOISE, Run
-from honestdp.selection import Selection, catalogue
+from honestdp.selection import Selection, catalogue, named
 from honestdp.selection.contract import ONE_RUN_LEAVES
+from honestdp.selection.counts import MOST_RUNS, mean_for_coverage
 
 ROUNDS = 3  # of comparing methods for a search, each at the noise of the one found best before
 GUESS = 2.0  # times the noise of one run alone: about what a search needs
@@ -325,8 +326,55 @@ def _listed(candidates: int, limits: Limits, only_eligible: bool) -> list[tuple[
     if candidates == 1:  # one run: there is nothing to choose
         return [("all", catalogue.one_run())]
     mean_runs = min(candidates, limits.max_runs or math.inf)
-    listed = catalogue.variants(candidates=candidates, coverage=limits.coverage, mean_runs=mean_runs)
+    listed = _variants(candidates=candidates, coverage=limits.coverage, mean_runs=mean_runs)
     return eligible(listed, candidates, limits) if only_eligible else listed
+
+
+def _variants(*, candidates: int, coverage: float, mean_runs: float) -> list[tuple[str, Selection]]:
+    """Every selection worth comparing, with its footing: "all" candidates, equal "runs" or equal "coverage"."""
+    found: list[tuple[str, Selection]] = []
+    for known, names in catalogue.classes().items():
+        for settings in known.variants:
+            if known.each_once:
+                found += [("all", named(name, candidates=candidates, **settings)) for name in names]
+                continue
+            reached = mean_for_coverage(coverage, candidates=candidates, shape=settings.get("shape", 1.0))
+            for footing, mean in (("runs", mean_runs), ("coverage", reached)):
+                if mean is not None:
+                    found += [(footing, named(name, runs=mean, **settings)) for name in names]
+    return found
+
+
+def standard(
+    name: str, *, candidates: int, coverage: float, max_runs: float | None = None, accountant: str | None = None
+) -> Selection:
+    """The selection of this name for so many candidates: each once, or as many runs as the coverage takes."""
+    if catalogue.class_of(name).each_once:
+        return named(name, candidates=candidates, accountant=accountant)
+    mean = mean_for_coverage(coverage, candidates=candidates, shape=1.0) or MOST_RUNS
+    return named(name, runs=mean if max_runs is None else min(mean, max_runs), accountant=accountant)
+
+
+def typical(*, coverage: float) -> dict[str, Callable[[int], Selection]]:
+    """The few selections that stand where every method stands once, by label: each for any number of candidates."""
+
+    def line(name: str, settings: Mapping[str, Any]) -> Callable[[int], Selection]:
+        return lambda candidates: standard(name, candidates=candidates, coverage=coverage, **settings)
+
+    lines = [
+        line(name, settings)
+        for known, names in catalogue.classes().items()
+        for name in names
+        for settings in known.typical
+    ]
+    return {label(make(2)): make for make in lines}
+
+
+def label(selection: Selection) -> str:
+    """The name of a selection in a table or a chart where every method stands once."""
+    if selection.one_run:
+        return "one run"
+    return f"{selection.name}, {selection.accountant}" if len(selection.typical) > 1 else selection.name
 
 
 def _method(equal: str, selection: Selection, run: Run, delta: float, candidates: int) -> Method:
@@ -400,16 +448,17 @@ class Crossover(NamedTuple):
 
 
 def crossovers(run: Run, *, delta: float, coverage: float) -> list[Crossover]:
-    """From how many candidates on one method costs less than another, at one noise."""
-    lines = {line.name: line for line in catalogue.series(coverage=coverage)}
+    """From how many candidates on each method costs less than the composition of all of them, at one noise."""
+    lines = typical(coverage=coverage)
+    dearer = next(name for name, make in lines.items() if make(2).all_leave and make(2).accountant == "pld")
 
     @cache
     def epsilon(name: str, candidates: int) -> float:
-        return lines[name].make(candidates).epsilon(run.event, delta=delta)
+        return lines[name](candidates).epsilon(run.event, delta=delta)
 
-    def crossing(cheaper: str, dearer: str) -> int | None:
+    def crossing(cheaper: str) -> int | None:
         return first_above_one(lambda k: epsilon(cheaper, k) < epsilon(dearer, k), most=MOST_CANDIDATES)
 
-    with comparing():
-        firsts = [(name, dearer, crossing(name, dearer)) for name in lines for dearer in lines[name].undercuts]
-    return [Crossover(cheaper, dearer, first) for cheaper, dearer, first in firsts if first is not None]
+    with comparing(), quiet():
+        firsts = [(name, crossing(name)) for name, make in lines.items() if not make(2).all_leave]
+    return [Crossover(cheaper, dearer, first) for cheaper, first in firsts if first is not None]

@@ -13,14 +13,13 @@ from honestdp.accounting import quiet
 from honestdp.accounting.pld import comparing
 from honestdp.files import check_place, written
 from honestdp.plain_words import rounded_up, shown_delta
-from honestdp.planner.comparison import Plan
+from honestdp.planner.comparison import Plan, typical
 from honestdp.planner.prospects import most_parameters
 from honestdp.planner.shapes import share
 from honestdp.run import Run
-from honestdp.selection import Series, catalogue
+from honestdp.selection import catalogue
 
 FORMATS = (".png", ".svg")
-ONE_RUN = Series("one run", "one run, no search", lambda candidates: catalogue.one_run(), "#000000", ":", undercuts=())
 STEPS = (100, 300, 1000, 3000, 10_000)
 COLOURS = ("#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08306b")  # of more and more steps
 MARK, OTHER = "#d62728", "#555555"
@@ -47,23 +46,26 @@ def draw(
     """Draws every selection's epsilon at the run's noise into a PNG or SVG file, each line named at its end."""
     plt = _pyplot()
     ks = sorted({round(k) for k in np.geomspace(1, max(candidates, 2), 10)})
-    lines = [*catalogue.series(coverage=coverage), ONE_RUN]
+    lines = typical(coverage=coverage)
     values: list[list[float]] = []
-    for done, series in enumerate(lines):
+    for done, make in enumerate(lines.values()):
         progress(done, len(lines))
-        values.append([series.make(k).epsilon(run.event, delta=delta) for k in ks])
+        values.append([make(k).epsilon(run.event, delta=delta) for k in ks])
+    names = [*lines, "one run, no search"]
+    values.append([catalogue.one_run().epsilon(run.event, delta=delta)] * len(ks))
     if not np.isfinite(values).all():
         wanted = "above 0 for a chart, since every epsilon is infinite without noise"
         raise checks.InvalidArgument("noise", run.noise, wanted)
     figure, axes = plt.subplots(figsize=(9, 5.4), layout="constrained")
-    for series, line in zip(lines, values, strict=True):
-        axes.plot(ks, line, color=series.colour, linestyle=series.style, linewidth=1.8, marker="o", markersize=2.5)
+    colours = [f"C{number}" for number in range(len(names))]  # of matplotlib's own cycle
+    for colour, line in zip(colours, values, strict=True):
+        axes.plot(ks, line, color=colour, linewidth=1.8, marker="o", markersize=2.5)
     axes.set(xscale="log", yscale="log", xlabel="candidates", ylabel=f"epsilon at delta {shown_delta(delta)}")
     setting = f"{run.records} records, lot {run.lot:g}, {run.steps} steps, noise {run.noise:.4g}"
-    axes.set_title(f"What a search costs: {setting}", loc="left")
+    axes.set_title(f"What a search costs: {setting}, coverage {coverage:g}", loc="left")
     _by_powers(axes)
     _plain(axes, which="both")
-    ends = [(series.label, line[-1], series.colour) for series, line in zip(lines, values, strict=True)]
+    ends = [(name, line[-1], colour) for name, line, colour in zip(names, values, colours, strict=True)]
     _name_lines(axes, ks[-1], ends)
     _save(figure, file, "plot", force=force)
 

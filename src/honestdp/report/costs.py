@@ -15,7 +15,7 @@ from honestdp.accounting import quiet
 from honestdp.accounting.calibration import OverBudget, least_noise
 from honestdp.accounting.once import epsilon_of
 from honestdp.budget import Budget
-from honestdp.planner.comparison import Plan
+from honestdp.planner.comparison import Plan, label, typical
 from honestdp.selection import Selection, catalogue
 
 
@@ -65,9 +65,9 @@ def compare(
             epsilon = epsilon_of(listed, event, delta=delta)
             needed = given.get(listed) or _noise(plan, plan.budget or budget, listed)
         return Cost(
-            method=listed.label,
+            method=label(listed),
             selection=listed.name,
-            words=listed.summary,
+            words=_words(listed),
             accountant=listed.accountant,
             shape=listed.shape,
             runs=listed.runs,
@@ -81,11 +81,29 @@ def compare(
     if plan.candidates == 1 and selection.one_run:
         return (cost(selection),)
     one = catalogue.one_run()
-    like = (selection, plan.recommended.selection)
-    typical = catalogue.typical(candidates=plan.candidates, coverage=plan.coverage, like=like)
-    others = [listed for listed in typical if not listed.one_run and listed.label != selection.label]
+    others = [
+        listed for listed in _methods(plan, selection) if not listed.one_run and label(listed) != label(selection)
+    ]
     costs = [cost(listed) for listed in (*others, selection) if listed != one]
     return (cost(one), *sorted(costs, key=lambda other: (-other.epsilon, other.method, other.accountant)))
+
+
+def _methods(plan: Plan, selection: Selection) -> list[Selection]:
+    """Every method once; where one has alternatives, those of the selection that was used, or that was recommended."""
+    found = [make(plan.candidates) for make in typical(coverage=plan.coverage).values()]
+    used = {type(one): one.alternatives for one in (plan.recommended.selection, selection) if one.alternatives}
+    kept = [one for one in found if type(one) not in used]
+    return [*kept, *(one for alternatives in used.values() for one in alternatives)]
+
+
+def _words(selection: Selection) -> str:
+    """What a selection does, in a line."""
+    if selection.one_run:
+        return "no search"
+    who = "all may leave" if selection.all_leave else "the winner alone leaves"
+    if selection.each_once:
+        return f"every candidate once, {who}"
+    return f"a secret number of runs, {selection.runs:.4g} on average, {who}"
 
 
 def _noise(plan: Plan, budget: Budget | None, selection: Selection) -> float | None:

@@ -30,7 +30,7 @@ from honestdp.accounting.once import epsilon_of
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.planner.comparison import Plan, plan, plan_within
+from honestdp.planner.comparison import Plan, plan, plan_within, standard
 from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import training_records
 from honestdp.run import ROW, Run, Unit
@@ -225,7 +225,7 @@ def _chosen(
         raise checks.InvalidArgument("max_runs", max_runs, f"at least {count} for {name}, which runs every candidate")
     if not known.each_once and mean_for_coverage(coverage, candidates=count, shape=1.0) is None:
         raise checks.InvalidArgument("coverage", coverage, f"less, since {count} candidates need too many runs for it")
-    chosen = known.standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
+    chosen = standard(name, candidates=count, coverage=coverage, max_runs=max_runs)
     if request.published and chosen.published is not None:
         wanted = f"left out with {chosen.name}, which rests on a proof of our own; {chosen.published.name} is published"
         raise checks.InvalidArgument("published", True, wanted)

@@ -10,7 +10,7 @@ search. All of them hold for the adding or removing of one record. `contract` sa
 
 from honestdp.selection.catalogue import named, names, one_run, register
 from honestdp.selection.compose import Compose
-from honestdp.selection.contract import Drawn, EachOnce, Options, Selection, Series
+from honestdp.selection.contract import Drawn, EachOnce, Selection
 from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of
 from honestdp.selection.liu_talwar import LiuTalwar
 from honestdp.selection.profile import Profiles
@@ -21,7 +21,7 @@ SELECTIONS = names()
 """The names of those that come with the package."""
 
 __all__ = [
-    "BOUNDS", "SELECTIONS", "Binomial", "Compose", "Count", "Drawn", "EachOnce", "LiuTalwar", "Options", "Poisson",
-    "Profiles", "RandomStopping", "Selection", "Series", "TruncatedNegativeBinomial", "Winner", "count_of", "named",
+    "BOUNDS", "SELECTIONS", "Binomial", "Compose", "Count", "Drawn", "EachOnce", "LiuTalwar", "Poisson",
+    "Profiles", "RandomStopping", "Selection", "TruncatedNegativeBinomial", "Winner", "count_of", "named",
     "names", "one_run", "register",
 ]  # fmt: skip

@@ -1,53 +1,54 @@
 """The catalogue of selections: the one list that planner, search, ledger, reports and command line go by.
 
-To add a selection, write its class against `honestdp.selection.contract` and name it in `CLASSES`, or `register` it.
+To add a selection, write its class against `honestdp.selection.contract` and `register` it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from honestdp import checks
 from honestdp.selection.compose import Compose
-from honestdp.selection.contract import Options, Selection, Series
+from honestdp.selection.contract import Selection
 from honestdp.selection.liu_talwar import LiuTalwar
 from honestdp.selection.random_stopping import RandomStopping
 from honestdp.selection.winner import Winner
 
-CLASSES: list[type[Selection]] = [Compose, Winner, LiuTalwar, RandomStopping]
-"""In the order in which they are listed."""
-
-
-@contextmanager
-def registered(new: type[Selection]) -> Iterator[None]:
-    """With one more selection in the catalogue."""
-    register(new)
-    try:
-        yield
-    finally:
-        CLASSES.remove(new)
+CATALOGUE: dict[str, type[Selection]] = {}
+"""What users call each selection, in the order in which selections are listed."""
 
 
 def register(new: type[Selection]) -> None:
     """Put a selection into the catalogue. Its kind and its names must be new, or files and users would mean two things."""
-    taken = {name for known in CLASSES for name in (known.kind, *known.names)}
+    taken = {"auto", *CATALOGUE, *(known.kind for known in CATALOGUE.values())}
     for name in (new.kind, *new.names):
-        if name in taken or name == "auto":
+        if name in taken:
             raise checks.InvalidArgument("selection", name, "a name that no other selection has")
-    CLASSES.append(new)
+    CATALOGUE.update(dict.fromkeys(new.names or (new.kind,), new))
+
+
+for _known in (Compose, Winner, LiuTalwar, RandomStopping):
+    register(_known)
 
 
 def names() -> tuple[str, ...]:
     """What users call the selections."""
-    return tuple(name for known in CLASSES for name in known.names or (known.kind,))
+    return tuple(CATALOGUE)
 
 
 def class_of(name: str) -> type[Selection]:
     """The class of the selection of this name."""
     checks.one_of(names(), selection=name)
-    return next(known for known in CLASSES if name in (known.names or (known.kind,)))
+    return CATALOGUE[name]
+
+
+def classes() -> dict[type[Selection], list[str]]:
+    """Every class once, with its names."""
+    found: dict[type[Selection], list[str]] = {}
+    for name, known in CATALOGUE.items():
+        found.setdefault(known, []).append(name)
+    return found
 
 
 def named(
@@ -71,8 +72,18 @@ def named(
     checks.whole(least=1, most=checks.MOST, candidates=candidates)
     if runs is not None:
         checks.positive(runs=runs)
-    options = Options(candidates=candidates, runs=runs, shape=shape, accountant=accountant, identical=identical)
-    return known.make(name, options)
+    if known.each_once and runs not in (None, candidates):
+        raise checks.InvalidArgument("runs", runs, f"left out for {name}, which runs every candidate once")
+    asked = {"shape": shape, "accountant": accountant, "identical": identical or None}
+    settings = {setting: value for setting, value in asked.items() if value is not None}
+    made = known.of(
+        name, candidates if runs is None else runs, **{s: settings[s] for s in known.takes if s in settings}
+    )
+    for setting, value in settings.items():
+        if setting not in known.takes and getattr(made, setting, None) != value:
+            own = f"{made.accountant}, or " if setting == "accountant" else ""
+            raise checks.InvalidArgument(setting, value, f"{own}left out for {name}")
+    return made
 
 
 def one_run(accountant: str = "pld") -> Selection:
@@ -82,28 +93,7 @@ def one_run(accountant: str = "pld") -> Selection:
 
 def read(written: Mapping[str, Any]) -> Selection:
     """The selection that `as_dict` wrote. A kind that is not in the catalogue is refused."""
-    known = next((known for known in CLASSES if known.kind == written.get("kind")), None)
-    if known is None:
-        wanted = "one of " + ", ".join(known.kind for known in CLASSES)
-        raise checks.InvalidArgument("kind", written.get("kind"), wanted)
-    return known.from_dict(written)
-
-
-def variants(*, candidates: int, coverage: float, mean_runs: float) -> list[tuple[str, Selection]]:
-    """Every selection worth comparing, with its footing. With one candidate there is nothing to draw from."""
-    return [
-        variant
-        for known in CLASSES
-        for variant in known.variants(candidates=candidates, coverage=coverage, mean_runs=mean_runs)
-        if candidates > 1 or known.each_once
-    ]
-
-
-def typical(*, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:
-    """Every method once. like: selections whose settings are taken, the first that fits."""
-    return [one for known in CLASSES for one in known.typical(candidates=candidates, coverage=coverage, like=like)]
-
-
-def series(*, coverage: float) -> list[Series]:
-    """The lines of a chart of epsilon against candidates, for every selection."""
-    return [line for known in CLASSES for line in known.series(coverage=coverage)]
+    kinds = {known.kind: known for known in CATALOGUE.values()}
+    if written.get("kind") not in kinds:
+        raise checks.InvalidArgument("kind", written.get("kind"), "one of " + ", ".join(kinds))
+    return kinds[written["kind"]].from_dict(written)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from honestdp import accounting, checks
-from honestdp.selection.contract import EachOnce, Options, Selection, Series
+from honestdp.selection.contract import EachOnce
 from honestdp.selection.profile import Profiles, of_event
 
 
@@ -32,6 +32,16 @@ class Compose(EachOnce):
     composes: ClassVar[bool] = True
     leaves: ClassVar[str] = "every candidate: all models, and everything computed from them"
     basis: ClassVar[str] = "composition of all runs"
+    takes: ClassVar[tuple[str, ...]] = ("accountant",)
+    variants: ClassVar[tuple[dict[str, str], ...]] = (
+        {"accountant": "moments"},
+        {"accountant": "rdp"},
+        {"accountant": "pld"},
+    )
+    typical: ClassVar[tuple[dict[str, str], ...]] = (
+        {"accountant": "moments"},
+        {"accountant": "pld"},
+    )  # rdp is between them
 
     accountant: str = "pld"
 
@@ -59,34 +69,3 @@ class Compose(EachOnce):
     @property
     def by_profile(self) -> Compose:
         return replace(self, accountant="pld")
-
-    @property
-    def label(self) -> str:
-        return "one run" if self.one_run else f"compose, {self.accountant}"
-
-    @classmethod
-    def make(cls, name: str, options: Options) -> Compose:
-        options.check(name, once=True)
-        accountant = "pld" if options.accountant is None else options.accountant
-        return cls(candidates=options.candidates, accountant=accountant)
-
-    @classmethod
-    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
-        for accountant in ("moments", "rdp", "pld"):
-            yield "all", cls(candidates=candidates, accountant=accountant)
-
-    @classmethod
-    def typical(cls, *, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:
-        """Composition by Rényi orders lies between the two."""
-        return [cls(candidates=candidates, accountant=accountant) for accountant in ("moments", "pld")]
-
-    @classmethod
-    def series(cls, *, coverage: float) -> list[Series]:
-        def line(accountant: str, style: str) -> Series:
-            def make(candidates: int) -> Selection:
-                return cls(candidates=candidates, accountant=accountant)
-
-            name, label = f"compose ({accountant})", f"compose, {accountant}: all leave"
-            return Series(name, label, make, colour="#b5651d", style=style, undercuts=())
-
-        return [line("moments", "--"), line("pld", "-")]

@@ -8,68 +8,18 @@ a number of runs that is drawn is secret, and the worst of different candidates 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import WorstOfDpEvent
-from honestdp.selection.counts import MOST_RUNS, mean_for_coverage
 from honestdp.selection.profile import Profiles
 
-Made = TypeVar("Made", bound="Selection")
 ONE_RUN_LEAVES = "the model of the one run, and everything computed from it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The numbers that a selection is made from, as `named` takes them. None: left to the selection."""
-
-    candidates: int = 1
-    runs: float | None = None
-    shape: float | str | None = None
-    accountant: str | None = None
-    identical: bool = False
-
-    @property
-    def mean(self) -> float:
-        """The mean number of runs of a selection that draws it."""
-        return self.candidates if self.runs is None else self.runs
-
-    def check(self, name: str, *, once: bool, shape: bool = False, identical: bool = False) -> None:
-        """Refuse what this selection has no use for. once: it runs every candidate once; shape, identical: it takes them."""
-        if once and self.runs not in (None, self.candidates):
-            raise checks.InvalidArgument("runs", self.runs, f"left out for {name}, which runs every candidate once")
-        if self.shape is not None and not shape:
-            raise checks.InvalidArgument("shape", self.shape, f"left out for {name}, whose number of runs has no shape")
-        if self.identical and not identical:
-            raise checks.InvalidArgument("identical", self.identical, f"left out for {name}: it is for winner")
-
-    def checked(self, selection: Made) -> Made:
-        """The selection made; refused with an accountant other than its own, where it leaves no choice."""
-        if self.accountant not in (None, selection.accountant):
-            wanted = f"{selection.accountant} for {selection.name}, or left out"
-            raise checks.InvalidArgument("accountant", self.accountant, wanted)
-        return selection
-
-
-@dataclass(frozen=True)
-class Series:
-    """A line of epsilon against the number of candidates.
-
-    name: in a sentence. label: at the end of the line. make: the selection for so many candidates.
-    undercuts: names of the lines that this one is compared with, to say from how many candidates on it costs less.
-    """
-
-    name: str
-    label: str
-    make: Callable[[int], Selection]
-    colour: str = "#444444"
-    style: str = "-"
-    undercuts: tuple[str, ...] = ("compose (pld)",)
 
 
 class Selection(ABC):
@@ -79,6 +29,8 @@ class Selection(ABC):
     each_once: every candidate is run once, so that a random search draws its candidates publicly.
     all_leave: every candidate may leave, so that the winner is chosen among public models by a private choice of its own.
     composes: `event` is all that a record pays, so that it composes query by query with whatever else is paid.
+    takes: which of the settings shape, accountant and identical a user may name.
+    variants: settings that the planner lists. typical: those of a table or a chart where each method stands once.
     """
 
     kind: ClassVar[str]
@@ -86,6 +38,9 @@ class Selection(ABC):
     each_once: ClassVar[bool]
     all_leave: ClassVar[bool] = False
     composes: ClassVar[bool] = False
+    takes: ClassVar[tuple[str, ...]] = ()
+    variants: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
+    typical: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
 
     @property
     def name(self) -> str:
@@ -189,21 +144,6 @@ class Selection(ABC):
         """What is done, for a statement."""
 
     @property
-    def label(self) -> str:
-        """Its name in a table or a chart where each method stands once."""
-        return "one run" if self.one_run else self.name
-
-    @property
-    def summary(self) -> str:
-        """What it does, in a line of such a table."""
-        if self.one_run:
-            return "no search"
-        who = "all may leave" if self.all_leave else "the winner alone leaves"
-        if self.each_once:
-            return f"every candidate once, {who}"
-        return f"a secret number of runs, {self.runs:.4g} on average, {who}"
-
-    @property
     def shape(self) -> float | str | None:
         """The shape of the number of runs, where that has one."""
         return None
@@ -212,50 +152,17 @@ class Selection(ABC):
         """What a statement should add to the number at this event."""
         return ()
 
-    # In lists.
+    # By name.
 
     @classmethod
     @abstractmethod
-    def make(cls, name: str, options: Options) -> Selection:
-        """The selection that a user's name and numbers mean."""
+    def of(cls, name: str, runs: float, **settings: Any) -> Selection:
+        """The selection of this name with so many runs, on average where they are drawn. settings: some of `takes`."""
 
-    @classmethod
-    def standard(cls, name: str, *, candidates: int, coverage: float, max_runs: float | None = None) -> Selection:
-        """The one that a search of so many candidates makes: each once, or as many runs as the coverage takes."""
-        if cls.each_once:
-            return cls.make(name, Options(candidates=candidates))
-        mean = mean_for_coverage(coverage, candidates=candidates, shape=1.0) or MOST_RUNS
-        return cls.make(name, Options(runs=mean if max_runs is None else min(mean, max_runs)))
-
-    @classmethod
-    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
-        """What the planner lists, each with its footing: "all" candidates, equal "runs" or equal "coverage"."""
-        for name in cls.names or (cls.kind,):
-            if cls.each_once:
-                yield "all", cls.make(name, Options(candidates=candidates))
-                continue
-            yield "runs", cls.make(name, Options(runs=mean_runs))
-            reached = mean_for_coverage(coverage, candidates=candidates, shape=1.0)
-            if reached is not None:
-                yield "coverage", cls.make(name, Options(runs=reached))
-
-    @classmethod
-    def typical(cls, *, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:
-        """The few that stand for it where every method stands once. like: selections whose settings it takes, if they fit."""
-        return [cls.standard(name, candidates=candidates, coverage=coverage) for name in cls.names or (cls.kind,)]
-
-    @classmethod
-    def series(cls, *, coverage: float) -> list[Series]:
-        """Its lines in a chart of epsilon against candidates."""
-        at = "" if cls.each_once else f", coverage {coverage:g}"
-
-        def line(name: str) -> Series:
-            def make(candidates: int) -> Selection:
-                return cls.standard(name, candidates=candidates, coverage=coverage)
-
-            return Series(f"{name}{at}", f"{name}{at}", make)
-
-        return [line(name) for name in cls.names or (cls.kind,)]
+    @property
+    def alternatives(self) -> tuple[Selection, ...]:
+        """The same search under each of several bounds, where there are several."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,9 +194,8 @@ class EachOnce(Selection):
         return [*range(candidates)]
 
     @classmethod
-    def make(cls, name: str, options: Options) -> Selection:
-        options.check(name, once=True)
-        return options.checked(cls(candidates=options.candidates))
+    def of(cls, name: str, runs: float, **settings: Any) -> Selection:
+        return cls(candidates=int(runs), **settings)
 
 
 class Drawn(Selection):

@@ -11,9 +11,8 @@ delta1 comes out at 1e-16 and below, under the floor of accountants that work by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -21,8 +20,8 @@ from dp_accounting import DpEvent
 from honestdp import accounting, checks
 from honestdp.accounting.discrete import Profile
 from honestdp.plain_words import rounded_up
-from honestdp.selection.contract import Drawn, Options, Selection, Series, written
-from honestdp.selection.counts import mean_for_coverage, with_replacement
+from honestdp.selection.contract import Drawn, written
+from honestdp.selection.counts import with_replacement
 from honestdp.selection.profile import BEND, TAIL, Profiles, constant
 
 DELTA2 = 1e-20
@@ -43,6 +42,8 @@ class LiuTalwar(Drawn):
 
     kind: ClassVar[str] = "liu-talwar"
     basis: ClassVar[str] = "Liu & Talwar 2019, as Theorem 1 of Mohapatra et al. 2022"
+    takes: ClassVar[tuple[str, ...]] = ("accountant",)
+    variants: ClassVar[tuple[dict[str, str], ...]] = ({"accountant": "moments"}, {"accountant": "rdp"})
 
     gamma: float
     accountant: str = "rdp"
@@ -118,26 +119,7 @@ class LiuTalwar(Drawn):
         return (text,)
 
     @classmethod
-    def make(cls, name: str, options: Options) -> LiuTalwar:
-        options.check(name, once=False)
-        if options.mean < 1:
-            raise checks.InvalidArgument("runs", options.mean, "at least 1 for liu-talwar")
-        return cls(gamma=1 / options.mean, accountant="rdp" if options.accountant is None else options.accountant)
-
-    @classmethod
-    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
-        reached = mean_for_coverage(coverage, candidates=candidates, shape=1.0)
-        for footing, mean in (("runs", mean_runs), ("coverage", reached)):
-            if mean is not None:
-                for accountant in ("moments", "rdp"):
-                    yield footing, cls(gamma=1 / mean, accountant=accountant)
-
-    @classmethod
-    def series(cls, *, coverage: float) -> list[Series]:
-        """As in the paper: by moments, with as many runs on average as there are candidates."""
-
-        def make(candidates: int) -> Selection:
-            return cls(gamma=1 / candidates, accountant="moments")
-
-        name, undercuts = "liu-talwar (moments, gamma = 1/candidates)", ("compose (moments)",)
-        return [Series(name, "liu-talwar, moments", make, colour="#777777", undercuts=undercuts)]
+    def of(cls, name: str, runs: float, **settings: Any) -> LiuTalwar:
+        if runs < 1:
+            raise checks.InvalidArgument("runs", runs, "at least 1 for liu-talwar")
+        return cls(gamma=1 / runs, **settings)

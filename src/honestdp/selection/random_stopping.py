@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,15 +32,14 @@ from dp_accounting import DpEvent
 from honestdp import accounting, checks
 from honestdp.accounting import FallBack, Pair, RenyiCurve
 from honestdp.selection import counts
-from honestdp.selection.contract import Drawn, Options, Selection, Series, written
-from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of, mean_for_coverage
+from honestdp.selection.contract import Drawn, written
+from honestdp.selection.counts import Binomial, Count, Poisson, TruncatedNegativeBinomial, count_of
 from honestdp.selection.envelope import envelope_delta, envelope_epsilon, profile_delta, profile_epsilon
 from honestdp.selection.profile import Profiles, base_pair, constant, of_curve, of_event, sampled
 
 BOUNDS = ("papernot-steinke", "profile", "envelope")
 SHAPES: tuple[float | str, ...] = (0.0, 0.5, 1.0, 2.0, "poisson")
 LAWS = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson", "binomial": "binomial"}
-COLOURS = {"papernot-steinke": "#1f77b4", "profile": "#2a9d8f", "envelope": "#d62728"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +60,8 @@ class RandomStopping(Drawn):
 
     kind: ClassVar[str] = "random-stopping"
     names: ClassVar[tuple[str, ...]] = BOUNDS
+    takes: ClassVar[tuple[str, ...]] = ("shape",)
+    variants: ClassVar[tuple[dict[str, float | str], ...]] = tuple({"shape": shape} for shape in SHAPES)
 
     count: Count
     bound: str = "envelope"
@@ -119,38 +120,12 @@ class RandomStopping(Drawn):
         return cls(count=counts.from_dict(written["count"]), bound=written["bound"])
 
     @classmethod
-    def make(cls, name: str, options: Options) -> RandomStopping:
-        options.check(name, once=False, shape=True)
-        law = count_of(runs=options.mean, shape=1.0 if options.shape is None else options.shape)
-        return options.checked(cls(count=law, bound=name))
+    def of(cls, name: str, runs: float, **settings: Any) -> RandomStopping:
+        return cls(count=count_of(runs=runs, shape=settings.get("shape", 1.0)), bound=name)
 
-    @classmethod
-    def variants(cls, *, candidates: int, coverage: float, mean_runs: float) -> Iterator[tuple[str, Selection]]:
-        for shape in SHAPES:
-            reached = mean_for_coverage(coverage, candidates=candidates, shape=shape)
-            for footing, mean in (("runs", mean_runs), ("coverage", reached)):
-                if mean is not None:
-                    for bound in BOUNDS:
-                        yield footing, cls(count=count_of(runs=mean, shape=shape), bound=bound)
-
-    @classmethod
-    def typical(cls, *, candidates: int, coverage: float, like: Sequence[Selection]) -> list[Selection]:
-        """All bounds of one law of the number of runs: that of the first of `like` which has one, or the geometric."""
-        laws = [other.count for other in like if isinstance(other, RandomStopping)]
-        standard = [cls.standard(bound, candidates=candidates, coverage=coverage) for bound in BOUNDS]
-        return [cls(count=laws[0], bound=bound) for bound in BOUNDS] if laws else standard
-
-    @classmethod
-    def series(cls, *, coverage: float) -> list[Series]:
-        def line(bound: str) -> Series:
-            def make(candidates: int) -> Selection:
-                return cls.standard(bound, candidates=candidates, coverage=coverage)
-
-            name, label = f"{bound} (geometric, coverage {coverage:g})", f"{bound}, coverage {coverage:g}"
-            undercuts = ("compose (pld)", "winner") if bound == "envelope" else ()
-            return Series(name, label, make, colour=COLOURS[bound], undercuts=undercuts)
-
-        return [line(bound) for bound in BOUNDS]
+    @property
+    def alternatives(self) -> tuple[RandomStopping, ...]:
+        return tuple(replace(self, bound=bound) for bound in BOUNDS)
 
     def coverage(self, candidates: int) -> float:
         return counts.coverage(self.count, candidates)

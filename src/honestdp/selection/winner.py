@@ -15,7 +15,7 @@ from dp_accounting import DpEvent, SelfComposedDpEvent
 from honestdp import accounting, checks
 from honestdp.accounting import AccountingWarning
 from honestdp.selection.compose import Compose
-from honestdp.selection.contract import EachOnce, Options, Series
+from honestdp.selection.contract import EachOnce
 from honestdp.selection.grid import different_epsilon, identical_epsilon, winner_delta
 from honestdp.selection.profile import Profiles, base_pair, least, of_event, sampled
 
@@ -38,6 +38,7 @@ class Winner(EachOnce):
 
     kind: ClassVar[str] = "winner"
     leaves: ClassVar[str] = "the winner alone: its model, its hyperparameters and its noisy score"
+    takes: ClassVar[tuple[str, ...]] = ("identical",)
 
     identical: bool = False
 
@@ -58,15 +59,6 @@ class Winner(EachOnce):
     @property
     def alike(self) -> bool:
         return self.identical
-
-    @classmethod
-    def make(cls, name: str, options: Options) -> Winner:
-        options.check(name, once=True, identical=True)
-        return options.checked(cls(candidates=options.candidates, identical=options.identical))
-
-    @classmethod
-    def series(cls, *, coverage: float) -> list[Series]:
-        return [Series(cls.kind, cls.kind, lambda candidates: cls(candidates=candidates), colour="#8a2be2")]
 
     def epsilon(self, event: DpEvent, *, delta: float) -> float:
         with warnings.catch_warnings(record=True) as caught:
