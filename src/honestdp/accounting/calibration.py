@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
@@ -18,31 +17,17 @@ from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
 CLOSE = 1e-3  # how far below its target a calibrated epsilon may lie, relative
 NARROW = 1e-5  # of log noise: where epsilon leaps, it comes no closer than this
-SECANTS = 6  # from a start that is close
 
 
 class OverBudget(checks.HonestdpError):
     """A budget that allows not even the least of what was asked."""
 
 
-@dataclass
-class Start:
-    """Where a calibration begins, and how fast log epsilon is thought to fall with log noise there.
-
-    Afterwards it holds where the calibration ended, from where that of a similar selection is close. It decides how soon the
-    noise is found; what is returned was tried as ever.
-    """
-
-    log_noise: float = 0.0
-    slope: float = -1.2
-
-
-def least_noise(
-    budget: Budget, *, records: int, lot: float, steps: int, selection: Spender, start: Start | None = None
-) -> Run:
+def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selection: Spender, start: float = 1.0) -> Run:
     """The run with the least noise whose whole search meets the budget: its epsilon is at most 0.1 % below it, never above.
 
     records, lot, steps: of every run of the search. selection: how the winner is found, which decides what the search costs.
+    start: the noise that is tried first; it decides how soon the noise is found.
     Raises OverBudget where no noise is enough, InvalidArgument for numbers that no run can have.
 
     >>> from honestdp.selection import Compose
@@ -59,7 +44,7 @@ def least_noise(
 
 
 def least_multiplier(
-    budget: Budget, event_of: Callable[[float], DpEvent], selection: Spender, start: Start | None = None
+    budget: Budget, event_of: Callable[[float], DpEvent], selection: Spender, start: float = 1.0
 ) -> float:
     """The least noise multiplier at which a search whose runs are the event of that noise meets the budget."""
 
@@ -72,27 +57,10 @@ def least_multiplier(
             over = max(over, 1e-15)
         return min(max(over, -20.0), 20.0)
 
-    log_noise = _crossing(excess) if start is None else _near(excess, start)
-    return min(max(math.exp(log_noise), LEAST_NOISE), MOST_NOISE)
+    return min(max(math.exp(_crossing(excess, math.log(start))), LEAST_NOISE), MOST_NOISE)
 
 
-def _near(excess: Callable[[float], float], start: Start) -> float:
-    """The crossing by a few secants from `start`; in full where they do not settle."""
-    place, value = start.log_noise, excess(start.log_noise)
-    for _ in range(SECANTS):
-        if -CLOSE <= value <= 0 and start.slope < -0.9:
-            start.log_noise = place
-            return place
-        there = place + (value + CLOSE / 2) / -start.slope
-        if not math.log(LEAST_NOISE) < there < math.log(MOST_NOISE) or abs(there - place) < NARROW:
-            break
-        previous, place, value = (place, value), there, excess(there)
-        start.slope = min(-1.0, (value - previous[1]) / (place - previous[0]))
-    start.log_noise = _crossing(excess, place)
-    return start.log_noise
-
-
-def _crossing(excess: Callable[[float], float], start: float = 0.0) -> float:
+def _crossing(excess: Callable[[float], float], start: float) -> float:
     """The argument at which a decreasing function falls to zero, from the side where it is at most zero."""
     # log epsilon falls at least as fast as log noise rises (but for the clamps), so that one such step brackets the crossing.
     least, most = math.log(LEAST_NOISE), math.log(MOST_NOISE)
@@ -112,32 +80,21 @@ def _crossing(excess: Callable[[float], float], start: float = 0.0) -> float:
             )
         high = min(high + max(at_high, 0.1), most)
         at_high = excess(high)
-    aim = -CLOSE / 3
-    previous, latest = (low, at_low), (high, at_high)
+    (x0, y0), (x1, y1) = (low, at_low), (high, at_high)
     for _ in range(100):
-        if high - low < NARROW or (at_high >= -CLOSE and (high - low < CLOSE or _steep(previous, latest))):
+        slope = (y1 - y0) / (x1 - x0) if x1 != x0 else 0.0
+        # Where epsilon falls about as fast as the noise rises, close to the budget is close to the least noise.
+        if high - low < NARROW or (at_high >= -CLOSE and (high - low < CLOSE or slope < -0.9)):
             break
-        middle = _secant(previous, latest, aim)
-        if middle is None or not low < middle < high or at_high >= -CLOSE:
+        middle = x1 + (-CLOSE / 3 - y1) / slope if slope else low
+        if not low < middle < high or at_high >= -CLOSE:
             middle = (low + high) / 2
-        value = excess(middle)
-        previous, latest = latest, (middle, value)
-        if value > 0:
+        (x0, y0), (x1, y1) = (x1, y1), (middle, excess(middle))
+        if y1 > 0:
             low = middle
         else:
-            high, at_high = middle, value
+            high, at_high = middle, y1
     return high
-
-
-def _steep(previous: tuple[float, float], latest: tuple[float, float]) -> bool:
-    """Whether epsilon falls about as fast as the noise rises, so that close to the budget is close to the least noise."""
-    (x0, y0), (x1, y1) = previous, latest
-    return x0 != x1 and (y1 - y0) / (x1 - x0) < -0.9
-
-
-def _secant(previous: tuple[float, float], latest: tuple[float, float], aim: float) -> float | None:
-    (x0, y0), (x1, y1) = previous, latest
-    return None if y0 == y1 else x1 + (aim - y1) * (x1 - x0) / (y1 - y0)
 
 
 def first_above_one(holds: Callable[[int], bool], *, most: int) -> int | None:

@@ -21,7 +21,7 @@ from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import quiet
-from honestdp.accounting.calibration import OverBudget, Start, first_above_one, least_noise
+from honestdp.accounting.calibration import OverBudget, first_above_one, least_noise
 from honestdp.accounting.once import epsilon_of, once
 from honestdp.accounting.pld import comparing
 from honestdp.budget import Budget
@@ -397,30 +397,24 @@ def _with_prospects(made: Plan, parameters: int | None) -> Plan:
 class Noises:
     """Noises that meet a budget, found on wider grids, which ask for up to 0.7 % more.
 
-    Each calibration begins where that of a like method ended: the same bound on the same footing, moved as
-    the last one on that footing moved from its own like, or else the one before.
+    Each calibration begins where that of a like method ended: the same bound on the same footing, or else the one before.
     """
 
     given: Run
     budget: Budget
-    ends: dict[tuple[str, str, str], Start] = field(default_factory=dict)
-    moved: dict[str, float] = field(default_factory=dict)
+    ends: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def of(self, equal: str, selection: Selection) -> tuple[float, Run]:
         """The epsilon, within the budget, and the run of that noise. OverBudget where there is none."""
         run, like = self.given, (equal, selection.name, selection.accountant)
-        before = self.ends.get(like)
-        start = replace(before or next(reversed(self.ends.values()), Start()))
-        if before is not None:
-            start.log_noise += self.moved.get(equal, 0.0)
+        start = self.ends.get(like) or next(reversed(self.ends.values()), 1.0)
         tried: dict[DpEvent, float] = {}
         with comparing():
             lot, steps, remembering = run.lot, run.steps, Remembering(selection, tried)
             run = least_noise(
                 self.budget, records=run.records, lot=lot, steps=steps, selection=remembering, start=start
             )
-        self.ends[like] = start
-        self.moved[equal] = 0.0 if before is None else start.log_noise - before.log_noise
+        self.ends[like] = run.noise
         return tried[run.event], run
 
 
